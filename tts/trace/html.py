@@ -1,8 +1,8 @@
 """One page that shows a trace: the tree with scores and tokens, the candidates, the ledger.
 
-It loads nothing and needs no server. The page is `page.html` with the trace inserted as JSON. Texts come from models
-and data sets and may contain markup. They are never parsed as HTML, and a content security policy allows no script
-except the page's own.
+The page loads nothing and needs no server. The page is `page.html` with the trace inserted as JSON. Texts come from
+models and data sets and may contain markup. They are never parsed as HTML, and a content security policy allows no
+script except the page's own.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def embed_record(record: Mapping[str, Any], winner: int | None) -> str:
 
 
 def script_hash(page: str) -> str:
-    """Return what a content security policy calls the one script of a page."""
+    """Return the hash by which a content security policy names the one script of a page."""
     return _hash(_SCRIPT, page)
 
 
 def style_hash(page: str) -> str:
-    """Return what a content security policy calls the one style of a page."""
+    """Return the hash by which a content security policy names the one style of a page."""
     return _hash(_STYLE, page)
 
 
 def _hash(element: re.Pattern[str], page: str) -> str:
-    found = element.search(page)
-    assert found is not None, "the page template has exactly one script and one style without attributes"
-    return "sha256-" + base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+    match = element.search(page)
+    assert match is not None, "the page template has exactly one script and one style without attributes"
+    return "sha256-" + base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()

@@ -14,7 +14,7 @@ from tts.types import Prompt
 
 
 def unstored_field(default: Any) -> Any:
-    """Return a field of a record that files do not have: it takes no part in equality either."""
+    """Return a field of a record that files do not have, and that takes no part in equality."""
     return dataclasses.field(default=default, compare=False, repr=False, metadata={"stored": False})
 
 
@@ -26,7 +26,7 @@ class TraceNode:
         node: The number of the node.
         parent: The number of its parent; None for a root.
         kind: The kind of the root's prompt.
-        model: The role that wrote it.
+        model: The role of the model that wrote the node.
         text: Its own text (a root's: the prompt).
         tokens: The number of its own tokens.
         status: "active", "finished", "truncated", "failed".
@@ -39,7 +39,7 @@ class TraceNode:
         weight: Its weight in the selection; None for none.
         thought: The number of first characters of its text that are of a thought, marks included.
         outcomes: The outcome of each test that the verifier ran, by its role (`StepScores.tests`).
-        notes: What a verifier said of it in words, by role, such as which tests fail (`StepScores.note`).
+        notes: What a verifier said of the node in words, by role, such as which tests fail (`StepScores.note`).
         prompt: What the model read, of a root; None of other nodes, and where the trace was read from a file.
         token_ids: Its own tokens, of a root those of its prompt; empty where they are not known. Files do not have
             them, nor the log-probabilities.

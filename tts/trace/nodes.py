@@ -1,6 +1,6 @@
 """The nodes of a trace, made from a search's tree on first use.
 
-They are made late since the traces of most solutions are never read.
+Nodes are made late, since the traces of most solutions are never read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tts.types import Candidate, Trajectory
 class RecordedNodes(Sequence[TraceNode]):
     """A sequence of `TraceNode`s, built once, on first use.
 
-    It compares and pickles as the tuple it stands for.
+    The sequence compares and pickles as the tuple that it stands for.
 
     Args:
         prompt: The text of the roots.
@@ -77,17 +77,18 @@ def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[C
 
 
 def _dropped_nodes(tree: Tree) -> set[int]:
-    """Return the pruned nodes without those above a node that was kept: they are part of its path, although their state
-    is released.
+    """Return the pruned nodes without those above a node that was kept.
+
+    Nodes above a kept node are part of its path, although their state is released.
     """
     dropped = set(tree.pruned)
     for t in tree.nodes:
         if t.node in tree.pruned or t.node in tree.scratch or t.status == "failed":
             continue
-        above = tree.parent_of(t)
-        while above is not None and above.node in dropped:
-            dropped.discard(above.node)
-            above = tree.parent_of(above)
+        ancestor = tree.parent_of(t)
+        while ancestor is not None and ancestor.node in dropped:
+            dropped.discard(ancestor.node)
+            ancestor = tree.parent_of(ancestor)
     return dropped
 
 
@@ -104,15 +105,15 @@ def _node(
                 outcomes[role] = known.tests
             if known.note:
                 notes[role] = known.note
-    above = tree.parent_of(t)
-    if candidate is not None:  # and those that the strategy gave
+    parent = tree.parent_of(t)
+    if candidate is not None:  # scores that the strategy gave are added
         scores |= {role: (score,) for role, score in candidate.scores.items() if role not in roles}
     return TraceNode(
         node=t.node,
-        parent=None if above is None else above.node,
+        parent=None if parent is None else parent.node,
         kind=t.root_kind,
         model=t.model,
-        text=tree.own_prompts.get(t.node, prompt) if above is None else tree.own_text(t),
+        text=tree.own_prompts.get(t.node, prompt) if parent is None else tree.own_text(t),
         tokens=tree.own_tokens(t),
         status=t.status,
         stream=f"{t.stream:016x}",
@@ -124,7 +125,7 @@ def _node(
         weight=None if candidate is None or math.isnan(candidate.weight) else candidate.weight,
         outcomes=outcomes,
         notes=notes,
-        thought=0 if above is None else _thought(t, tree.own_text(t)),
+        thought=0 if parent is None else _thought(t, tree.own_text(t)),
     )
 
 
@@ -135,8 +136,10 @@ def _with_tokens(node: TraceNode, tree: Tree, tokenizer: Tokenizer | None) -> Tr
         prompt = tree.asked.get(t.node)
         ids = () if prompt is None or tokenizer is None else tuple(tokenizer.prompt(prompt))
         return dataclasses.replace(node, prompt=prompt, token_ids=ids)
-    own = node.tokens if tree.parent_of(t) is not t.parent else len(t.token_ids)
-    cut = slice(max(0, len(t.token_ids) - own), None)  # the first part of a node that was divided has those before
+    num_own = node.tokens if tree.parent_of(t) is not t.parent else len(t.token_ids)
+    cut = slice(
+        max(0, len(t.token_ids) - num_own), None
+    )  # of a divided node, the first part has the tokens before these
     ids, thought = t.token_ids[cut], 0
     if node.thought and tokenizer is not None:
         thought = _thought_tokens(ids, node.thought, tokenizer)
@@ -150,8 +153,9 @@ def _with_tokens(node: TraceNode, tree: Tree, tokenizer: Tokenizer | None) -> Tr
 
 
 def _thought_tokens(ids: Sequence[int], characters: int, tokenizer: Tokenizer) -> int:
-    """Return how many first tokens spell so many characters; all of them where the tokenizer does not know one, as of
-    forced text.
+    """Return how many first tokens spell so many characters.
+
+    The result is all tokens where the tokenizer does not know one, as in forced text.
     """
     try:
         return bisect_left(range(len(ids)), characters, key=lambda count: len(tokenizer.write(ids[:count])))

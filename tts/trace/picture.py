@@ -1,6 +1,6 @@
 """Pictures of a trace, in SVG.
 
-They show the tree as it grew, the tokens that its paths share, and its spend call by call.
+The pictures show the tree as it grew, the tokens that its paths share, and its spend call by call.
 
 Pictures are made from the trace alone, so the same trace gives the same bytes. A trace does not record when a path was
 pruned: the tree fades it after the wave of calls that made its last node.
@@ -42,8 +42,9 @@ _AREAS = """\
 
 
 class _Tree(NamedTuple):
-    """The nodes that are shown, by number, with their children, and the waves in which they came (born) and went
-    (died).
+    """The shown nodes, by number, with their children and waves.
+
+    `born` and `died` have the wave in which a node came, and the wave in which its path went.
     """
 
     nodes: Mapping[int, Mapping[str, Any]]
@@ -62,10 +63,10 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
     Args:
         record: `Trace.to_dict`.
         winner: The node that the answer was taken from. Of more than `MOST_NODES` nodes the first are shown.
-        animated: Whether it grows; if not, it is the whole tree from the first moment on.
+        animated: Whether the picture grows; if not, it shows the whole tree at once.
     """
     tree = _read(record["nodes"])
-    way = _way(tree, winner)
+    answer_path = _way(tree, winner)
     x, depth = _place_nodes(tree)
     top = 3.2 * svg.LETTER
     deepest = max(depth.values(), default=0)
@@ -80,26 +81,26 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
         times, fades = f"--t:{svg.number(tree.born[number] * turn)}s", ""
         if node["pruned"]:
             times, fades = f"{times};--p:{svg.number(tree.died[number] * turn + 0.5)}s", ' class="out"'
-        here, above = position(number), None if node["parent"] is None else position(node["parent"])
-        edge = "" if above is None else f'<path class="edge" d="M{" ".join(above)}L{" ".join(here)}"/>'
-        kind = "node way" if number in way else "node"
+        point, parent_point = position(number), None if node["parent"] is None else position(node["parent"])
+        edge = "" if parent_point is None else f'<path class="edge" d="M{" ".join(parent_point)}L{" ".join(point)}"/>'
+        kind = "node way" if number in answer_path else "node"
         dot = (
-            f'<circle class="{kind}" cx="{here[0]}" cy="{here[1]}" r="{svg.number(radius)}" '
+            f'<circle class="{kind}" cx="{point[0]}" cy="{point[1]}" r="{svg.number(radius)}" '
             f'fill-opacity="{_fill(node)}"/>'
         )
         body.append(f'<g{fades} style="{times}">{edge}{dot}</g>')
-    if way:
-        line = "L".join(" ".join(position(number)) for number in way)
-        steps = [number for number in way if tree.nodes[number]["parent"] is not None]
-        told = [
+    if answer_path:
+        line = "L".join(" ".join(position(number)) for number in answer_path)
+        steps = [number for number in answer_path if tree.nodes[number]["parent"] is not None]
+        step_texts = [
             svg.words(_STEPS, float(position(step)[1]) + 6, svg.cut(tree.nodes[step]["text"], 23), "mono")
             for step in steps
         ]
-        last = svg.number(tree.waves * turn + 0.5)
-        body.append(f'<g style="--t:{last}s"><path class="path" d="M{line}"/>{"".join(told)}</g>')
+        end_s = svg.number(tree.waves * turn + 0.5)
+        body.append(f'<g style="--t:{end_s}s"><path class="path" d="M{line}"/>{"".join(step_texts)}</g>')
     bottom = top + deepest * _LEVEL + 2.6 * svg.LETTER
     answer = "no answer" if record["answer"] is None else f"answer: {svg.cut(record['answer'], 44)}"
-    shown = (
+    node_count = (
         f"{len(tree.nodes):,} nodes"
         if len(tree.nodes) == len(record["nodes"])
         else f"the first {MOST_NODES} of {len(record['nodes']):,} nodes"
@@ -108,9 +109,9 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
     body += [
         svg.words(_LEFT, bottom, answer, "win bold"),
         svg.words(_LEFT, bottom + 1.5 * svg.LETTER, svg.cut(record["strategy"], 56), "soft"),
-        svg.words(_LEFT, bottom + 3 * svg.LETTER, f"{shown}, {pruned:,} pruned; fill: the last score", "soft"),
+        svg.words(_LEFT, bottom + 3 * svg.LETTER, f"{node_count}, {pruned:,} pruned; fill: the last score", "soft"),
     ]
-    description = f"{shown}, {pruned} of them pruned, by {record['strategy']}; {answer}."
+    description = f"{node_count}, {pruned} of them pruned, by {record['strategy']}; {answer}."
     return svg.document(
         bottom + 4 * svg.LETTER,
         f"The tree of a search: {record['problem']}",
@@ -132,33 +133,33 @@ def sharing(record: Mapping[str, Any]) -> str:
         key=lambda found: _tokens(tree, found),
         default=set[int](),
     )
-    rows: dict[int, tuple[int, int]] = {}  # of a node: its first path, and after its last
-    begins: dict[int, int] = {}  # tokens above
+    rows: dict[int, tuple[int, int]] = {}  # the first path of each node, and the place after its last path
+    tokens_above: dict[int, int] = {}  # the tokens above each node
     paths, alone = 0, 0
     stack = [(root, 0) for root in reversed(tree.roots) if root in live]
     order: list[int] = []
     while stack:
-        number, before = stack.pop()
-        begins[number] = before
+        number, tokens_before = stack.pop()
+        tokens_above[number] = tokens_before
         order.append(number)
-        behind = before + tree.nodes[number]["tokens"]
+        tokens_after = tokens_before + tree.nodes[number]["tokens"]
         below = [child for child in tree.children[number] if child in live]
         if not below:
             rows[number] = (paths, paths + 1)
-            paths, alone = paths + 1, alone + behind
-        stack += [(child, behind) for child in reversed(below)]
+            paths, alone = paths + 1, alone + tokens_after
+        stack += [(child, tokens_after) for child in reversed(below)]
     for number in reversed(order):
         if number not in rows:
             inside = [rows[child] for child in tree.children[number] if child in live]
             rows[number] = (inside[0][0], inside[-1][1])
-    longest = max((begins[number] + tree.nodes[number]["tokens"] for number in order), default=1)
+    longest = max((tokens_above[number] + tree.nodes[number]["tokens"] for number in order), default=1)
     scale, high = (svg.WIDTH - 2 * _LEFT) / max(1, longest), max(4.0, min(30.0, 420 / max(1, paths)))
-    held = _tokens(tree, live)
-    body = [svg.words(_LEFT, 1.6 * svg.LETTER, f"{held:,} tokens held, {alone:,} without sharing", "bold")]
+    num_held = _tokens(tree, live)
+    body = [svg.words(_LEFT, 1.6 * svg.LETTER, f"{num_held:,} tokens held, {alone:,} without sharing", "bold")]
     top = 2.5 * svg.LETTER
     for number in order:
         first, end = rows[number]
-        left, wide = _LEFT + begins[number] * scale, tree.nodes[number]["tokens"] * scale
+        left, wide = _LEFT + tokens_above[number] * scale, tree.nodes[number]["tokens"] * scale
         place = f'x="{svg.number(left)}" y="{svg.number(top + first * high)}"'
         size = f'width="{svg.number(wide)}" height="{svg.number((end - first) * high)}"'
         body.append(f'<rect class="block" {place} {size}/>')
@@ -170,9 +171,11 @@ def sharing(record: Mapping[str, Any]) -> str:
             )
     bottom = top + paths * high + 1.6 * svg.LETTER
     body.append(svg.words(_LEFT, bottom, f"{paths:,} live paths; width: tokens; height: paths that share them", "soft"))
-    told = f"Where most tokens were live: {paths} paths hold {held} tokens, and would hold {alone} without sharing."
+    description = (
+        f"Where most tokens were live: {paths} paths hold {num_held} tokens, and would hold {alone} without sharing."
+    )
     return svg.document(
-        bottom + svg.LETTER, f"Keys and values that paths share: {record['problem']}", told, body, _BLOCKS
+        bottom + svg.LETTER, f"Keys and values that paths share: {record['problem']}", description, body, _BLOCKS
     )
 
 
@@ -181,18 +184,18 @@ def spending(record: Mapping[str, Any]) -> str:
 
     Generated tokens stand below those of verifiers. The limit on tokens is drawn where there is one.
     """
-    made, read = [0], [0]
+    generated, verified = [0], [0]
     for call in record["calls"]:
         usage = call["usage"]
-        made.append(made[-1] + usage["generated_tokens"] + usage["cancelled_tokens"])
-        read.append(read[-1] + usage["verifier_tokens"])
+        generated.append(generated[-1] + usage["generated_tokens"] + usage["cancelled_tokens"])
+        verified.append(verified[-1] + usage["verifier_tokens"])
     limit = re.search(r"\btokens=(\d+)", record["budget"])
-    most = int(limit[1]) if limit else None
+    limit_tokens = int(limit[1]) if limit else None
     left, right, top, bottom = 84.0, 440.0, 70.0, 330.0
-    highest = max(made[-1] + read[-1], most or 0, 1)
+    highest = max(generated[-1] + verified[-1], limit_tokens or 0, 1)
 
     def across(call: int) -> float:
-        return left + (right - left) * call / max(1, len(made) - 1)
+        return left + (right - left) * call / max(1, len(generated) - 1)
 
     def y_of(tokens: int) -> float:
         return bottom - (bottom - top) * tokens / highest
@@ -204,26 +207,30 @@ def spending(record: Mapping[str, Any]) -> str:
         path = "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in [*stairs(high), *reversed(stairs(low))])
         return f'<path class="{kind}" d="M{path}Z"/>'
 
-    both = [one + other for one, other in zip(made, read, strict=True)]
-    total = f"{both[-1]:,} of {most:,} tokens spent" if most else f"{both[-1]:,} tokens spent"
-    body = [svg.words(_LEFT, 1.6 * svg.LETTER, f"{total} in {len(made) - 1:,} calls", "bold")]
-    if len(made) > 1:
-        body += [area("made", [0] * len(made), made), area("read", made, both)]
+    both = [one + other for one, other in zip(generated, verified, strict=True)]
+    total = f"{both[-1]:,} of {limit_tokens:,} tokens spent" if limit_tokens else f"{both[-1]:,} tokens spent"
+    body = [svg.words(_LEFT, 1.6 * svg.LETTER, f"{total} in {len(generated) - 1:,} calls", "bold")]
+    if len(generated) > 1:
+        body += [area("made", [0] * len(generated), generated), area("read", generated, both)]
     body.append(
         f'<path class="axis" d="M{svg.number(left)} {svg.number(top)}V{svg.number(bottom)}H{svg.number(right)}"/>'
     )
-    places = [(y_of(made[-1] // 2) + 7, f"generated {made[-1]:,}", "accent")]
-    if read[-1]:
-        places.append((y_of(made[-1] + read[-1] // 2) + 7, f"verifier {read[-1]:,}", "other"))
+    places = [(y_of(generated[-1] // 2) + 7, f"generated {generated[-1]:,}", "accent")]
+    if verified[-1]:
+        places.append((y_of(generated[-1] + verified[-1] // 2) + 7, f"verifier {verified[-1]:,}", "other"))
     body += [svg.words(right + 10, y, text, f"{kind} bold") for y, text, kind in places]
-    if most:
-        body.append(f'<path class="limit" d="M{svg.number(left)} {svg.number(y_of(most))}H{svg.number(right)}"/>')
-        body.append(svg.words(right + 10, y_of(most) + 7, "limit"))
+    if limit_tokens:
+        body.append(
+            f'<path class="limit" d="M{svg.number(left)} {svg.number(y_of(limit_tokens))}H{svg.number(right)}"/>'
+        )
+        body.append(svg.words(right + 10, y_of(limit_tokens) + 7, "limit"))
     ticks = sorted({0, highest // 2, highest})
     body += [svg.words(left - 8, y_of(tick) + 7, f"{tick:,}", "soft", anchor="end") for tick in ticks]
     body.append(svg.words((left + right) / 2, bottom + 1.5 * svg.LETTER, "calls, in order", "soft", anchor="middle"))
-    told = f"{total}: {made[-1]} generated, {read[-1]} by verifiers."
-    return svg.document(bottom + 2.4 * svg.LETTER, f"The budget of a search: {record['problem']}", told, body, _AREAS)
+    description = f"{total}: {generated[-1]} generated, {verified[-1]} by verifiers."
+    return svg.document(
+        bottom + 2.4 * svg.LETTER, f"The budget of a search: {record['problem']}", description, body, _AREAS
+    )
 
 
 def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
@@ -251,19 +258,20 @@ def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
 
 
 def _parents_first(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return nodes in their order, each after its parent: where a piece was cut in two, the upper part has the higher
-    number.
+    """Return nodes in their order, each after its parent.
+
+    Where a piece was cut in two, the upper part has the higher number.
     """
     known = {node["node"]: node for node in nodes}
-    made: dict[int, Mapping[str, Any]] = {}
+    ordered: dict[int, Mapping[str, Any]] = {}
     for node in nodes:
-        above: Mapping[str, Any] | None = node
+        ancestor: Mapping[str, Any] | None = node
         chain: list[Mapping[str, Any]] = []
-        while above is not None and above["node"] not in made:
-            chain.append(above)
-            above = None if above["parent"] is None else known[above["parent"]]
-        made.update((each["node"], each) for each in reversed(chain))
-    return list(made.values())
+        while ancestor is not None and ancestor["node"] not in ordered:
+            chain.append(ancestor)
+            ancestor = None if ancestor["parent"] is None else known[ancestor["parent"]]
+        ordered.update((each["node"], each) for each in reversed(chain))
+    return list(ordered.values())
 
 
 def _way(tree: _Tree, winner: int | None) -> list[int]:
@@ -308,7 +316,7 @@ def _tokens(tree: _Tree, nodes: set[int]) -> int:
 
 
 def _fill(node: Mapping[str, Any]) -> str:
-    """Return how full a node is drawn: by its last score, where that is between 0 and 1; a root is full."""
+    """Return how full a node is drawn, by its last score, clipped to [0, 1]; a root is full."""
     if node["parent"] is None:
         return "1"
     scores = [steps[-1] for steps in node["scores"].values() if steps]

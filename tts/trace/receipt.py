@@ -1,12 +1,12 @@
 """The receipt of a search: what each of its phases cost.
 
-It also has the answers that parts of the search's samples would have given.
+The receipt also has the answers that parts of the search's samples would have given.
 
 A phase is what one role did: the policy or another model that writes, a verifier that scores, the search's own work.
 The sums of the phases are the sums of the ledger.
 
-A part is the first quarter or half of the samples, chosen from as the search itself chose. It is known where the
-samples are independent whole solutions, and where the selection needs no call for it.
+A part is the first quarter or half of the samples, chosen from as the search itself chose. A part's answer is known
+where the samples are independent whole solutions, and where the selection needs no call for it.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class PartAnswer:
     """What the first samples of a search would have answered alone.
 
     Args:
-        share: Their share of all samples.
-        samples: Their number.
-        answer: The answer; None: they have none, or the selection abstains.
+        share: The share of these samples in all samples.
+        samples: The number of these samples.
+        answer: The answer; None: the samples have none, or the selection abstains.
         confidence: The confidence, as `Solution.confidence`.
     """
 
@@ -85,9 +85,10 @@ class Receipt:
         phases: The phases, in the order in which they began.
         tokens: The sum of their tokens.
         usd: The sum of their dollars; None without prices.
-        seconds: The seconds from the first call to the last. Those of phases overlap where calls ran at the same time.
+        seconds: The seconds from the first call to the last. The seconds of phases overlap where calls ran at the same
+            time.
         parts: The answers of a quarter and of half of the samples; None where they are not known.
-        reason: Why they are not known; "" where they are.
+        reason: Why the parts are not known; "" where they are known.
 
     Example:
         >>> import tts
@@ -146,19 +147,19 @@ def _phase(role: str, work: Work, usages: Sequence[Usage]) -> Phase:
 
 
 class PartAnswers:
-    """The answers that parts of the samples would have given, or why those are not known.
+    """The answers that parts of the samples would have given, or why the answers are not known.
 
-    They are computed on first use, as few receipts are read. It compares and pickles as what it stands for.
+    The answers are computed on first use, as few receipts are read. An object compares and pickles as its answers.
 
     Args:
-        given: The answers, or the reason; or what computes them.
+        given: The answers, or the reason, or a function that computes either.
     """
 
     def __init__(self, given: tuple[PartAnswer, ...] | str | Callable[[], tuple[PartAnswer, ...] | str]) -> None:
         self._given = given
 
     def answers_or_reason(self) -> tuple[PartAnswer, ...] | str:
-        """Return the answers, or the reason why they are not known."""
+        """Return the answers, or the reason why the answers are not known."""
         if callable(self._given):
             self._given = self._given()
         return self._given
@@ -195,19 +196,19 @@ def part_answers(
     needs = needs_of(selection)
     if selection.registered_as not in SELECTIONS.entries or needs.pairs or needs.vectors:
         return f"the selection {selection.registered_as} would need new calls"
-    scores, found = TreeScores(tree, verifiers), list[PartAnswer]()
+    scores, answers = TreeScores(tree, verifiers), list[PartAnswer]()
     for share in SHARES:
         count = math.ceil(len(candidates) * share)
         try:
             selected = choose_by_scores(selection, candidates[:count], scores)
-        except TTSError:  # it needs a score that nobody asked for, or more of a search than scores
+        except TTSError:  # the selection needs a score that is not known, or more of a search than scores
             return f"the selection {selection.registered_as} would need new calls"
-        found.append(
+        answers.append(
             PartAnswer(
                 share=share, samples=count, answer=next(iter(selected.answers), None), confidence=selected.confidence
             )
         )
-    return tuple(found)
+    return tuple(answers)
 
 
 class TreeScores(KnownScores):

@@ -41,14 +41,15 @@ def document(height: float, title: str, description: str, body: Sequence[str], s
     """
     size = f'viewBox="0 0 {WIDTH} {number(height)}" width="{WIDTH}" height="{number(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title description">'
-    told = f'<title id="title">{safe(title)}</title>\n<desc id="description">{safe(description)}</desc>'
+    labels = f'<title id="title">{safe(title)}</title>\n<desc id="description">{safe(description)}</desc>'
     page = '<rect class="page" width="100%" height="100%"/>'
-    return "\n".join([head, told, f"<style>\n{_rules(_STYLE + style)}</style>", page, *body, "</svg>", ""])
+    return "\n".join([head, labels, f"<style>\n{_rules(_STYLE + style)}</style>", page, *body, "</svg>", ""])
 
 
 def _rules(style: str) -> str:
-    """Return rules of CSS with their colours written out, for programs that know no variables; then those of a dark
-    screen.
+    """Return rules of CSS with their colours written out, for light screens, then for dark ones.
+
+    Some programs know no variables of CSS.
     """
     dark = "".join(_COLOURED.findall(style))
     return f"{_paint(style, _LIGHT)}@media(prefers-color-scheme:dark){{{_paint(dark, _DARK)}}}\n"

@@ -1,7 +1,7 @@
 """The record of a search: every node and every call, as a networkx graph, as JSON, and as one page.
 
 A trace is plain data. Two runs with the same seed give equal `canonical` records whatever else was in their batch; only
-times and cancelled tokens, which depend on timing, are left out of it.
+times and cancelled tokens, which depend on timing, are left out of that record.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Trace:
         reasons: Why the search went on as it did, in the words of a strategy that decides (`auto`).
         judgements: The prompts of verifiers to models, with the replies, and those that were too long to be shown.
         parts: What parts of the samples would have answered (`receipt`).
-        levels: How the search divided what it writes by weights. Files do not have it, nor `temperature`.
+        levels: How the search divided its texts by weights. Files have neither this field nor `temperature`.
         temperature: The temperature of the run; that of a strategy stands in its text.
     """
 
@@ -95,12 +95,12 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        used = [(call, call.usage) for call in self.calls[:_SHOWN]]
-        shown = [
-            (c.kind, c.model, c.rows, f"{u.tokens:,}", f"{u.prompt_tokens:,}", f"{u.seconds:.3g}") for c, u in used
+        calls = [(call, call.usage) for call in self.calls[:_SHOWN]]
+        rows = [
+            (c.kind, c.model, c.rows, f"{u.tokens:,}", f"{u.prompt_tokens:,}", f"{u.seconds:.3g}") for c, u in calls
         ]
-        shown += [(f"{more:,} more", "", "", "", "", "")] if (more := len(self.calls) - _SHOWN) > 0 else []
-        return f"<p>{cell(repr(self))}</p>" + grid(("call", "model", "rows", "tokens", "tokens in", "seconds"), shown)
+        rows += [(f"{more:,} more", "", "", "", "", "")] if (more := len(self.calls) - _SHOWN) > 0 else []
+        return f"<p>{cell(repr(self))}</p>" + grid(("call", "model", "rows", "tokens", "tokens in", "seconds"), rows)
 
     def receipt(self) -> Receipt:
         """Return what each phase of the search cost, and what parts of its samples would have answered."""
@@ -132,7 +132,7 @@ class Trace:
         """Return the trace that `to_json` wrote.
 
         Raises:
-            ConfigError: it is no trace, or one of another format.
+            ConfigError: the text is no trace, or a trace of another format.
         """
         try:
             data: dict[str, Any] = json.loads(text)
@@ -155,7 +155,7 @@ class Trace:
             raise ConfigError(f"the text is no trace: {failure}") from None
 
     def canonical(self) -> dict[str, Any]:
-        """Return what the same seed gives again under any batching: everything but times and cancelled tokens."""
+        """Return the record that the same seed gives again, without times and cancelled tokens."""
         record = self.to_dict()
         for usage in (record["usage"], *(call["usage"] for call in record["calls"])):
             for name in _TIMED:
@@ -235,7 +235,7 @@ class Trace:
     def record(
         self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None
     ) -> SearchRows:
-        """Return the search as rows are made of it.
+        """Return the record of the search from which rows are made.
 
         Args:
             task: The task that judges answers and finds steps.
@@ -249,8 +249,8 @@ class Trace:
             if reference is None or answer is None:
                 return None if reference is None else False
             if answer not in verdicts:
-                decided = task.decide(answer, reference)
-                verdicts[answer] = task.equivalent(answer, reference) if decided is None else decided
+                decision = task.decide(answer, reference)
+                verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
             return verdicts[answer]
 
         nodes = tuple(self.nodes)
@@ -289,7 +289,7 @@ class Trace:
 def winning_node(trace: Trace) -> int | None:
     """Return the node that the answer was taken from.
 
-    Of the candidates with exactly this answer it is the heaviest, and of equal ones the first.
+    The node is the heaviest candidate with exactly this answer, and of equally heavy ones the first.
 
     Returns:
         Its number; None without an answer, or where no candidate has the answer in the same words.

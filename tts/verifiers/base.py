@@ -81,12 +81,12 @@ class StepScores:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A prompt of a verifier to a model, and what came of it.
+    """A prompt of a verifier to a model, and the replies.
 
     Args:
         role: The role of the verifier.
         prompt: The text of the prompt.
-        replies: The replies; None in place of one that failed.
+        replies: The replies; None in place of a failed reply.
         over: The tokens by which the prompt was too long to be shown; 0: it was shown.
     """
 
@@ -137,7 +137,7 @@ class Calls(Protocol):
     async def replies(
         self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
     ) -> list[tuple[str | None, ...]]:
-        """Return `votes` generated texts for each prompt, which is read once.
+        """Return `votes` generated texts for each prompt; each prompt is read once.
 
         The first k replies are those of votes=k.
         """
@@ -173,7 +173,7 @@ class Calls(Protocol):
         Args:
             what: As in `note_unread`, which counts it.
             prompt: The prompt.
-            over: The tokens by which it is too long.
+            over: The tokens by which the prompt is too long.
         """
         ...
 
@@ -203,8 +203,8 @@ class PairComparison:
     """How a verifier compares pairs of trajectories.
 
     Args:
-        compare: Returns for each pair how far the first is better, from 0 to 1; NaN where unknown. A swapped pair gives
-            1 minus that.
+        compare: A function that returns, for each pair, how far the first is better, from 0 to 1; NaN where unknown. A
+            swapped pair gives 1 minus this value.
         pair_bound: The most verifier tokens that comparing one pair computes.
     """
 
@@ -233,7 +233,7 @@ class Composition:
 
     Args:
         members: The verifiers that it calls.
-        rebuilt: Returns the same composition with other members in their places.
+        rebuilt: A function that returns the same composition with other members in their places.
     """
 
     members: tuple[Verifier, ...]
@@ -246,8 +246,8 @@ class OwnModel:
 
     Args:
         rates: Cost of a token of the model.
-        opened: Returns the verifier for the search of one problem, with a cache of what its model has read. The search
-            drops both.
+        opened: A function that returns the verifier for the search of one problem, with a cache of what its model has
+            read. The search drops both.
     """
 
     rates: Rates
@@ -268,8 +268,8 @@ class Traits:
         filled: A function of the model's record (None for a backend of the caller's) and the backend, which returns the
             verifier with all parameters set. A solver calls it once. It raises ConfigError if a parameter is missing or
             does not fit the model.
-        check: Raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The
-            problem has its answer only if the verifier is an oracle.
+        check: A function that raises ConfigError for a problem whose solutions the verifier cannot score. A search
+            calls it before anything is spent. The problem has its answer only if the verifier is an oracle.
         proves: Whether its greatest score means that the answer is right, although it has no reference answer. `auto`
             ends a problem there.
         range_by_scores: Whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as

@@ -42,5 +42,5 @@ class Checker(Verifier):
         if answer is None:
             return StepScores(whole=0.0, note="The solution has no answer.")
         verdict = calls.task.decide(answer, reference)
-        right = await run_in_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
-        return StepScores(whole=float(right), note=f"The answer {answer} is {'right' if right else 'wrong'}.")
+        is_right = await run_in_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
+        return StepScores(whole=float(is_right), note=f"The answer {answer} is {'right' if is_right else 'wrong'}.")

@@ -62,7 +62,7 @@ def check_one_token(backend: Backend, name: str, word: str, hint: str) -> None:
 def token_rates(verifier: Verifier, backend: Backend) -> Rates:
     """Return the rates of a verifier's tokens.
 
-    They are those of the verifier's own model, else of its process model, else of the backend.
+    The rates are those of the verifier's own model, else of its process model, else of the backend.
 
     For a composition, each rate is the highest among its members; the tokens of each member are booked at its rates
     (`Calls.part`).
@@ -80,9 +80,11 @@ def _dearest(rates: Sequence[Rates]) -> Rates:
         known = [getattr(one, name) for one in rates]
         return None if not known or None in known else max(known)
 
-    read_again = [one.usd_in if one.usd_reused is None else one.usd_reused for one in rates]
-    reused = None if None in read_again else max((amount for amount in read_again if amount is not None), default=None)
-    return Rates(most("flops"), most("usd_in"), reused, most("usd_out"))
+    reused_rates = [one.usd_in if one.usd_reused is None else one.usd_reused for one in rates]
+    usd_reused = (
+        None if None in reused_rates else max((amount for amount in reused_rates if amount is not None), default=None)
+    )
+    return Rates(most("flops"), most("usd_in"), usd_reused, most("usd_out"))
 
 
 def own_rates(verifier: Verifier) -> list[Rates]:
@@ -95,8 +97,9 @@ def own_rates(verifier: Verifier) -> list[Rates]:
 
 
 def _head(verifier: Verifier, backend: Backend) -> tuple[str | None, ValueHeadMetadata | None]:
-    """Return the name of the value head that a verifier reads and the backend's metadata for it; None for what is
-    absent.
+    """Return the name of the value head that a verifier reads, and the backend's metadata for it.
+
+    Each is None where it is absent.
     """
     head = traits_of(verifier).head
     return head, None if head is None else value_head_metadata(backend, head, f"the verifier {verifier.name!r}")

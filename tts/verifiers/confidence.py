@@ -40,21 +40,25 @@ def _check(name: str, odds: Any) -> tuple[float, float]:
     """Return a scale and a shift.
 
     Raises:
-        ConfigError: they are not two finite numbers, or the scale is not above 0.
+        ConfigError: `odds` has not two finite numbers, or the scale is not above 0.
     """
-    given = tuple(odds) if isinstance(odds, tuple | list) else ()
-    if len(given) != 2 or not all(type(one) in (int, float) and math.isfinite(one) for one in given) or given[0] <= 0:
+    numbers = tuple(odds) if isinstance(odds, tuple | list) else ()
+    if (
+        len(numbers) != 2
+        or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers)
+        or numbers[0] <= 0
+    ):
         raise ConfigError(
             f"{name} is {quote(odds)}, but must be two finite numbers, a scale above 0 and a shift",
             hint="odds=(1.5, 2.0)",
         )
-    return float(given[0]), float(given[1])
+    return float(numbers[0]), float(numbers[1])
 
 
 def groups(tokens: NDArray[Any], window: int) -> NDArray[np.float64]:
     """Return the mean of each run of `window` tokens, [tokens - window + 1].
 
-    It is one mean of all tokens if there are fewer.
+    If there are fewer tokens, the result is the mean of all.
     """
     if len(tokens) <= window:
         return np.array([tokens.mean()])
@@ -69,11 +73,12 @@ def _bottom(tokens: NDArray[np.float64], window: int) -> float:
 
 
 def _joint(tokens: NDArray[np.float64], window: int) -> float:
-    """Return the mean before the last window plus the mean of the last window; of one group, its mean stands for
-    both.
+    """Return the mean before the last window plus the mean of the last window.
+
+    With a single group, its mean stands for both.
     """
-    last = float(tokens[-window:].mean())
-    return last + (float(tokens[:-window].mean()) if len(tokens) > window else last)
+    last_mean = float(tokens[-window:].mean())
+    return last_mean + (float(tokens[:-window].mean()) if len(tokens) > window else last_mean)
 
 
 _OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType(
@@ -172,18 +177,18 @@ class Confidence(Verifier):
         tokens = self._tokens(trajectory)
         if not tokens:
             return math.nan
-        found = _OVER[self.over](np.array(tokens, np.float64), self.window)
-        if not math.isfinite(found):
+        value = _OVER[self.over](np.array(tokens, np.float64), self.window)
+        if not math.isfinite(value):
             return math.nan
         low, high = _RANGES[self.measure]
-        measured = min(max(math.exp(found) if self.measure == "probability" else found, low), high)
+        clipped = min(max(math.exp(value) if self.measure == "probability" else value, low), high)
         if self.odds is None:
-            return measured
-        return chance(self.odds[0] * (measured if self.measure in _SPREADS else log_odds(found)) + self.odds[1])
+            return clipped
+        return chance(self.odds[0] * (clipped if self.measure in _SPREADS else log_odds(value)) + self.odds[1])
 
     def _tokens(self, trajectory: Trajectory) -> Sequence[float]:
         """Return the measure at each token that a model drew, along the path from the root."""
         pieces = (trajectory,) if trajectory.depth <= 1 else trajectory.path
-        if (of := _SPREADS.get(self.measure)) is not None:
-            return [of(spread) for piece in pieces for spread in piece.spreads]
+        if (measure := _SPREADS.get(self.measure)) is not None:
+            return [measure(spread) for piece in pieces for spread in piece.spreads]
         return pieces[0].logprobs if len(pieces) == 1 else [logprob for piece in pieces for logprob in piece.logprobs]

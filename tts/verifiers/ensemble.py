@@ -36,9 +36,9 @@ class Ensemble(Verifier):
     step. Members whose score is NaN are left out; if all are, the result is NaN.
 
     With "log_odds" the result is a weighted sum on the scale of log-odds, without bounds. Members with a finite range
-    give their log-odds, others their scores as they are. It is NaN where any member's is. With the members `process`
-    and `confidence(measure='logprob', over='sum')` it is the log-probability of a path plus the log-odds that it is
-    right.
+    give their log-odds, others their scores as they are. The result is NaN where any member's is. With the members
+    `process` and `confidence(measure='logprob', over='sum')` it is the log-probability of a path plus the log-odds that
+    it is right.
 
     Source: Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2310.02743): mean, worst case, and
     mean minus a multiple of the variance, UNVERIFIED (from memory). Differs:
@@ -80,15 +80,15 @@ class Ensemble(Verifier):
                 f"members is {quote(given)}, but must be names of verifiers, or verifiers, at least one",
                 hint="for example ensemble(members=('process', 'probe'))",
             )
-        made = tuple(_member(one) for one in given)
-        roles = sorted({member.model for member in made})
+        verifiers = tuple(_member(one) for one in given)
+        roles = sorted({member.model for member in verifiers})
         if len(roles) > 1:
             raise ConfigError(f"members is {quote(given)}, but must ask one model, not {' and '.join(roles)}")
-        object.__setattr__(self, "members", made)
+        object.__setattr__(self, "members", verifiers)
         object.__setattr__(self, "model", roles[0])
-        object.__setattr__(self, "oracle", any(member.oracle for member in made))
-        object.__setattr__(self, "needs", tuple(dict.fromkeys(need for member in made for need in member.needs)))
-        self._check_numbers(len(made))
+        object.__setattr__(self, "oracle", any(member.oracle for member in verifiers))
+        object.__setattr__(self, "needs", tuple(dict.fromkeys(need for member in verifiers for need in member.needs)))
+        self._check_numbers(len(verifiers))
         object.__setattr__(self, "range", (-math.inf, math.inf) if self.how == "log_odds" else (0.0, 1.0))
 
     def _check_numbers(self, count: int) -> None:
@@ -125,24 +125,24 @@ class Ensemble(Verifier):
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Ensemble:
         """Return the ensemble with all parameters of its members set; see `Traits.filled`."""
-        fill = [(one, traits_of(one).filled) for one in self.members]
-        return self.with_members([one if filled is None else filled(record, backend) for one, filled in fill])
+        fillers = [(one, traits_of(one).filled) for one in self.members]
+        return self.with_members([one if filled is None else filled(record, backend) for one, filled in fillers])
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score for each step if all members score steps, else one of the whole."""
-        said: list[Sequence[StepScores]] = []
+        scores: list[Sequence[StepScores]] = []
         for member in self.members:
-            stripped = problem if member.oracle else problem.without_answer()
-            said.append(await member.score(stripped, trajectories, calls.part(member)))
+            visible = problem if member.oracle else problem.without_answer()
+            scores.append(await member.score(visible, trajectories, calls.part(member)))
         wholes = self._combine(
-            np.array([[_whole(one) for one in of_member] for of_member in said], np.float64)
+            np.array([[_whole(one) for one in of_member] for of_member in scores], np.float64)
         ).tolist()
-        return [self._join(of_path, whole) for of_path, whole in zip(zip(*said, strict=True), wholes, strict=True)]
+        return [self._join(of_path, whole) for of_path, whole in zip(zip(*scores, strict=True), wholes, strict=True)]
 
-    def _join(self, said: Sequence[StepScores], whole: float) -> StepScores:
-        steps = [one.steps for one in said if one.steps is not None]
-        note = "\n".join(one.note for one in said if one.note)
-        if len(steps) < len(said):
+    def _join(self, scores: Sequence[StepScores], whole: float) -> StepScores:
+        steps = [one.steps for one in scores if one.steps is not None]
+        note = "\n".join(one.note for one in scores if one.note)
+        if len(steps) < len(scores):
             return StepScores(whole=whole, note=note)
         return StepScores(steps=tuple(self._combine(np.array(steps, np.float64)).tolist()), note=note)
 
@@ -194,7 +194,10 @@ def weighted_moments(
 
 
 def _sum_columns(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums of columns, added row by row, so that rounding does not depend on the number of columns."""
+    """Return the sums of columns, added row by row.
+
+    So rounding does not depend on the number of columns.
+    """
     total = np.zeros(table.shape[1])
     for row in table:
         total = total + row
@@ -202,17 +205,17 @@ def _sum_columns(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
-    """Return scores on the scale of log-odds: those without a finite range are taken as they are."""
+    """Return scores on the scale of log-odds; scores without a finite range are taken as they are."""
     if math.isinf(bounds[0]) or math.isinf(bounds[1]):
         return scores
     units = np.clip(to_unit(scores, bounds), _SURE, 1 - _SURE)
     return np.log(units / (1 - units))
 
 
-def _whole(said: StepScores) -> float:
-    if said.steps is not None:
-        return said.steps[-1] if said.steps else math.nan
-    return math.nan if said.whole is None else said.whole
+def _whole(scores: StepScores) -> float:
+    if scores.steps is not None:
+        return scores.steps[-1] if scores.steps else math.nan
+    return math.nan if scores.whole is None else scores.whole
 
 
 def _member(given: str | Verifier) -> Verifier:
@@ -227,11 +230,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _bounds(member: Verifier, scores: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the range of a member; a function without one must score in [0, 1], since no score may depend on another
-    path's.
+    """Return the range of a member.
+
+    A function without a range must score in [0, 1], since no score may depend on another path's.
 
     Raises:
-        VerifierError: it does not.
+        VerifierError: a score of such a function is outside of [0, 1].
     """
     if not traits_of(member).range_by_scores:
         return member.range

@@ -26,7 +26,7 @@ ScoreFunction = Callable[
 ]
 
 _AT_ONCE = 64  # concurrent calls of an async function
-_LATE = object()  # in place of a score: the budget's time ran out before it
+_LATE = object()  # in place of a score for which the budget's time did not suffice
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class FunctionVerifier(Verifier):
     from several threads. An async function is awaited for all trajectories concurrently, at most 64 at a time.
 
     Args:
-        fn: Returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is
-            unknown. Or such a score and a text, which is the note (`StepScores.note`).
+        fn: A function that returns a number (a score of the whole), or a sequence or array of numbers (one for each
+            step); NaN is unknown. It may also return such a score with a text, which is the note (`StepScores.note`).
         range: Least and greatest score; a score outside is an error.
         inferred: Whether the range is not stated, as for a function that is given as a verifier
             (`Traits.range_by_scores`).
@@ -59,21 +59,24 @@ class FunctionVerifier(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return the function's scores; NaN for trajectories that the budget's time does not reach."""
         texts = [trajectory.judged_text for trajectory in trajectories]
-        said = _Said()
+        results = _Said()
         try:
-            await said.collect(lambda text: _contain(self.fn, problem, text), texts, calls.seconds_left())
-            scores = said.values + [_LATE] * (len(texts) - len(said.values))
-            later = [i for i, one in enumerate(scores) if inspect.isawaitable(one)]
-            replies = await _await_all([scores[i] for i in later], calls.seconds_left())
+            await results.collect(lambda text: _contain(self.fn, problem, text), texts, calls.seconds_left())
+            scores = results.values + [_LATE] * (len(texts) - len(results.values))
+            pending = [i for i, one in enumerate(scores) if inspect.isawaitable(one)]
+            replies = await _await_all([scores[i] for i in pending], calls.seconds_left())
         finally:
-            said.close()
-        for i, reply in zip(later, replies, strict=True):
+            results.close()
+        for i, reply in zip(pending, replies, strict=True):
             scores[i] = reply
         return [StepScores(whole=math.nan) if one is _LATE else _scores(one) for one in scores]
 
 
 class _Said:
-    """What a function returned for texts, one after another; a coroutine that nobody awaited is closed with it."""
+    """What a function returned for texts, one after another.
+
+    Coroutines that nobody awaited are closed with the object.
+    """
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -116,7 +119,7 @@ class _Said:
 def _close(value: Any) -> None:
     """Close a coroutine; one that has ended stays as it is."""
     if isinstance(value, Coroutine):
-        with suppress(Exception):  # what the caller's code raises at its end has no one to read it
+        with suppress(Exception):  # nobody reads what the caller's code raises at its end
             value.close()
 
 
@@ -154,17 +157,18 @@ def _contain(fn: ScoreFunction, problem: Problem, text: str) -> Any:
         raise VerifierError(f"the verifier function raised {failure!r}") from failure
 
 
-def _scores(said: Any) -> StepScores:
-    """Return a number as a score of the whole, a one-dimensional array as one score for each step; a pair with a text
-    has a note.
+def _scores(result: Any) -> StepScores:
+    """Return a number as a score of the whole, and a one-dimensional array as scores of steps.
+
+    A pair has a text as its second member, which becomes the note.
     """
-    if isinstance(said, tuple) and len(said) == 2 and isinstance(said[1], str):
-        return dataclasses.replace(_scores(said[0]), note=said[1])
-    if said is None:
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], str):
+        return dataclasses.replace(_scores(result[0]), note=result[1])
+    if result is None:
         raise VerifierError(
             "the verifier function returned None, but must return a number, or one a step; NaN where it is unknown"
         )
-    values = np.asarray(said, dtype=np.float64)
+    values = np.asarray(result, dtype=np.float64)
     if values.ndim == 0:
         return StepScores(whole=float(values))
     if values.ndim > 1:

@@ -37,12 +37,12 @@ def reasoning_request(yes: str, no: str) -> str:
 
 def verdict_of(reply: str, yes: str, no: str) -> float | None:
     """Return the last verdict of a reply, 1 or 0; None without one."""
-    found = re.findall(
+    verdicts = re.findall(
         rf"verdict\W*(?:is\W+)?(?:(?:boxed|text|textbf)\W+)*({re.escape(yes)}|{re.escape(no)})(?!\w)",
         reply,
         re.IGNORECASE,
     )
-    return float(found[-1].casefold() == yes.casefold()) if found else None
+    return float(verdicts[-1].casefold() == yes.casefold()) if verdicts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +102,10 @@ class VerdictVerifier(ReplyingVerifier):
 
     def instruct(self, question: str) -> str:
         """Return a question with the form of its verdict."""
-        form = (
+        request = (
             (reasoning_request(self.yes, self.no) if self.verdict == "words" else _REASON) if self.votes else self._ask
         )
-        return f"{question} {form}"
+        return f"{question} {request}"
 
     async def approvals(
         self, question: str, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls
@@ -132,13 +132,14 @@ class VerdictVerifier(ReplyingVerifier):
         return [mean([next(verdicts) for _ in of_path]) for of_path in reasons]
 
     async def _yes_probabilities(self, prompts: Sequence[Prompt], fits: Sequence[bool], calls: Calls) -> list[float]:
-        """Return P(yes) / (P(yes) + P(no)) after each prompt that fits; NaN for others, and where neither word has a
-        probability.
+        """Return P(yes) / (P(yes) + P(no)) after each prompt that fits.
+
+        The value is NaN for other prompts, and where neither word has a probability.
         """
-        shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
-        found = await calls.choices(shown_to, (self.yes, self.no)) if shown_to else np.empty((0, 2))
+        shown = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+        log_probabilities = await calls.choices(shown, (self.yes, self.no)) if shown else np.empty((0, 2))
         with np.errstate(invalid="ignore"):
-            yes = iter(logistic(found[:, 0] - found[:, 1]).tolist())
+            yes = iter(logistic(log_probabilities[:, 0] - log_probabilities[:, 1]).tolist())
         return [next(yes) if fit else math.nan for fit in fits]
 
     @property
@@ -149,7 +150,7 @@ class VerdictVerifier(ReplyingVerifier):
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the tokens of a question.
 
-        They are prompt and replies, and prompt, reply and question once more for each verdict.
+        The tokens are those of prompt and replies, and of prompt, reply and question once more for each verdict.
         """
         written = ReplyingVerifier.bound(self, prefix_tokens, new_tokens) if self.votes else 0
         return written + (max(1, self.votes) * self._most_asked if self.verdict == "logprobs" else 0)
@@ -235,13 +236,13 @@ def _check_aspects(name: str, given: Any) -> tuple[str, ...]:
     """Return aspects as a tuple.
 
     Raises:
-        ConfigError: they are no names or questions, or one is named twice.
+        ConfigError: the values are no names or questions, or an aspect is named twice.
     """
-    if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str) for one in given):
+    if not isinstance(given, tuple | list) or not given or not all(isinstance(aspect, str) for aspect in given):
         raise ConfigError(f"{name} is {quote(given)}, but must be a list of names or questions, at least one")
-    for one in given:
-        if one not in ASPECTS and not one.strip().endswith("?"):
-            raise unknown_name(name, one, tuple(ASPECTS))
+    for aspect in given:
+        if aspect not in ASPECTS and not aspect.strip().endswith("?"):
+            raise unknown_name(name, aspect, tuple(ASPECTS))
     if len(set(given)) < len(given):
         raise ConfigError(f"{name} is {quote(given)}, but must name each once")
     return tuple(given)

@@ -99,7 +99,7 @@ class Grader(AskingVerifier):
         """Raise an error where the model shows no probabilities, or a grade is not one token.
 
         Raises:
-            CapabilityError: It shows none.
+            CapabilityError: The model shows no probabilities.
             ConfigError: A grade is not one token.
         """
         if backend.caps.next_logprobs == "absent" and not backend.caps.top_texts:
@@ -128,7 +128,7 @@ class Grader(AskingVerifier):
     ) -> list[float]:
         """Return for each pair how far the first is better, the mean of both orders.
 
-        It is NaN if one of the orders is unknown.
+        The value is NaN if one of the orders is unknown.
         """
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
@@ -145,10 +145,10 @@ class Grader(AskingVerifier):
         laws, unseen = await calls.bounded_choices(shown, self.grades)
         scores, shares = expected_grades(laws, unseen)
         known = shares <= self.missing
-        what = f"grades of the {self.name} could lack more than {self.missing:g} of their probability, and are unknown"
-        calls.note_unread(what, int((~known).sum()), len(shown))
-        graded = iter(np.where(known, scores, math.nan).tolist())
-        return [next(graded) if fit else math.nan for fit in fits]
+        label = f"grades of the {self.name} could lack more than {self.missing:g} of their probability, and are unknown"
+        calls.note_unread(label, int((~known).sum()), len(shown))
+        grades = iter(np.where(known, scores, math.nan).tolist())
+        return [next(grades) if fit else math.nan for fit in fits]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the tokens of a prompt, and the one that a server writes: a constant."""
@@ -163,12 +163,12 @@ def expected_grades(
 
     The bound is the largest share of the grades' probability that is not shown.
 
-    The expectation by the whole law differs from it by at most that share. Without any probability of a grade they are
-    NaN and 1.
+    The expectation by the whole law differs from the returned one by at most that share. Without any probability of a
+    grade, the results are NaN and 1.
 
     Args:
         laws: [N, levels] log-probabilities of the grades, the lowest first; -inf where one is not shown.
-        unseen: [N] the most probability that grades have together which are not shown.
+        unseen: [N] the most probability that unshown grades have together.
     """
     likely = np.exp(laws)
     total = likely.sum(axis=1)

@@ -35,7 +35,7 @@ class _HeadVerifier(Verifier):
 class Probe(_HeadVerifier):
     """Estimates after each step the probability that the solution ends right, by a probe.
 
-    It reads the policy's hidden state at the step's end.
+    The probe reads the policy's hidden state at the step's end.
 
     Source: Zhang et al., "Reasoning Models Know When They're Right: Probing Hidden States for Self-Verification"
     (2504.05419), a classifier on the states of a frozen model. Differs:
@@ -63,7 +63,7 @@ class Probe(_HeadVerifier):
 class ProcessVerifier(_HeadVerifier):
     """Estimates after each step the probability that the solution still leads to the right answer.
 
-    A process model gives it.
+    A process model estimates this probability.
 
     Source: Lightman et al., "Let's Verify Step by Step" (2305.20050); trained on the policy's own rollouts as in Wang
     et al., "Math-Shepherd" (2312.08935). Differs: soft labels, and what else the model's card states.

@@ -86,7 +86,7 @@ class Judge(ReplyingVerifier):
         pair_question: Instruction to compare two; it must ask for {"better": "A"}, "B" or "tie".
         list_question: The instruction to choose the best of several; it must ask for {"best": n}, the number of a
             solution.
-        consensus_question: The same for the one that agrees most with the others.
+        consensus_question: The instruction to choose the reply that agrees most with the others, in the same form.
 
     Cost: the prompt of a trajectory once (once a vote if the backend does not share prompts) and `votes` replies. A
     pair costs at most
@@ -118,9 +118,11 @@ class Judge(ReplyingVerifier):
     @property
     def traits(self) -> Traits:
         """A prompt size that depends on the backend, comparisons of pairs, and choices among several."""
-        two = 2 * self.bound(0, 0)
+        two_prompts = 2 * self.bound(0, 0)
         return Traits(
-            filled=self.fill, comparison=PairComparison(self.compare, two), choice=ListChoice(self.choose, two)
+            filled=self.fill,
+            comparison=PairComparison(self.compare, two_prompts),
+            choice=ListChoice(self.choose, two_prompts),
         )
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
@@ -138,7 +140,7 @@ class Judge(ReplyingVerifier):
     ) -> list[float]:
         """Return for each pair how far the first is better, the mean of both orders.
 
-        It is NaN if an order has no parsable reply.
+        The value is NaN if an order has no parsable reply.
         """
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
@@ -149,7 +151,7 @@ class Judge(ReplyingVerifier):
     async def choose(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls, by: str) -> list[float]:
         """Return the share of replies that name each trajectory, over both orders.
 
-        It is NaN for all if no reply can be read.
+        All shares are NaN if no reply can be read.
         """
         count, prompts = len(trajectories), list[Prompt]()
         question, title = (self.list_question, "Solution") if by == "quality" else (self.consensus_question, "Reply")
@@ -158,8 +160,8 @@ class Judge(ReplyingVerifier):
                 asking(question, problem, *((f"{title} {i}", t.judged_text) for i, t in enumerate(shown, 1)))
             )
         forwards, backwards = await self.replies_to(prompts, lambda reply: _read_number(reply, count), calls)
-        named = Counter([*(n - 1 for n in forwards), *(count - n for n in backwards)])
-        return [named[i] / named.total() if named else math.nan for i in range(count)]
+        counts = Counter([*(n - 1 for n in forwards), *(count - n for n in backwards)])
+        return [counts[i] / counts.total() if counts else math.nan for i in range(count)]
 
 
 def _read_number(reply: str, most: int) -> int | None:
@@ -177,10 +179,10 @@ def read_verdict(reply: str, name: str) -> float | None:
 def _read_score(value: Any) -> float | None:
     """Return a score from 0 to 1, from a number of 0 to 10 or its text; None for anything else."""
     if isinstance(value, str):
-        found = _NUMBER.fullmatch(value.strip())
-        value = float(found[1]) if found else None
-    valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _SCALE
-    return value / _SCALE if valid else None
+        match = _NUMBER.fullmatch(value.strip())
+        value = float(match[1]) if match else None
+    is_valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _SCALE
+    return value / _SCALE if is_valid else None
 
 
 def _read_place(value: Any) -> float | None:
@@ -192,8 +194,8 @@ def _read_place(value: Any) -> float | None:
 def _read_choice(value: Any) -> float | None:
     """Return the number in a choice, such as 3, "3" or "Solution 3"; None for anything else."""
     if isinstance(value, str):
-        found = _CHOICE.fullmatch(value.strip())
-        return float(found[1]) if found else None
+        match = _CHOICE.fullmatch(value.strip())
+        return float(match[1]) if match else None
     return (
         float(value)
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _CHOICES

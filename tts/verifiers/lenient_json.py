@@ -23,7 +23,7 @@ _VALUE: Final = re.compile(
 )
 _MAY_GO_ON: Final = re.compile(r"1|.*\.")
 _LONGEST: Final = 1 << 15  # characters of an object that is repaired
-# of a repair, whose time grows by the length times the number of braces and quotes left open
+# the bound on length times the number of braces and quotes, with which the time of a repair grows
 _MOST_WORK: Final = 1 << 20
 _DEEPEST_WRAPPER: Final = 3
 
@@ -43,21 +43,21 @@ class Reading:
     def verdict(self, name: str, read: Callable[[Any], float | None]) -> float | None:
         """Return the verdict in a member; None where there is none.
 
-        A repaired object has one only where all that its text gives for the name agrees, and shows the value whole. So
-        neither a quotation within a reason nor a number that was cut becomes a verdict.
+        A repaired object has a verdict only where all values agree that its text gives for the name, and where the text
+        shows the value whole. So neither a quotation within a reason nor a number that was cut becomes a verdict.
 
         Args:
             name: The name of the member, in lower case.
-            read: Function that returns the verdict in a value, or None.
+            read: A function that returns the verdict in a value, or None.
         """
         if not self.source or name not in self.members:
             return read(self.members.get(name))
-        named = re.finditer(
+        mentions = re.finditer(
             rf"\b{re.escape(name)}[{_QUOTES}\\]{{0,3}}\s{{0,9}}[:：=]\s{{0,9}}[{_QUOTES}\\]*",
             self.source,
             re.IGNORECASE,
         )
-        verdicts = {read(_shown_at(self.source, found.end())) for found in named} - {None}
+        verdicts = {read(_shown_at(self.source, found.end())) for found in mentions} - {None}
         return verdicts.pop() if len(verdicts) == 1 else None
 
 
@@ -75,29 +75,35 @@ def _objects(reply: str, name: str) -> Iterator[Reading]:
     decoder, at = json.JSONDecoder(), 0
     while (start := _BEGINS.search(reply, at)) is not None:
         try:
-            found, at = decoder.raw_decode(reply, start.start())
-            yield Reading(_name(found))
+            value, at = decoder.raw_decode(reply, start.start())
+            yield Reading(_name(value))
         except (ValueError, RecursionError):
             at = _end_of_object(reply, start.start())
             source = reply[start.start() : at]
-            if name in source.casefold() and isinstance(found := _repair(source), dict):
-                yield Reading(_name(found), source)
+            if name in source.casefold() and isinstance(value := _repair(source), dict):
+                yield Reading(_name(value), source)
 
 
-def _name(found: dict[str, Any]) -> dict[str, Any]:
-    """Return an object's members by their names in lower case; an object that only wraps another is that one."""
+def _name(members: dict[str, Any]) -> dict[str, Any]:
+    """Return an object's members by their names in lower case.
+
+    An object that only wraps another is replaced by the inner one.
+    """
     for _ in range(_DEEPEST_WRAPPER):
-        if len(found) != 1 or not isinstance(inner := next(iter(found.values())), dict):
+        if len(members) != 1 or not isinstance(inner := next(iter(members.values())), dict):
             break
-        found = inner
-    return {str(name).strip().strip(_QUOTES).casefold(): value for name, value in found.items()}
+        members = inner
+    return {str(name).strip().strip(_QUOTES).casefold(): value for name, value in members.items()}
 
 
 def _end_of_object(reply: str, start: int) -> int:
-    """Return the end of an object by its braces outside of texts; where these do not close, the end of the reply."""
+    """Return the end of an object by its braces outside of texts.
+
+    Where the braces do not close, the result is the end of the reply.
+    """
     depth, in_text = 0, False
-    for found in _SPECIAL.finditer(reply, start):
-        match found[0]:
+    for match in _SPECIAL.finditer(reply, start):
+        match match[0]:
             case '"':
                 in_text = not in_text
             case "{" if not in_text:
@@ -105,7 +111,7 @@ def _end_of_object(reply: str, start: int) -> int:
             case "}" if not in_text:
                 depth -= 1
                 if not depth:
-                    return found.end()
+                    return match.end()
             case _:
                 pass
     return len(reply)
@@ -119,19 +125,19 @@ def _repair(source: str) -> Any:
 
     try:
         return loads(source, skip_json_loads=True)
-    except (ValueError, RecursionError, IndexError, TypeError, KeyError):  # of a text that is none
+    except (ValueError, RecursionError, IndexError, TypeError, KeyError):  # of a text that is no object
         return None
 
 
 def _shown_at(source: str, start: int) -> str | None:
     """Return the value that a text shows from a place on; None where nothing follows that ends a value.
 
-    At the end of the text it is whole only where no more digits could follow: `1` may be the beginning of `10`.
+    At the end of the text, a value is whole only where no more digits could follow: `1` may be the beginning of `10`.
     """
-    found = _VALUE.match(source, start)
-    if found is None:
+    match = _VALUE.match(source, start)
+    if match is None:
         return None
-    return None if found.end() == found.end(1) and _MAY_GO_ON.fullmatch(found[1].strip()) else found[1].strip()
+    return None if match.end() == match.end(1) and _MAY_GO_ON.fullmatch(match[1].strip()) else match[1].strip()
 
 
 def _unquote(reply: str) -> str:

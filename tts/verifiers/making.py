@@ -23,7 +23,7 @@ def make_verifier(given: Any) -> Verifier:
         given: A name with its parameters, a place, a verifier, or a function of (problem, text).
 
     Raises:
-        ConfigError: it is no verifier, or its name is unknown.
+        ConfigError: the value is no verifier, or its name is unknown.
     """
     if (
         isinstance(given, str)
@@ -51,7 +51,7 @@ def _check_signature(function: Any) -> None:
     """Refuse a function that cannot be called with a problem and a text.
 
     Raises:
-        ConfigError: it takes others, or more, than these two.
+        ConfigError: the function takes other parameters than these two.
     """
     try:
         signature = inspect.signature(function)
@@ -67,8 +67,8 @@ def _check_signature(function: Any) -> None:
         ) from None
 
 
-def _complete(made: Any, what: str) -> Verifier:
+def _complete(verifier: Any, what: str) -> Verifier:
     """Return a verifier; refuse other objects, and traits of the wrong type."""
-    check_part(made, Verifier, f"the verifier {what}", "score")
-    traits_of(made)
-    return made
+    check_part(verifier, Verifier, f"the verifier {what}", "score")
+    traits_of(verifier)
+    return verifier

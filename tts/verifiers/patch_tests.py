@@ -54,8 +54,8 @@ class PatchTests(Verifier):
     before any file of the fork. **Any other command** counts by its exit code, which the tested program can forge.
 
     Test files are those of the root: `test_*.py`, `*_test.py`, all in `tests` or `test`, `conftest.py`, and files that
-    set up pytest or Python, such as `pyproject.toml`, `setup.cfg` and `sitecustomize.py`. Those that an agent added are
-    gone. `hidden` files are copied over them.
+    set up pytest or Python, such as `pyproject.toml`, `setup.cfg` and `sitecustomize.py`. Test files that an agent
+    added are removed. `hidden` files are copied over them.
 
     The tested program runs as you, in the process of its tests. One that changes pytest in memory can forge results,
     and one that writes outside of its fork is not stopped. Use a container for agents that you do not trust.
@@ -132,24 +132,24 @@ class PatchTests(Verifier):
         ):
             suite = repository.suite(self.suite)
             self._check_root(suite, repository.runs.run_suite(suite, None))
-        bound = replace(self)
-        object.__setattr__(bound, "workspace", backend)
-        return bound
+        verifier = replace(self)
+        object.__setattr__(verifier, "workspace", backend)
+        return verifier
 
     def _check_root(self, suite: Suite, root: SuiteOutcome) -> None:
-        where = f"command is {shlex.join(suite.command)!r}, but on the repository as it is"
+        context = f"command is {shlex.join(suite.command)!r}, but on the repository as it is"
         if root.elsewhere:
             module, file = next(iter(root.elsewhere.items()))
             raise ConfigError(
-                f"{where} it imports the module {module!r} from {file}",
+                f"{context} it imports the module {module!r} from {file}",
                 hint="install the repository without -e, or not at all",
             )
         if root.stopped:
-            raise ConfigError(f"{where} it takes more than {self.seconds:g} s", hint="give tests(seconds=…)")
+            raise ConfigError(f"{context} it takes more than {self.seconds:g} s", hint="give tests(seconds=…)")
         if root.code in (None, 127):
-            raise ConfigError(f"{where} it does not start: {root.last_line}")
+            raise ConfigError(f"{context} it does not start: {root.last_line}")
         if suite.by_pytest and not root.results:
-            raise ConfigError(f"{where} no test runs: {root.last_line}")
+            raise ConfigError(f"{context} no test runs: {root.last_line}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave the repository out: it stays in its process."""
@@ -162,11 +162,11 @@ class PatchTests(Verifier):
         patches = [_TASK.extract(trajectory.full_text) for trajectory in trajectories]
         scores: dict[str | None, StepScores] = {}
         for patch in dict.fromkeys(patches):
-            left = calls.seconds_left()
+            seconds_left = calls.seconds_left()
             scores[patch] = (
                 _LATE
-                if left is not None and left <= 0
-                else await run_in_thread(self._score, repository.runs, suite, patch, left)
+                if seconds_left is not None and seconds_left <= 0
+                else await run_in_thread(self._score, repository.runs, suite, patch, seconds_left)
             )
         return [scores[patch] for patch in patches]
 
@@ -189,9 +189,9 @@ class PatchTests(Verifier):
         """
         return self._score(workspace, self.suite, patch, None)
 
-    def _score(self, workspace: RunsSuites, suite: Suite, patch: str | None, left: float | None) -> StepScores:
-        outcome = workspace.run_suite(suite, patch, left)
-        if outcome.stopped and left is not None and left < self.seconds:
+    def _score(self, workspace: RunsSuites, suite: Suite, patch: str | None, seconds_left: float | None) -> StepScores:
+        outcome = workspace.run_suite(suite, patch, seconds_left)
+        if outcome.stopped and seconds_left is not None and seconds_left < self.seconds:
             return _LATE
         if outcome.refusal:
             return StepScores(whole=0.0, note=f"The patch cannot be applied: {outcome.refusal}")
@@ -216,7 +216,7 @@ class PatchTests(Verifier):
 
 
 def judge_results(results: Mapping[str, Result], root: Mapping[str, Result], *, new: bool) -> dict[str, bool]:
-    """Return whether each test passes that counts: those that the root has, missing ones too.
+    """Return whether each counted test passes: the tests that the root has, missing ones too.
 
     Args:
         results: The results with a patch.

@@ -15,7 +15,7 @@ from tts.verifiers.base import Verifier, traits_of
 def range_of(verifier: Verifier, scores: NDArray[np.float64]) -> tuple[float, float]:
     """Return the range by which scores are mapped: the verifier's.
 
-    Where none is stated, it is [0, 1] if all known scores lie there, else unbounded.
+    Where no range is stated, the result is [0, 1] if all known scores lie there, else unbounded.
     """
     with Blame(f"the verifier {verifier.name!r}", VerifierError):
         if not traits_of(verifier).range_by_scores:

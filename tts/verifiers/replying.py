@@ -58,7 +58,7 @@ class AskingVerifier(Verifier):
     def fill(self, record: ModelRecord | None, backend: Backend) -> Self:
         """Return the verifier with `prompt_tokens` set.
 
-        It also has the number of times that the backend reads a prompt.
+        The verifier also gets the number of times that the backend reads a prompt.
 
         Raises:
             ConfigError: prompt and reply do not fit in the model's context, or a parameter does not fit the model.
@@ -67,18 +67,18 @@ class AskingVerifier(Verifier):
         self.check_model(backend)
         room = self.room
         if backend.context is not None:
-            left = backend.context - self.behind_prompt
-            if left < (1 if self.prompt_tokens is None else room):
+            most = backend.context - self.behind_prompt
+            if most < (1 if self.prompt_tokens is None else room):
                 raise ConfigError(
                     f"{self.sized}, but must leave room for a prompt in the model's context of {backend.context} "
                     "tokens",
                     hint=self.fitting_sizes,
                 )
-            room = min(room, left)
-        made = copy.copy(self)
-        object.__setattr__(made, "prompt_tokens", room)
-        object.__setattr__(made, "reads", 1 if backend.caps.fork == "native" else None)
-        return made
+            room = min(room, most)
+        verifier = copy.copy(self)
+        object.__setattr__(verifier, "prompt_tokens", room)
+        object.__setattr__(verifier, "reads", 1 if backend.caps.fork == "native" else None)
+        return verifier
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
         """Return the prompts that score a solution without text; here none.
@@ -95,11 +95,11 @@ class AskingVerifier(Verifier):
         """Return whether each prompt is short enough, and record those that are not."""
         sizes = [calls.count(prompt) for prompt in prompts]
         fits = [size <= self.room for size in sizes]
-        what = f"prompts were longer than the {self.name}'s prompt_tokens={self.room}, and not shown"
-        calls.note_unread(what, fits.count(False), len(prompts))
+        label = f"prompts were longer than the {self.name}'s prompt_tokens={self.room}, and not shown"
+        calls.note_unread(label, fits.count(False), len(prompts))
         for prompt, size, fit in zip(prompts, sizes, fits, strict=True):
             if not fit:
-                calls.leave_out(what, prompt, size - self.room)
+                calls.leave_out(label, prompt, size - self.room)
         return fits
 
     @property
@@ -142,31 +142,31 @@ class ReplyingVerifier(AskingVerifier):
     async def replies_to(
         self, prompts: Sequence[Prompt], read: Callable[[str], T | None], calls: Calls
     ) -> list[list[T]]:
-        """Return what is read of the replies for each prompt.
+        """Return the verdicts that are read from the replies to each prompt.
 
         Failed and unreadable replies are left out. A prompt that is too long has [].
 
         Args:
             prompts: The prompts to ask.
-            read: Returns the verdict of a reply; replies for which it returns None are counted as unreadable.
+            read: A function that returns the verdict of a reply; None: the reply is counted as unreadable.
             calls: The models that the verifier may call.
         """
         fits = self.fits(prompts, calls)
-        shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+        shown = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         sampling = Sampling(temperature=self.temperature)
-        found: list[list[T | None]] = []
-        if shown_to:
-            made = await calls.replies(shown_to, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling)
-            found = [[read(reply) for reply in of_prompt if reply is not None] for of_prompt in made]
-        unread = sum(of_prompt.count(None) for of_prompt in found)
-        calls.note_unread(f"replies of the {self.name} could not be read", unread, sum(map(len, found)))
-        verdicts = iter(found)
+        readings: list[list[T | None]] = []
+        if shown:
+            replies = await calls.replies(shown, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling)
+            readings = [[read(reply) for reply in of_prompt if reply is not None] for of_prompt in replies]
+        unread = sum(of_prompt.count(None) for of_prompt in readings)
+        calls.note_unread(f"replies of the {self.name} could not be read", unread, sum(map(len, readings)))
+        verdicts = iter(readings)
         return [[verdict for verdict in next(verdicts) if verdict is not None] if fit else [] for fit in fits]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the tokens of a prompt, times the number of times it is read, plus those of all replies.
 
-        It is a constant.
+        The bound is a constant.
         """
         del prefix_tokens, new_tokens
         return (self.votes + 1 if self.reads is None else self.reads) * self.room + self.votes * self.max_tokens
@@ -190,9 +190,9 @@ async def compare_in_both_orders(
     pairs: Sequence[tuple[Trajectory, Trajectory]],
     verdicts: Callable[[list[Prompt]], Awaitable[list[float]]],
 ) -> list[float]:
-    """Return how far the first of each pair is better, from 0 to 1: the mean over both orders.
+    """Return how far the first of each pair is better, from 0 to 1, as the mean over both orders.
 
-    It is NaN if one of the two is unknown.
+    The value is NaN if one of the two orders is unknown.
 
     Prompts that begin with the same solution follow one another, so that a server with a prefix cache reads that
     solution once.
@@ -210,5 +210,5 @@ async def compare_in_both_orders(
     prompts: list[Prompt] = [
         asking(question, problem, ("Solution A", shown[i][0]), ("Solution B", shown[i][1])) for i in places
     ]
-    said = dict(zip(places, await verdicts(prompts), strict=True))
-    return [(said[2 * i] + 1 - said[2 * i + 1]) / 2 for i in range(len(pairs))]
+    verdict_at = dict(zip(places, await verdicts(prompts), strict=True))
+    return [(verdict_at[2 * i] + 1 - verdict_at[2 * i + 1]) / 2 for i in range(len(pairs))]

@@ -23,7 +23,7 @@ from tts.verifiers.compatibility import check_one_token
 class SelfEvaluation(Verifier):
     """Appends the question whether the policy would do better if it started over.
 
-    It is appended to a complete or partial solution.
+    The question is appended to a complete or partial solution.
 
     score = P(no) / (P(yes) + P(no)), the predicted probability that the solution does at least as well as a new one.
 
@@ -69,9 +69,11 @@ class SelfEvaluation(Verifier):
             ConfigError: the model's record has no question, an answer is not exactly one token, or `tokens` is too
                 small.
         """
-        known = None if record is None else record.self_evaluation
+        settings = None if record is None else record.self_evaluation
         parts = {
-            part: getattr(self, part) if known is None or getattr(self, part) is not None else getattr(known, part)
+            part: getattr(self, part)
+            if settings is None or getattr(self, part) is not None
+            else getattr(settings, part)
             for part in ("question", "yes", "no")
         }
         missing = [part for part, value in parts.items() if value is None]
@@ -86,7 +88,7 @@ class SelfEvaluation(Verifier):
         return dataclasses.replace(self, **parts, tokens=self._size(str(parts["question"]), backend))
 
     def _size(self, question: str, backend: Backend) -> int:
-        """Return the most tokens that the question is."""
+        """Return the most tokens that the question may have."""
         size = text_bound(backend, question)
         if self.tokens is not None and self.tokens < size:
             raise ConfigError(
@@ -105,9 +107,14 @@ class SelfEvaluation(Verifier):
             return [score for t in trajectories for score in await self.score(problem, [t], calls)]
 
     async def _ask_questions(self, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        found = await calls.next_logprobs(trajectories, self.question or "", (self.yes or "", self.no or ""))
+        log_probabilities = await calls.next_logprobs(
+            trajectories, self.question or "", (self.yes or "", self.no or "")
+        )
         with np.errstate(invalid="ignore"):  # where neither token is possible, the score is NaN
-            return [StepScores(whole=score) for score in logistic(found[:, 1] - found[:, 0]).tolist()]
+            return [
+                StepScores(whole=score)
+                for score in logistic(log_probabilities[:, 1] - log_probabilities[:, 0]).tolist()
+            ]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the tokens of the question; its bytes, an upper bound, if they are not counted."""

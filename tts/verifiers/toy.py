@@ -70,8 +70,8 @@ class ToyVerifier(Verifier):
         prefix = ""
         for step, right in zip(steps, truth, strict=True):
             prefix += step
-            flipped = self.error > 0 and hash64("verdict", self.seed, problem.text, prefix) * 2.0**-64 < self.error
-            scores.append(1 - self.error if (right > 0) != flipped else self.error)
+            is_flipped = self.error > 0 and hash64("verdict", self.seed, problem.text, prefix) * 2.0**-64 < self.error
+            scores.append(1 - self.error if (right > 0) != is_flipped else self.error)
         return tuple(scores)
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:

@@ -62,7 +62,7 @@ class Filters(HintsKeywords):
 
     @property
     def unknown(self) -> str:
-        """What a sample that the judge does not know lacks."""
+        """The name of samples that the judge does not know."""
         return "samples without a verdict" if self.judge == "verdict" else "samples without a score"
 
 
@@ -75,7 +75,7 @@ class Sieve:
 
     Args:
         filters: The filters.
-        keep: What is kept where the filters do not say.
+        keep: The samples that are kept where the filters do not say.
     """
 
     filters: Filters
@@ -128,10 +128,10 @@ class Sieve:
 
     def _balance_answers(self, samples: Sequence[PathSample]) -> list[PathSample]:
         counts = Counter(sample.answer for sample in samples if sample.answer is not None)
-        most, seen, kept = min(counts.values(), default=0), Counter[str | None](), list[PathSample]()
+        most, counts_so_far, kept = min(counts.values(), default=0), Counter[str | None](), list[PathSample]()
         for sample in samples:
-            seen[sample.answer] += 1
-            if sample.answer is not None and seen[sample.answer] <= most:
+            counts_so_far[sample.answer] += 1
+            if sample.answer is not None and counts_so_far[sample.answer] <= most:
                 kept.append(sample)
         self.left_out["samples beyond the balance of answers"] += len(samples) - len(kept)
         return kept

@@ -38,7 +38,7 @@ class Form:
     Args:
         rows: Yields the rows of a search.
         columns: The kind of each column.
-        keep: What is kept where the filters do not say.
+        keep: The samples that are kept where the filters do not say.
         tokens: Whether it needs token ids.
         filters: The names of the filters that it uses.
     """
@@ -54,7 +54,7 @@ def form_of(name: str, filters: Filters) -> Form:
     """Return a form by its name.
 
     Raises:
-        ConfigError: There is none, or it cannot follow the filters.
+        ConfigError: There is no such form, or it cannot follow the filters.
     """
     if name not in FORMS:
         raise unknown_name("form", name, FORMS)
@@ -91,7 +91,10 @@ def _chat(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
 
 
 def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
-    """Pair the i-th good sample with the i-th bad one that was drawn for the same prompt and is far enough below."""
+    """Pair each good sample with the first unpaired bad one that is far enough below.
+
+    Both samples of a pair were drawn for the same prompt.
+    """
     by_prompt = defaultdict[Prompt, tuple[list[PathSample], list[PathSample]]](lambda: ([], []))
     for sample in sieve.samples(record):
         good = sieve.filters.is_good(sample)
@@ -100,17 +103,17 @@ def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
         else:
             by_prompt[sample.prompt][good].append(sample)
     for prompt, (rejected, chosen) in by_prompt.items():
-        left = list(rejected)
+        unpaired = list(rejected)
         for sample in chosen:
-            other = next((one for one in left if _is_apart(sample, one, sieve.filters.margin)), None)
-            if other is None:
+            partner = next((one for one in unpaired if _is_apart(sample, one, sieve.filters.margin)), None)
+            if partner is None:
                 sieve.left_out["good samples without a bad one to pair"] += 1
                 continue
-            left.remove(other)
+            unpaired.remove(partner)
             if sieve.admit(record):
-                texts = [_turn(one, _text(one, sieve.filters)) for one in (sample, other)]
+                texts = [_turn(one, _text(one, sieve.filters)) for one in (sample, partner)]
                 yield {"prompt": messages_of(prompt), "chosen": texts[0], "rejected": texts[1]}
-        sieve.left_out["bad samples without a good one to pair"] += len(left)
+        sieve.left_out["bad samples without a good one to pair"] += len(unpaired)
 
 
 def _is_apart(chosen: PathSample, rejected: PathSample, margin: float | None) -> bool:
@@ -135,8 +138,10 @@ def _kto(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
 
 
 def _prm(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
-    """Label each step: by the verifier's score of it, or by the share of samples with the same first steps that are
-    right.
+    """Label each step.
+
+    The label follows the verifier's score of the step, or the share of right samples among those with the same first
+    steps.
     """
     shares = _right_shares(record)
     for sample in sieve.samples(record):
@@ -155,7 +160,7 @@ def _prm(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
 
 
 def _right_shares(record: SearchRows) -> Mapping[tuple[str, ...], float]:
-    """Return for all first steps of samples the share of right ones among the samples that have them."""
+    """Return, for each beginning of steps, the share of right ones among the samples with this beginning."""
     counts = defaultdict[tuple[str, ...], list[bool]](list)
     for sample in record.samples:
         if sample.right is not None:
@@ -301,7 +306,7 @@ def check_one_model(records: Iterator[SearchRows]) -> Iterator[SearchRows]:
     """Yield searches unchanged, as long as all are of one model: a file has one tokenizer.
 
     Raises:
-        ConfigError: One is of another model.
+        ConfigError: A search is of another model.
     """
     model: str | None = None
     for record in records:

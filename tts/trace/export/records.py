@@ -115,8 +115,8 @@ def samples_of(
         nodes: The nodes, in order of their numbers.
         levels: As in `SearchRows`.
         best: The node that the search's answer was taken from; None: there is none.
-        judge: Returns whether an answer is right; None: unknown.
-        split: Returns a text in steps.
+        judge: A function that returns whether an answer is right; None: unknown.
+        split: A function that returns a text in steps.
         role: The verifier whose scores are taken; None: the first one that scored a candidate.
     """
     by_number = {node.node: node for node in nodes}
@@ -146,16 +146,16 @@ def _sample(
     text = "".join(node.text for node in path[1:])
     steps = tuple(split(text))
     scores = end.scores.get(role) if role is not None else next(iter(end.scores.values()), None)
-    known = () if scores is None else tuple(scores)
+    values = () if scores is None else tuple(scores)
     return PathSample(
         prompt=root.text if root.prompt is None else root.prompt,
         text=text,
         thought=sum(node.thought for node in path[1:]),
         steps=steps,
-        values=known if len(known) == len(steps) and not any(map(math.isnan, known)) else (),
+        values=values if len(values) == len(steps) and not any(map(math.isnan, values)) else (),
         answer=end.answer,
         right=judge(end.answer),
-        score=None if not known or math.isnan(known[-1]) else known[-1],
+        score=None if not values or math.isnan(values[-1]) else values[-1],
         is_best=end.node == best,
         weight=weights.get(end.node),
         tokens=_tokens(path),
@@ -164,7 +164,10 @@ def _sample(
 
 
 def _tokens(path: Sequence[TraceNode]) -> PathTokens | None:
-    """Return the tokens of a path; None where some are not known or not the policy's, or none has a log-probability."""
+    """Return the tokens of a path; None: they are not fully known.
+
+    The tokens must all be the policy's, and one of them must have a log-probability.
+    """
     root, pieces = path[0], path[1:]
     if any(node.model != "policy" for node in path):  # a file has one tokenizer
         return None

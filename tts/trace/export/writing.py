@@ -48,7 +48,7 @@ def check_target(path: str | Path) -> Path:
     """Return the path of a file for rows.
 
     Raises:
-        ConfigError: It has another ending.
+        ConfigError: The path has another ending.
     """
     target = Path(path)
     if target.suffix.lower() not in _ENDINGS:
@@ -86,15 +86,17 @@ def export_searches(
         MissingDependency: Parquet without pyarrow.
         TTSError: A file cannot be written.
     """
-    target, chosen = check_target(path), form_of(form, filters)
-    sieve, card = Sieve(filters, chosen.keep), _Card(form, filters, facts or {})
+    target, form_rules = check_target(path), form_of(form, filters)
+    sieve, card = Sieve(filters, form_rules.keep), _Card(form, filters, facts or {})
     rows = itertools.chain.from_iterable(
-        chosen.rows(record, sieve) for record in card.note_searches(check_one_model(iter(records)))
+        form_rules.rows(record, sieve) for record in card.note_searches(check_one_model(iter(records)))
     )
     plain = map(_plain, rows)
     with replace_file(target) as part:
         count = (
-            write_json_lines(plain, part) if target.suffix.lower() == ".jsonl" else _write_parquet(plain, part, chosen)
+            write_json_lines(plain, part)
+            if target.suffix.lower() == ".jsonl"
+            else _write_parquet(plain, part, form_rules)
         )
         if not count:
             reasons = "; ".join(f"{number:,} {reason}" for reason, number in sieve.left_out.items() if number)

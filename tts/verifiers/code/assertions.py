@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tts.verifiers.code.values import NotDataError, data_of, is_data
 
 _CHECKS = re.compile(r"(?i)assert|raises|fail|verify|expect")
-_HARMLESS = {  # what changes none of its arguments
+_HARMLESS = {  # functions that change none of their arguments
     "abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min",
     "print", "range", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip",
 }  # fmt: skip
@@ -55,16 +55,16 @@ def splice_main_block(body: Iterable[ast.stmt]) -> list[ast.stmt]:
 
     The statement `a, b = x, y` is returned as two.
     """
-    found: list[ast.stmt] = []
+    statements: list[ast.stmt] = []
     for statement in (part for whole in body for part in _split_assignment(whole)):
         if isinstance(statement, ast.If) and ast.unparse(statement.test) in (
             "__name__ == '__main__'",
             "'__main__' == __name__",
         ):
-            found += splice_main_block(statement.body)
+            statements += splice_main_block(statement.body)
         else:
-            found.append(statement)
-    return found
+            statements.append(statement)
+    return statements
 
 
 def _split_assignment(statement: ast.stmt) -> list[ast.stmt]:
@@ -117,8 +117,8 @@ def is_idle(statement: ast.stmt) -> bool:
     if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "print"):
         return False
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-    named = {node.func.id if isinstance(node.func, ast.Name) else "" for node in calls}
-    return named <= _HARMLESS
+    callees = {node.func.id if isinstance(node.func, ast.Name) else "" for node in calls}
+    return callees <= _HARMLESS
 
 
 def is_runner(statement: ast.stmt) -> str:
@@ -128,8 +128,9 @@ def is_runner(statement: ast.stmt) -> str:
 
 
 class _Checks(ast.NodeVisitor):
-    """Whether a statement checks something: an assertion, a raised error, a call that is named so or that gets the
-    program.
+    """Whether a statement checks something.
+
+    Checks are assertions, raised errors, calls with a name such as "verify", and calls that get the program.
     """
 
     def __init__(self, defined: Definitions, seen: frozenset[str]) -> None:
@@ -155,10 +156,10 @@ class _Checks(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         try:
-            taken = node.body if data_of(node.test) else node.orelse
+            branch = node.body if data_of(node.test) else node.orelse
         except NotDataError:
-            taken = [*node.body, *node.orelse]
-        for inner in taken:
+            branch = [*node.body, *node.orelse]
+        for inner in branch:
             self.visit(inner)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -223,7 +224,7 @@ class Definitions:
                 return None
 
     def constant(self, statement: ast.stmt) -> ast.expr | None:
-        """Return the literal that a statement gives to a name for good; None where it does not."""
+        """Return the literal that a statement gives to a name for good; None: there is no such literal."""
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in self._changed:
                 return self.constant_of(name, value)
@@ -266,8 +267,8 @@ class Definitions:
 
     def cases(self) -> list[ast.ClassDef]:
         """Return the test cases of unittest."""
-        found = [c for c in self.bodies.values() if isinstance(c, ast.ClassDef)]
-        return [c for c in found if any(ast.unparse(base).endswith("TestCase") for base in c.bases)]
+        classes = [c for c in self.bodies.values() if isinstance(c, ast.ClassDef)]
+        return [c for c in classes if any(ast.unparse(base).endswith("TestCase") for base in c.bases)]
 
     def examples(self) -> list[str]:
         """Return the docstrings of the tests with examples."""
@@ -318,27 +319,28 @@ def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _risky(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield the names whose value may be changed in place: what is passed to a call, or has its methods called or items
-    set.
+    """Yield the names whose value may be changed in place.
+
+    This is so for what is passed to a call, and for what has its methods called or items set.
 
     An item that is named once alone is passed for good.
     """
     items = Counter(ast.unparse(node) for node in nodes if isinstance(node, ast.Subscript))
     for node in nodes:
-        inside: list[ast.expr] = []
+        changed: list[ast.expr] = []
         if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _HARMLESS):
-            inside = [*node.args, *(keyword.value for keyword in node.keywords)]
-            inside = [part.value if isinstance(part, ast.Starred) else part for part in inside]
-            inside = [
-                part for part in inside if not (isinstance(part, ast.Subscript) and items[ast.unparse(part)] == 1)
+            changed = [*node.args, *(keyword.value for keyword in node.keywords)]
+            changed = [part.value if isinstance(part, ast.Starred) else part for part in changed]
+            changed = [
+                part for part in changed if not (isinstance(part, ast.Subscript) and items[ast.unparse(part)] == 1)
             ]
             if isinstance(node.func, ast.Attribute) and node.func.attr != "items":
-                inside.append(node.func.value)
+                changed.append(node.func.value)
         elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            inside = [node.value]
+            changed = [node.value]
         elif isinstance(node, ast.AugAssign):
-            inside = [node.target]
-        yield from (name.id for part in inside for name in ast.walk(part) if isinstance(name, ast.Name))
+            changed = [node.target]
+        yield from (name.id for part in changed for name in ast.walk(part) if isinstance(name, ast.Name))
 
 
 def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
@@ -347,7 +349,7 @@ def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
     The assertions of the case become statements.
 
     Raises:
-        NotWrittenOutError: the case has more than such methods, or they use more of it.
+        NotWrittenOutError: the case has more than such methods, or the methods use more of the case.
     """
     methods: list[tuple[str, list[ast.stmt]]] = []
     for statement in case.body:
@@ -361,9 +363,9 @@ def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
             raise NotWrittenOutError
         if len(statement.args.args) != 1 or _is_generator(statement):
             raise NotWrittenOutError
-        own = statement.args.args[0].arg
-        body = [_Methods(own).visit(inner) for inner in statement.body]
-        if any(isinstance(node, ast.Name) and node.id == own for inner in body for node in ast.walk(inner)):
+        self_name = statement.args.args[0].arg
+        body = [_Methods(self_name).visit(inner) for inner in statement.body]
+        if any(isinstance(node, ast.Name) and node.id == self_name for inner in body for node in ast.walk(inner)):
             raise NotWrittenOutError
         methods.append((statement.name, body))
     return [body for _, body in sorted(methods, key=lambda method: method[0])]

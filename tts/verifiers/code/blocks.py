@@ -16,26 +16,26 @@ _READS: Final = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinpu
 def code_blocks(text: str) -> list[str]:
     """Return the fenced blocks that are marked as Python or have no language.
 
-    They are without the indent of their fences.
+    Blocks are without the indent of their fences.
 
     Fences are those of CommonMark: at least three backticks or tildes, closed by as many of them. A block that is not
     closed reaches to the next fence with a language of Python, or to the end.
     """
     blocks: list[str] = []
-    around: list[_Fence] = []  # open fences that are longer than the one within them
+    around: list[_Fence] = []  # open fences, each longer than the fence within it
     fence: _Fence | None = None
     for line in text.split("\n"):
-        found = _FENCE.fullmatch(line.rstrip("\r"))
-        info = found[3].strip() if found else ""
-        if found and fence is not None and not info and found[2].startswith(fence.mark):
+        match = _FENCE.fullmatch(line.rstrip("\r"))
+        info = match[3].strip() if match else ""
+        if match and fence is not None and not info and match[2].startswith(fence.mark):
             blocks += fence.block("\n")
             fence = around.pop() if around else None
-        elif found and "`" not in info and (fence is None or (_language(info) and _language(info) in _PYTHON)):
-            if fence is not None and len(fence.mark) > len(found[2]):
+        elif match and "`" not in info and (fence is None or (_language(info) and _language(info) in _PYTHON)):
+            if fence is not None and len(fence.mark) > len(match[2]):
                 around.append(fence)
             elif fence is not None:
                 blocks += fence.block("\n")
-            fence = _Fence(found[1], found[2], _language(info) in _PYTHON)
+            fence = _Fence(match[1], match[2], _language(info) in _PYTHON)
         elif fence is not None:
             fence.lines.append(line.removeprefix(fence.indent) if line.startswith(fence.indent) else line.lstrip(" \t"))
     return blocks + (fence.block("") if fence is not None else [])
@@ -57,8 +57,8 @@ class _Fence:
 
 
 def _language(info: str) -> str:
-    found = _LANGUAGE.match(info)
-    return found[1].lower() if found else ""
+    match = _LANGUAGE.match(info)
+    return match[1].lower() if match else ""
 
 
 def choose_block(text: str, names: Iterable[str] = (), *, reads: bool = False) -> str:
@@ -81,8 +81,8 @@ def choose_block(text: str, names: Iterable[str] = (), *, reads: bool = False) -
         len(wanted & _define(block, wanted)) if wanted else int(reads and bool(_READS.search(block)))
         for block in blocks
     ]
-    most = max(counts)
-    return next(block for block, count in zip(reversed(blocks), reversed(counts), strict=True) if count == most)
+    best_count = max(counts)
+    return next(block for block, count in zip(reversed(blocks), reversed(counts), strict=True) if count == best_count)
 
 
 def _define(block: str, names: Iterable[str]) -> set[str]:

@@ -18,8 +18,8 @@ class SandboxBound:
 
     Args:
         name: What is bounded.
-        mechanism: The mechanism by what.
-        absent: Why it does not hold here; "" where it holds.
+        mechanism: The mechanism of the bound.
+        absent: Why the bound does not hold here; "" where it holds.
         required: Whether `code(sandbox="landlock")` refuses to run without it.
         bare: Whether it holds with `sandbox="none"` as well.
     """
@@ -68,5 +68,5 @@ def no_filter() -> str:
     """Return why there is no filter of system calls here; "" if there is."""
     if reason := seccomp.missing_reason():
         return reason
-    tried = subprocess.run([sys.executable, "-I", seccomp.__file__], capture_output=True, check=False, timeout=60)
-    return "" if tried.returncode == 0 else "the kernel has no seccomp"
+    attempt = subprocess.run([sys.executable, "-I", seccomp.__file__], capture_output=True, check=False, timeout=60)
+    return "" if attempt.returncode == 0 else "the kernel has no seccomp"

@@ -70,10 +70,10 @@ def make(name: str, memory: int) -> ControlGroup | None:
         name: The name of its own among all groups of this process.
         memory: The bound of the group's memory, in bytes.
     """
-    found = place()
-    if found is None:
+    parent_and_version = place()
+    if parent_and_version is None:
         return None
-    parent, version = found
+    parent, version = parent_and_version
     group = ControlGroup(parent / f"{_PREFIX}{os.getpid()}-{name}", version)
     try:
         group.path.mkdir()
@@ -83,22 +83,22 @@ def make(name: str, memory: int) -> ControlGroup | None:
     except OSError:
         group.remove()
         return None
-    with suppress(OSError):  # where there is no swap, there is none to bound
-        swap, most = ("memory.swap.max", 0) if version == 2 else ("memory.memsw.limit_in_bytes", memory)
+    with suppress(OSError):  # a machine may have no swap to bound
+        swap, swap_limit = ("memory.swap.max", 0) if version == 2 else ("memory.memsw.limit_in_bytes", memory)
         if (group.path / swap).exists():
-            (group.path / swap).write_text(str(most), encoding="ascii")
+            (group.path / swap).write_text(str(swap_limit), encoding="ascii")
     return group
 
 
 @cache
 def place() -> tuple[Path, int] | None:
-    """Return the folder in which groups can be made, and the version."""
+    """Return the folder in which groups can be made, and the version; None: there is no such folder."""
     try:
-        own = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+        own_groups = Path("/proc/self/cgroup").read_text(encoding="utf-8")
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
     except OSError:
         return None
-    for parent, version in candidates(own, mounts):
+    for parent, version in candidates(own_groups, mounts):
         if os.access(parent, os.W_OK):
             _remove_left(parent)
             return parent, version
@@ -114,7 +114,7 @@ def candidates(own: str, mounts: str) -> list[tuple[Path, int]]:
         own: The text of /proc/self/cgroup.
         mounts: The text of /proc/self/mounts.
     """
-    found: list[tuple[Path, int]] = []
+    folders: list[tuple[Path, int]] = []
     for line in mounts.splitlines():
         _, top, kind, options, *_ = line.split()
         if kind == "cgroup" and "memory" in options.split(","):
@@ -123,12 +123,12 @@ def candidates(own: str, mounts: str) -> list[tuple[Path, int]]:
                 for _, names, path in (entry.split(":", 2) for entry in own.splitlines())
                 if "memory" in names.split(",")
             ]
-            found += [(Path(top + path), 1) for path in paths]
+            folders += [(Path(top + path), 1) for path in paths]
         elif kind == "cgroup2":
             paths = [path for number, _, path in (entry.split(":", 2) for entry in own.splitlines()) if number == "0"]
-            above = [Path(top + path).parent if path != "/" else Path(top) for path in paths]
-            found += [(path, 2) for path in above if _bounds_memory(path)]
-    return found
+            parents = [Path(top + path).parent if path != "/" else Path(top) for path in paths]
+            folders += [(path, 2) for path in parents if _bounds_memory(path)]
+    return folders
 
 
 def _bounds_memory(group: Path) -> bool:
@@ -140,8 +140,8 @@ def _bounds_memory(group: Path) -> bool:
 
 def _remove_left(parent: Path) -> None:
     """Remove the empty groups of processes that were killed."""
-    for left in parent.glob(f"{_PREFIX}*-*"):
-        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+    for group in parent.glob(f"{_PREFIX}*-*"):
+        pid = group.name.removeprefix(_PREFIX).partition("-")[0]
         if not Path(f"/proc/{pid}").exists():
             with suppress(OSError):
-                left.rmdir()
+                group.rmdir()

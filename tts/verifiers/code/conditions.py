@@ -46,7 +46,7 @@ class Clause:
 
 @dataclass
 class AskedParts:
-    """What the program's process evaluates in a step, and the clauses so far."""
+    """The expressions that the program's process evaluates in a step, and the clauses so far."""
 
     number: int
     # source, the name that keeps it, whether truth is asked
@@ -66,7 +66,7 @@ def read_value(values: Sequence[Wire], index: int) -> Wire:
     """Return a value that the program's process sent.
 
     Raises:
-        EvaluationError: the program raised where it was asked for.
+        EvaluationError: the program raised an error in place of the value.
     """
     value = values[index]
     if isinstance(value, dict) and "e" in value:
@@ -106,15 +106,15 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
 
 
 def _comparison(node: ast.Compare, parts: AskedParts) -> Condition | None:
-    """Return the condition of a comparison whose pairs each have data; None for others."""
+    """Return the condition of a comparison in which each pair has data; None: a pair has no data."""
     operands = [node.left, *node.comparators]
     if len(operands) == 2 and isinstance(node.ops[0], ast.Eq) and (approximate := _approximate(operands)) is not None:
         other, value, tolerances = approximate
         return _near_condition([other, value], tolerances, parts)
-    known = [is_data(operand) for operand in operands]
+    has_data = [is_data(operand) for operand in operands]
     for i, op in enumerate(node.ops):
-        pair = [operands[j] for j in (i, i + 1) if known[j]]
-        if isinstance(op, ast.In | ast.NotIn) and not known[i + 1]:
+        pair = [operands[j] for j in (i, i + 1) if has_data[j]]
+        if isinstance(op, ast.In | ast.NotIn) and not has_data[i + 1]:
             return None  # objects may contain without being a collection
         if not pair or (isinstance(op, ast.Is | ast.IsNot) and not any(_is_single(operand) for operand in pair)):
             return None
@@ -128,8 +128,9 @@ def _is_single(node: ast.expr) -> bool:
 
 
 def _operand(node: ast.expr, parts: AskedParts) -> Callable[[Sequence[Wire]], Wire]:
-    """Return a function that reads the value of an operand; the distance of a value and data, `abs(f(x) - 2)`, is
-    computed here.
+    """Return a function that reads the value of an operand.
+
+    The distance of a value and data, `abs(f(x) - 2)`, is computed here.
     """
     if is_data(node):
         constant = wire(data_of(node))
@@ -165,21 +166,21 @@ def _approximate(operands: list[ast.expr]) -> tuple[ast.expr, ast.expr, dict[str
     """Return the other operand, the value and the tolerances of a comparison with `pytest.approx(value)`."""
     for other, node in (operands, operands[::-1]):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("pytest.approx", "approx") and len(node.args) == 1:
-            given = {"rel": 1e-6, "abs": 1e-12} | _tolerances(node)
-            return other, node.args[0], {f"{name}_tol": value for name, value in given.items()}
+            tolerances = {"rel": 1e-6, "abs": 1e-12} | _tolerances(node)
+            return other, node.args[0], {f"{name}_tol": value for name, value in tolerances.items()}
     return None
 
 
 def _near_condition(pair: list[ast.expr], tolerances: dict[str, float], parts: AskedParts) -> Condition | None:
-    """Return the condition that two numbers are near, one of which is data; None for others."""
+    """Return the condition that two numbers are near, one of which is data; None: not one of the two is data."""
     if not (tolerances.keys() <= {"rel_tol", "abs_tol"} and is_data(pair[0]) is not is_data(pair[1])):
         return None
     left, right = (_operand(operand, parts) for operand in pair)
 
     def condition(values: Sequence[Wire]) -> bool:
-        one, other = left(values), right(values)
+        left_value, right_value = left(values), right(values)
         try:
-            return math.isclose(plain(one), plain(other), **tolerances)
+            return math.isclose(plain(left_value), plain(right_value), **tolerances)
         except MALFORMED:
             return False
 

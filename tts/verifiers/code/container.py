@@ -46,7 +46,7 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
     _, package = _packages()
     steps = steps_of(tests)
     seconds = limits.seconds_of(steps)
-    most = limits.output + steps.longest  # with the report, which holds the start of the output once more
+    output_limit = limits.output + steps.longest  # with the report, which holds the start of the output once more
     bounds = {
         "network_mode": "none",
         "mem_limit": limits.memory,
@@ -58,7 +58,7 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
     def watch(text: str) -> None:
         nonlocal wrote
         wrote += len(text)
-        if wrote > most:
+        if wrote > output_limit:
             raise OverflowError(f"it wrote more than {limits.output} bytes")  # ends the reading
 
     try:
@@ -70,7 +70,7 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
             encoding_errors="replace",
         ) as session:
             script = _script(program, steps, mark, limits)
-            said = session.run(script, timeout=seconds, on_stdout=watch, on_stderr=watch)
+            reply = session.run(script, timeout=seconds, on_stdout=watch, on_stderr=watch)
     except package.exceptions.SandboxTimeoutError:
         return ProgramResult(
             ProgramOutcome.TIMEOUT, f"it ran for more than {seconds:g} seconds", seconds=time.monotonic() - started
@@ -79,27 +79,32 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
         raise VerifierError(
             f"the container failed: {type(failure).__name__}: {_line(failure)}", hint=_ENDS
         ) from failure
-    return _read(said.stdout, mark, steps, time.monotonic() - started, flooded=wrote > most)
+    return _read(reply.stdout, mark, steps, time.monotonic() - started, flooded=wrote > output_limit)
 
 
 def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: bool) -> ProgramResult:
-    """Return the outcome from standard output: the program's own, then the mark, then the report of the script."""
-    before, found, last = stdout.rpartition(mark)
+    """Return the outcome from standard output.
+
+    The output has the program's own text, then the mark, then the report of the script.
+    """
+    own_output, mark_found, report_text = stdout.rpartition(mark)
     if flooded:
         return judge_report({"flood": True}, tests, stdout[:_KEPT], seconds)
-    if not found:
+    if not mark_found:
         return ProgramResult(
             ProgramOutcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds
         )
     try:
-        (verdict, printed), _ = json.JSONDecoder().raw_decode(last)  # processes that it left running may write after it
+        (verdict, printed), _ = json.JSONDecoder().raw_decode(
+            report_text
+        )  # processes that it left running may write after it
         if not {"error", "flood", "steps"} & dict(verdict).keys() or not isinstance(printed, str):
             raise ValueError("no report")
     except (ValueError, TypeError, RecursionError):  # the program has written the mark itself
         return ProgramResult(
-            ProgramOutcome.CRASHED, "it wrote a report that cannot be read", output=before[:_KEPT], seconds=seconds
+            ProgramOutcome.CRASHED, "it wrote a report that cannot be read", output=own_output[:_KEPT], seconds=seconds
         )
-    return judge_report(verdict, tests, (before + printed)[:_KEPT], seconds)
+    return judge_report(verdict, tests, (own_output + printed)[:_KEPT], seconds)
 
 
 def _packages() -> tuple[Any, Any]:
@@ -138,7 +143,10 @@ end(said)
 
 
 def _script(program: str, tests: CodeTests, mark: str, limits: SandboxLimits) -> str:
-    """Return a script that runs a program and its tests as the sandbox does, and prints a mark and the report."""
+    """Return a script that runs a program with its tests.
+
+    The script runs them as the sandbox does, and prints a mark and the report.
+    """
     values = {"program": program, "steps": json.dumps(tests.asked), "room": tests.room, "mark": mark, "kept": _KEPT}
     values |= {"most": limits.output, "seconds": limits.seconds if tests.limits > 1 else 0.0}
     return _SCRIPT.format(runner=inspect.getsource(runner), **values)

@@ -1,6 +1,6 @@
 """Tests of programs as JSON.
 
-They are texts on standard input with the output that is expected, and calls of a function with its result.
+Tests are texts on standard input with the expected output, and calls of a function with its result.
 
     [{"stdin": "3 4", "stdout": "7"}, …]
     [{"function": "add", "arguments": [3, 4], "returns": 7}, …]
@@ -29,7 +29,7 @@ from tts.verifiers.code.conditions import Clause, read_value
 from tts.verifiers.code.program import Wire
 from tts.verifiers.code.values import equal, wire
 
-TOLERANCE: Final = 1e-6  # of a real number in an output, relative or, below 1, absolute
+TOLERANCE: Final = 1e-6  # the tolerance of a real number in an output: relative, and below 1 absolute
 HOW: Final = '[{"stdin": "3 4", "stdout": "7"}] or [{"function": "add", "arguments": [3, 4], "returns": 7}]'
 _INPUT, _CALL = frozenset({"stdin", "stdout"}), frozenset({"function", "arguments", "returns"})
 _OPTIONS: Final = frozenset({"compare", "tolerance"})
@@ -50,15 +50,15 @@ def parse_json_tests(tests: str) -> list[Mapping[str, Any]] | None:
     if tests.lstrip()[:1] not in ("[", "{"):
         return None
     try:
-        found: Any = json.loads(tests, parse_constant=_refuse_constant)
+        value: Any = json.loads(tests, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
-    given = found if isinstance(found, list) else [found]
-    for number, test in enumerate(given, 1):
+    items = value if isinstance(value, list) else [value]
+    for number, test in enumerate(items, 1):
         _check_test(number, test)
-    if len({"stdin" in test for test in given}) > 1:
+    if len({"stdin" in test for test in items}) > 1:
         raise BadTestError("it mixes tests of standard input and of calls")
-    return given
+    return items
 
 
 def step_of(test: Mapping[str, Any]) -> tuple[dict[str, Any], Clause]:
@@ -68,8 +68,8 @@ def step_of(test: Mapping[str, Any]) -> tuple[dict[str, Any], Clause]:
         same = _same_output(
             expected, by_line=test.get("compare") == "lines", tolerance=float(test.get("tolerance", TOLERANCE))
         )
-        asked = {"stdin": test["stdin"], "most": 4 * len(expected.encode()) + _SPARE, "test": True}
-        return asked, Clause(
+        request = {"stdin": test["stdin"], "most": 4 * len(expected.encode()) + _SPARE, "test": True}
+        return request, Clause(
             lambda values: same(read_value(values, 0)), f"the output is not {quote(expected)}", of=(0,)
         )
     name, returns = test["function"], wire(test["returns"])
@@ -121,13 +121,13 @@ def _same_output(expected: str, *, by_line: bool, tolerance: float) -> Callable[
     def words(text: str) -> list[list[str]]:
         return [line.split() for line in text.strip().split("\n")] if by_line else [text.split()]
 
-    wanted = words(expected)
+    expected_words = words(expected)
 
     def same(written: Wire) -> bool:
-        found = words(written) if isinstance(written, str) else []
-        return list(map(len, found)) == list(map(len, wanted)) and all(
+        written_words = words(written) if isinstance(written, str) else []
+        return list(map(len, written_words)) == list(map(len, expected_words)) and all(
             _same_word(one, other, tolerance)
-            for found_line, line in zip(found, wanted, strict=True)
+            for found_line, line in zip(written_words, expected_words, strict=True)
             for one, other in zip(found_line, line, strict=True)
         )
 

@@ -25,10 +25,10 @@ def descendants(root: int) -> Iterator[tuple[int, int]]:
             continue
         if fields[0] != b"Z":
             parents.setdefault(int(fields[1]), []).append((int(entry.name), int(fields[21]) * _PAGE))
-    below = [root]
-    while below:
-        for child in parents.get(below.pop(), []):
-            below.append(child[0])
+    unvisited = [root]
+    while unvisited:
+        for child in parents.get(unvisited.pop(), []):
+            unvisited.append(child[0])
             yield child
 
 
@@ -59,21 +59,21 @@ def unlinked_bytes(processes: Iterable[int]) -> int:
         with suppress(OSError):
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
-                    found = os.stat(entry.path)  # noqa: PTH116 - of the open file
-                    if stat.S_ISREG(found.st_mode) and not found.st_nlink:
-                        files[found.st_dev, found.st_ino] = found.st_blocks * 512
+                    status = os.stat(entry.path)  # noqa: PTH116 - of the open file
+                    if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                        files[status.st_dev, status.st_ino] = status.st_blocks * 512
     return sum(files.values())
 
 
 def folder_bytes(folder: str) -> int | None:
     """Return the bytes of the files in a folder.
 
-    It is None if there are too many, or they are nested too deeply.
+    The result is None if there are too many files, or they are nested too deeply.
     """
     total = files = 0
-    below = [(folder, 0)]
-    while below:
-        place, depth = below.pop()
+    unvisited = [(folder, 0)]
+    while unvisited:
+        place, depth = unvisited.pop()
         try:
             entries = list(os.scandir(place))
         except OSError:
@@ -84,7 +84,7 @@ def folder_bytes(folder: str) -> int | None:
         for entry in entries:
             with suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
-                    below.append((entry.path, depth + 1))
+                    unvisited.append((entry.path, depth + 1))
                 else:
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total

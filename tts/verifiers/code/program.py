@@ -55,22 +55,23 @@ def run_program(
     except BaseException as failure:  # noqa: BLE001 - whatever the program raises, it has failed
         by_file = type(failure) in (EOFError, SystemExit) and any("solution.py" in _dumps(step) for step in steps)
         if not by_file:  # the tests run the file themselves, with an input
-            full = isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-            return {"error": _line(failure), "kind": "disk" if full else type(failure).__name__}
-    done: list[dict[str, Any]] = []
-    left = [room]
+            is_full = isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+            return {"error": _line(failure), "kind": "disk" if is_full else type(failure).__name__}
+    reports: list[dict[str, Any]] = []
+    room_left = [room]
     for step, codes in work:
         signal.setitimer(signal.ITIMER_REAL, seconds)
-        done.append(_step(step, codes, scope, left))
+        reports.append(_step(step, codes, scope, room_left))
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if "error" in done[-1] and not step["test"]:
+        if "error" in reports[-1] and not step["test"]:
             break
-    return {"steps": done}
+    return {"steps": reports}
 
 
 def _run_file(program: str, steps: list[dict[str, Any]], folder: str, seconds: float) -> dict[str, Any]:
-    """Run the program's file for the text of each step, until one takes too long; return the report, whose values are
-    the outputs.
+    """Run the program's file for the text of each step, until one takes too long.
+
+    Return the report, whose values are the outputs.
     """
     path = f"{folder}/solution.py"
     try:
@@ -79,47 +80,53 @@ def _run_file(program: str, steps: list[dict[str, Any]], folder: str, seconds: f
             file.write(program)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OSError) as failure:
         return {"error": _line(failure), "kind": type(failure).__name__}
-    done: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for step in steps:
-        done.append(_run_step(step, path, folder, seconds))
-        if done[-1].pop("late", False):
+        reports.append(_run_step(step, path, folder, seconds))
+        if reports[-1].pop("late", False):
             break
-    return {"steps": done}
+    return {"steps": reports}
 
 
 def _run_step(step: dict[str, Any], path: str, folder: str, seconds: float) -> dict[str, Any]:
     """Return the output of one run of the program's file, cut to the step's bytes, or its error."""
     with (
-        open(f"{folder}/.in", "w+b") as given,  # noqa: PTH123
-        open(f"{folder}/.out", "w+b") as out,  # noqa: PTH123
-        open(f"{folder}/.err", "w+b") as err,  # noqa: PTH123
+        open(f"{folder}/.in", "w+b") as input_file,  # noqa: PTH123
+        open(f"{folder}/.out", "w+b") as output_file,  # noqa: PTH123
+        open(f"{folder}/.err", "w+b") as error_file,  # noqa: PTH123
     ):
-        given.write(step["stdin"].encode("utf-8", "surrogatepass"))
-        given.seek(0)
-        running = subprocess.Popen(
-            [sys.executable, "-I", "-B", path], stdin=given, stdout=out, stderr=err, cwd=folder, start_new_session=True
+        input_file.write(step["stdin"].encode("utf-8", "surrogatepass"))
+        input_file.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-B", path],
+            stdin=input_file,
+            stdout=output_file,
+            stderr=error_file,
+            cwd=folder,
+            start_new_session=True,
         )
         try:
-            code = running.wait(seconds or None)
+            code = process.wait(seconds or None)
         except subprocess.TimeoutExpired:
             return {"error": f"it ran for more than {seconds:g} seconds", "late": True}
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)  # what it left running, too
-            running.wait()
-        err.seek(max(0, os.fstat(err.fileno()).st_size - _LAST))
-        last = err.read().decode("utf-8", "replace")
+                os.killpg(process.pid, signal.SIGKILL)  # what it left running, too
+            process.wait()
+        error_file.seek(max(0, os.fstat(error_file.fileno()).st_size - _LAST))
+        error_text = error_file.read().decode("utf-8", "replace")
         if code < 0:
             return {"error": f"it was ended by {signal.Signals(-code).name}", "late": -code == signal.SIGXCPU}
-        if code and ("Traceback (most recent call last)" in last or len(last) >= _LAST):
-            return {"error": last.strip().splitlines()[-1][:_FAULT]}
-        out.seek(0)
-        return {"values": [out.read(step["most"]).decode("utf-8", "replace")]}
+        if code and ("Traceback (most recent call last)" in error_text or len(error_text) >= _LAST):
+            return {"error": error_text.strip().splitlines()[-1][:_FAULT]}
+        output_file.seek(0)
+        return {"values": [output_file.read(step["most"]).decode("utf-8", "replace")]}
 
 
 def _as_module(module: types.ModuleType, program: str, folder: str) -> str:
-    """Register the program's module, as it and as the main module, and write its file, which is found by imports;
-    return its path.
+    """Register the program's module, write its file, and return the path of the file.
+
+    The module is registered under its own name and as the main module. Imports find the file.
     """
     path = f"{folder}/solution.py"
     try:
@@ -149,8 +156,8 @@ def _prepare(step: dict[str, Any]) -> list[Any]:
 def _step(step: dict[str, Any], codes: list[Any], scope: dict[str, Any], left: list[int]) -> dict[str, Any]:
     try:
         if "values" in step:
-            asked = zip(codes, step["values"], strict=True)
-            return {"values": [_value(code, scope, left, name, truth=truth) for code, (_, name, truth) in asked]}
+            requests = zip(codes, step["values"], strict=True)
+            return {"values": [_value(code, scope, left, name, truth=truth) for code, (_, name, truth) in requests]}
         if "unittest" in step:
             return _unittest([scope[name] for name in step["unittest"]])
         if "doctest" in step:
@@ -219,7 +226,7 @@ def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
 
     Args:
         value: The value to encode.
-        left: [the room in characters], counted down; what has no room is encoded as an object.
+        left: [the room in characters], counted down; a value without room is encoded as an object.
         depth: The number of containers around the value.
     """
     left[0] -= 8

@@ -98,7 +98,7 @@ class ProgramResult:
 class SandboxLimits:
     """The limits of a program on time, memory, processes, output and files.
 
-    They are seconds, bytes of memory, concurrent processes, bytes of output, and bytes of files in its folder.
+    The limits are seconds, bytes of memory, concurrent processes, bytes of output, and bytes of files in the folder.
 
     Tests in JSON have `seconds` each. `total`: seconds of all of them together; None: as many as the tests have.
     """
@@ -167,7 +167,9 @@ class _Program:
         self._output = bytearray()
         self._wrote = 0
         self._reading, writing = os.pipe()
-        self._control, controlling = os.pipe()  # of the sandbox alone: the program's process does not have it
+        self._control, controlling = (
+            os.pipe()
+        )  # the pipe of the sandbox alone, which the program's process does not have
         self._begun = {self._reading: b"", self._control: b""}
         self._seconds = limits.seconds_of(tests)
         config = {
@@ -216,9 +218,9 @@ class _Program:
         """Kill all of its processes."""
         with suppress(ProcessLookupError):  # the supervisor last: it adopts processes whose parent has died
             for _ in range(100):
-                if not (below := list(descendants(self._process.pid))):
+                if not (children := list(descendants(self._process.pid))):
                     break
-                for pid, _ in below:
+                for pid, _ in children:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -240,24 +242,24 @@ class _Program:
         os.set_blocking(out, False)
         os.set_blocking(self._reading, False)
         os.set_blocking(self._control, False)
-        open_ends, looked = {out, self._reading, self._control}, 0.0
+        open_ends, looked_at = {out, self._reading, self._control}, 0.0
         deadline = time.monotonic() + self._seconds + _START_S
-        working: float | None = None
+        started_at: float | None = None
         while open_ends and "status" not in self._said and "refused" not in self._said:
             ready = select.select(list(open_ends), [], [], _WATCH_S)[0]
             for end in ready:
                 if self._take(end, is_output=end == out) == b"":
                     open_ends.discard(end)
             now = time.monotonic()
-            if working is None and self._is_working():
-                working = now
+            if started_at is None and self._is_working():
+                started_at = now
                 deadline = now + self._seconds
             if now > deadline:
                 return self._end_result(ProgramOutcome.TIMEOUT, f"it ran for more than {self._seconds:g} seconds")
             if self._wrote > self._limits.output:
                 return self._end_result(ProgramOutcome.OUTPUT, f"it wrote more than {self._limits.output} bytes")
-            if now - looked > _WATCH_S:
-                looked = now
+            if now - looked_at > _WATCH_S:
+                looked_at = now
                 if (passed := self._passed_limit()) is not None:
                     return passed
         while self._take(self._reading, is_output=False) and self._wrote <= self._limits.output:
@@ -269,8 +271,9 @@ class _Program:
         return self._process.poll() is not None or any(True for _ in descendants(self._process.pid))
 
     def _take(self, end: int, *, is_output: bool) -> bytes | None:
-        """Read at most one piece from a pipe and return it: empty where the pipe is closed, None where there is nothing
-        yet.
+        """Read at most one piece from a pipe, and return it.
+
+        The piece is empty where the pipe is closed; None: there is nothing yet.
         """
         try:
             piece = os.read(end, 1 << 16)
@@ -284,25 +287,25 @@ class _Program:
         if len(text) > self._tests.longest:  # the program writes to the pipe of the report
             self._wrote = self._limits.output + 1
         *lines, self._begun[end] = text.split(b"\n")
-        known = _OF_THE_SANDBOX if end == self._control else _OF_THE_PROGRAM
+        keys = _OF_THE_SANDBOX if end == self._control else _OF_THE_PROGRAM
         for line in lines:
             with suppress(ValueError, RecursionError):
-                said = json.loads(line)
-                if isinstance(said, dict) and said.get("mark") == self._mark:
+                report = json.loads(line)
+                if isinstance(report, dict) and report.get("mark") == self._mark:
                     # the first report holds
-                    self._said = {**{key: said[key] for key in known & said.keys()}, **self._said}
+                    self._said = {**{key: report[key] for key in keys & report.keys()}, **self._said}
         return piece
 
     def _passed_limit(self) -> ProgramResult | None:
-        running = list(descendants(self._process.pid))
-        own = 3 if self._tests.reads_input else 2  # processes of the sandbox
-        if len(running) > self._limits.processes + own:
+        processes = list(descendants(self._process.pid))
+        num_own = 3 if self._tests.reads_input else 2  # processes of the sandbox
+        if len(processes) > self._limits.processes + num_own:
             return self._end_result(ProgramOutcome.PROCESSES, f"it had more than {self._limits.processes} processes")
         if (
-            sum(resident for _, resident in running) > self._limits.memory
+            sum(resident for _, resident in processes) > self._limits.memory
             and (now := time.monotonic()) > self._count_again
         ):
-            memory = memory_of(running)
+            memory = memory_of(processes)
             self._count_again = time.monotonic() + _SLOW * (time.monotonic() - now)
             if memory > self._limits.memory:
                 return self._end_result(
@@ -310,26 +313,26 @@ class _Program:
                 )
         if self._isolated:
             return None  # its folder is bounded by its size
-        held = folder_bytes(self._folder)
-        if held is None or held + unlinked_bytes(pid for pid, _ in running) > self._limits.disk:
+        folder_size = folder_bytes(self._folder)
+        if folder_size is None or folder_size + unlinked_bytes(pid for pid, _ in processes) > self._limits.disk:
             return self._end_result(
                 ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {MOST_FILES} files"
             )
         return None
 
     def _verdict(self) -> ProgramResult:
-        said = self._said
-        if "refused" in said:
+        report = self._said
+        if "refused" in report:
             raise CapabilityError(
-                str(said["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it"
+                str(report["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it"
             )
-        if {"error", "steps"} & said.keys():
-            return judge_report(said, self._tests, self._text)
+        if {"error", "steps"} & report.keys():
+            return judge_report(report, self._tests, self._text)
         if self._group is not None and self._group.has_killed():
             return self._end_result(
                 ProgramOutcome.MEMORY, f"the kernel ended it for more than {self._limits.memory} bytes"
             )
-        status = int(said.get("status", 0))
+        status = int(report.get("status", 0))
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number == signal.SIGALRM:
@@ -357,7 +360,7 @@ def steps_of(tests: str) -> CodeTests:
     """Return the steps of tests.
 
     Raises:
-        VerifierError: they are not valid Python, or test nothing.
+        VerifierError: the tests are not valid Python, or test nothing.
     """
     try:
         return read_tests(tests)
@@ -380,16 +383,16 @@ def judge_report(said: Mapping[str, Any], tests: CodeTests, output: str, seconds
         return ProgramResult(kind, str(said["error"])[:400], output=output, seconds=seconds)
     if "flood" in said:
         return ProgramResult(ProgramOutcome.OUTPUT, "it wrote more than it may", output=output, seconds=seconds)
-    done = said["steps"] if isinstance(said["steps"], list) else []
-    told: list[bool] = []
+    reports = said["steps"] if isinstance(said["steps"], list) else []
+    passes: list[bool] = []
     faults: list[str] = []
-    for step, report in zip(tests.steps, done, strict=False):
+    for step, report in zip(tests.steps, reports, strict=False):
         fault = step.fault(report) if isinstance(report, dict) else "it sent no report of the test"
-        told += [not fault] if step.is_test else []
+        passes += [not fault] if step.is_test else []
         faults += [fault] if fault else []
-    passed = sum(told)
+    passed = sum(passes)
     kind = ProgramOutcome.PASSED if passed == tests.total and not faults else ProgramOutcome.FAILED
-    return ProgramResult(kind, "; ".join(faults[:5])[:400], passed, tests.total, output, seconds, tuple(told))
+    return ProgramResult(kind, "; ".join(faults[:5])[:400], passed, tests.total, output, seconds, tuple(passes))
 
 
 def _environment(folder: str) -> dict[str, str]:
@@ -403,12 +406,12 @@ def _environment(folder: str) -> dict[str, str]:
 
 def _remove(folder: str) -> None:
     """Remove a folder, also one that a program made hard to remove."""
-    below = [folder]
-    while below:
-        place = below.pop()
+    folders = [folder]
+    while folders:
+        place = folders.pop()
         with suppress(OSError):
             os.chmod(place, 0o700)  # noqa: PTH101 - texts, as `os.scandir` gives them
-            below += [entry.path for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+            folders += [entry.path for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
     try:
         shutil.rmtree(folder)
     except (OSError, RecursionError):

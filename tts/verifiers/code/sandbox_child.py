@@ -64,7 +64,7 @@ def landlock_version() -> int:
 def isolate(config: dict[str, Any]) -> bool:
     """Enter new namespaces with a root of their own.
 
-    They are of users, network, processes, System V IPC and mounts.
+    The namespaces are of users, network, processes, System V IPC and mounts.
 
     The root has the folder, shared memory, plain devices, and read-only what a Python program reads. All else is out of
     view: files, and sockets by their path. The folder and shared memory lie in memory and hold `limits["file"]` bytes
@@ -76,13 +76,13 @@ def isolate(config: dict[str, Any]) -> bool:
     Raises:
         RefusedError: the kernel denies it.
     """
-    mapped = _map_from_outside() if config["drop"] else None
+    map_users = _map_from_outside() if config["drop"] else None
     user, group = os.getuid(), os.getgid()
     _call(
         "a user and network namespace (unshare)", _libc.unshare(_NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_MOUNT)
     )
-    drop = mapped is not None and mapped()
-    if not drop:
+    is_mapped = map_users is not None and map_users()
+    if not is_mapped:
         try:
             _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"{user} {user} 1")
@@ -91,7 +91,7 @@ def isolate(config: dict[str, Any]) -> bool:
             raise RefusedError(f"a user namespace (its map of users) failed: {failure}") from failure
     _call("a private mount", _libc.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None))
     _new_root(config["folder"], config["view"], config["limits"]["file"])
-    return drop
+    return is_mapped
 
 
 def _new_root(folder: str, view: dict[str, Any], size: int) -> None:
@@ -144,8 +144,9 @@ def _bind(source: int, place: str) -> None:
 
 
 def _map_from_outside() -> Any:
-    """Start a process outside of the namespace; return a function that lets it map two users, and returns whether it
-    could.
+    """Start a process outside of the namespace that can map two users.
+
+    Return a function that lets the process do so, and returns whether it succeeded.
     """
     reading, writing = os.pipe()
     helper = os.fork()
@@ -215,19 +216,19 @@ def restrict(folder: str, readable: list[str]) -> None:
         "Landlock (create_ruleset)", _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0))
     )
     devices = [(path, _TO_READ_AND_WRITE) for path in _DEVICES]
-    own = [(path, files) for path in (folder, *_WRITABLE)]
-    for path, rights in [*own, *((path, _TO_READ) for path in readable), *devices]:
+    writable = [(path, files) for path in (folder, *_WRITABLE)]
+    for path, rights in [*writable, *((path, _TO_READ) for path in readable), *devices]:
         try:
-            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue  # the path does not exist here
         allowed = rights & files if os.path.isdir(path) else rights & files & _OF_A_FILE  # noqa: PTH112 - no more imports than it takes
-        rule = struct.pack("=Qi", allowed, opened)
+        rule = struct.pack("=Qi", allowed, descriptor)
         _call(
             "Landlock (add_rule)",
             _libc.syscall(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(1), rule, ctypes.c_uint32(0)),
         )
-        os.close(opened)
+        os.close(descriptor)
     _call("Landlock (restrict_self)", _libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
     os.close(rules)
 
@@ -246,11 +247,15 @@ def limit(limits: dict[str, int], others: int) -> None:
         resource.RLIMIT_NOFILE: 64,
         resource.RLIMIT_CORE: 0,
     }
-    for kind, most in kinds.items():
+    for kind, value in kinds.items():
         hard = resource.getrlimit(kind)[1]
-        last = most + 1 if kind == resource.RLIMIT_CPU else most  # a second after the signal that names the reason
-        soft, last = (most, last) if hard == resource.RLIM_INFINITY else (min(most, hard), min(last, hard))
-        resource.setrlimit(kind, (soft, last))
+        hard_limit = (
+            value + 1 if kind == resource.RLIMIT_CPU else value
+        )  # a second after the signal that names the reason
+        soft, hard_limit = (
+            (value, hard_limit) if hard == resource.RLIM_INFINITY else (min(value, hard), min(hard_limit, hard))
+        )
+        resource.setrlimit(kind, (soft, hard_limit))
 
 
 def _module(path: str) -> Any:
@@ -291,9 +296,11 @@ def _run(config: dict[str, Any], ends: tuple[int, int], runner: Any, refuse_call
         runner.send({"refused": str(failure), "mark": config["mark"]}, control)
         os._exit(3)
     os.close(control)
-    said = runner.run_program(config["program"], config["steps"], config["room"], config["folder"], config["seconds"])
+    report_values = runner.run_program(
+        config["program"], config["steps"], config["room"], config["folder"], config["seconds"]
+    )
     try:
-        runner.send({**said, "mark": config["mark"]}, report)
+        runner.send({**report_values, "mark": config["mark"]}, report)
         sys.stdout.flush()
         sys.stderr.flush()
     except (OSError, ValueError):
@@ -319,8 +326,8 @@ def _sweep() -> None:
     while True:
         try:
             with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 - a kernel's file
-                left = [int(child) for child in file.read().split()]
-            for child in left:
+                children = [int(child) for child in file.read().split()]
+            for child in children:
                 os.kill(child, signal.SIGKILL)
             os.wait()
         except (ChildProcessError, OSError):

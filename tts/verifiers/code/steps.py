@@ -118,8 +118,8 @@ def read_tests(tests: str) -> CodeTests:
         NotTestsError: the tests are neither. NothingTestedError: they test nothing.
     """
     try:
-        if (given := parse_json_tests(tests)) is not None:
-            return _json_steps(given, tests)
+        if (json_tests := parse_json_tests(tests)) is not None:
+            return _json_steps(json_tests, tests)
         with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
             tree = ast.parse(tests, "tests")
             reading = _Reading(tree, as_assertions(splice_main_block(tree.body)))
@@ -128,17 +128,17 @@ def read_tests(tests: str) -> CodeTests:
         raise
     except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
         raise NotTestsError(str(failure)) from failure
-    found = CodeTests(tuple(steps), _ROOM + 64 * len(tests), reading.called)
-    if not found.total:
+    code_tests = CodeTests(tuple(steps), _ROOM + 64 * len(tests), reading.called)
+    if not code_tests.total:
         raise NothingTestedError
-    return found
+    return code_tests
 
 
 def _json_steps(given: Sequence[Mapping[str, Any]], tests: str) -> CodeTests:
     """Return the steps of tests in JSON.
 
     Raises:
-        NothingTestedError: there is none.
+        NothingTestedError: there is no test.
     """
     if not given:
         raise NothingTestedError
@@ -177,16 +177,16 @@ class _Reading:
         return frozenset(filter(self._defined.is_the_programs, used))
 
     def _mentioned_steps(self) -> list[CodeStep]:
-        kept = [(step, name, step.words()) for step, name in self._steps]
+        parts = [(step, name, step.words()) for step, name in self._steps]
         while True:
-            left = [
+            mentioned = [
                 part
-                for part in kept
-                if part[1] not in self._used or any(part[1] in other[2] for other in kept if other[1] != part[1])
+                for part in parts
+                if part[1] not in self._used or any(part[1] in other[2] for other in parts if other[1] != part[1])
             ]
-            if len(left) == len(kept):
-                return [step for step, _, _ in left]
-            kept = left
+            if len(mentioned) == len(parts):
+                return [step for step, _, _ in mentioned]
+            parts = mentioned
 
     def _read(self, statement: ast.stmt) -> None:
         if is_idle(statement):
@@ -210,8 +210,8 @@ class _Reading:
                     return
             except NotPlainError:
                 pass
-        asked = {"do": ast.unparse(statement), "test": name is None and self._defined.tests(statement)}
-        self._steps.append((CodeStep(asked), name))
+        request = {"do": ast.unparse(statement), "test": name is None and self._defined.tests(statement)}
+        self._steps.append((CodeStep(request), name))
 
     def _runner_steps(self, runner: str) -> Iterator[CodeStep]:
         """Yield the steps of a call of unittest or doctest."""
@@ -285,21 +285,22 @@ class _Reading:
 
     def _put_in(self, node: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
         """Return an expression with what stands for its names, and note which definitions that uses."""
-        inside = list(ast.walk(node))
-        found = {inner.id for inner in inside if isinstance(inner, ast.Name)}
-        self._used |= {name for name in found & self._known.keys() if names.get(name) is self._known[name]}
-        _check_bound(inside, names)
-        return _Folded().visit(_PutIn(names).visit(copy.deepcopy(node))) if found & names.keys() else node
+        nodes = list(ast.walk(node))
+        names_used = {inner.id for inner in nodes if isinstance(inner, ast.Name)}
+        self._used |= {name for name in names_used & self._known.keys() if names.get(name) is self._known[name]}
+        _check_bound(nodes, names)
+        return _Folded().visit(_PutIn(names).visit(copy.deepcopy(node))) if names_used & names.keys() else node
 
     def _keep(self, name: str, node: ast.expr, parts: AskedParts) -> ast.expr:
-        """Return what stands for a name: a literal or a name of the program, or else a new name that keeps the
-        value.
+        """Return what stands for a name: a literal, a name of the program, or a new name.
+
+        The new name keeps the value in the program's process.
         """
         if isinstance(node, ast.Name) or (self._defined.constant_of(name, node) is not None):
             return node
-        kept = f"_kept_{parts.number}_{len(parts.values)}"
-        _ask_expression(node, parts, name=kept)
-        return ast.Name(kept, ast.Load())
+        kept_name = f"_kept_{parts.number}_{len(parts.values)}"
+        _ask_expression(node, parts, name=kept_name)
+        return ast.Name(kept_name, ast.Load())
 
 
 def data_text(message: ast.expr | None) -> str:
@@ -307,12 +308,12 @@ def data_text(message: ast.expr | None) -> str:
     return message.value if isinstance(message, ast.Constant) and isinstance(message.value, str) else ""
 
 
-def _loop(every: ast.GeneratorExp | ast.ListComp) -> ast.stmt:
+def _loop(comprehension: ast.GeneratorExp | ast.ListComp) -> ast.stmt:
     """Return a loop of assertions for `all(… for …)`."""
-    [over, *more] = every.generators
-    if more or over.ifs or over.is_async:
+    [generator, *others] = comprehension.generators
+    if others or generator.ifs or generator.is_async:
         raise NotPlainError
-    return ast.For(over.target, over.iter, [ast.Assert(every.elt, None)], [])
+    return ast.For(generator.target, generator.iter, [ast.Assert(comprehension.elt, None)], [])
 
 
 def _ask_expression(node: ast.expr, parts: AskedParts, name: str | None = None) -> None:
@@ -325,17 +326,17 @@ def _plain_step(parts: AskedParts) -> CodeStep:
 
 
 def _parameters(function: ast.FunctionDef, count: int) -> list[str]:
-    taken = function.args
+    parameters = function.args
     if (
-        taken.vararg
-        or taken.kwarg
-        or taken.kwonlyargs
-        or taken.defaults
-        or taken.posonlyargs
-        or len(taken.args) != count
+        parameters.vararg
+        or parameters.kwarg
+        or parameters.kwonlyargs
+        or parameters.defaults
+        or parameters.posonlyargs
+        or len(parameters.args) != count
     ):
         raise NotPlainError
-    return [argument.arg for argument in taken.args]
+    return [argument.arg for argument in parameters.args]
 
 
 class _PutIn(ast.NodeTransformer):
@@ -347,7 +348,7 @@ class _PutIn(ast.NodeTransformer):
 
 
 class _Folded(ast.NodeTransformer):
-    """Replaces an item of a literal by the item: what is expected may be another item of the literal."""
+    """Replaces an item of a literal by the item, since the literal may also hold expected values."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         try:
@@ -361,11 +362,11 @@ def _check_bound(inside: list[ast.AST], names: Mapping[str, ast.expr]) -> None:
     """Check the nodes of an expression.
 
     Raises:
-        NotPlainError: it binds one of the names itself, or has another order of evaluation.
+        NotPlainError: the expression binds one of the names itself, or has another order of evaluation.
     """
     for inner in inside:
-        bound = inner.arg if isinstance(inner, ast.arg) else inner.id if isinstance(inner, ast.Name) else None
-        if bound in names and not (isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)):
+        name = inner.arg if isinstance(inner, ast.arg) else inner.id if isinstance(inner, ast.Name) else None
+        if name in names and not (isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)):
             raise NotPlainError
         if isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
             raise NotPlainError
@@ -376,8 +377,8 @@ def _rows(items: ast.expr) -> list[ast.expr]:
     if isinstance(items, ast.List | ast.Tuple):
         return items.elts
     try:
-        found = list(data_of(items))
-        return [ast.parse(repr(value), mode="eval").body for value in found[: MOST_PARTS + 1]]
+        values = list(data_of(items))
+        return [ast.parse(repr(value), mode="eval").body for value in values[: MOST_PARTS + 1]]
     except (NotDataError, TypeError, SyntaxError) as failure:
         raise NotPlainError from failure
 

@@ -1,6 +1,6 @@
 """Plain data: the values of expressions of literals.
 
-They are compared with the values that a program sends.
+Plain data is compared with the values that a program sends.
 
 The values come from an untrusted process, as `program.encode` writes them. They are compared as texts that equal values
 share, so that no method of the program and no crafted hash takes part. Anything malformed equals nothing.
@@ -69,7 +69,7 @@ def data_of(node: ast.expr) -> Any:
     """Return the value of an expression of literals, and of arithmetic and builtin functions on them.
 
     Raises:
-        NotDataError: it has other names or calls, or its value is too large.
+        NotDataError: the expression has other names or calls, or its value is too large.
     """
     try:
         return _fold(node)
@@ -128,13 +128,13 @@ def _call(name: str, arguments: list[Any]) -> Any:
 def _check_operation(op: ast.operator, left: Any, right: Any) -> None:
     """Refuse operations whose result may be large."""
     if not all(isinstance(operand, int | float | complex) for operand in (left, right)):
-        allowed = isinstance(op, ast.Add) or (
+        is_allowed = isinstance(op, ast.Add) or (
             isinstance(op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor) and isinstance(left, set)
         )
         if isinstance(op, ast.Mult):
-            times, items = (left, right) if isinstance(left, int) else (right, left)
-            allowed = isinstance(times, int) and times * max(len(items), 1) <= _MOST_ITEMS
-        if not allowed:
+            factor, collection = (left, right) if isinstance(left, int) else (right, left)
+            is_allowed = isinstance(factor, int) and factor * max(len(collection), 1) <= _MOST_ITEMS
+        if not is_allowed:
             raise NotDataError("an operation that is no arithmetic")
     elif isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length() * max(right, 1) if isinstance(op, ast.Pow) else left.bit_length() + right.bit_length()

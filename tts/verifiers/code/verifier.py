@@ -96,9 +96,9 @@ class Code(Verifier):
         prelude: The programs before which the names of `typing`, `collections`, `math` and other modules are imported,
             as LiveCodeBench does: "solution": those with a class `Solution`; "always"; "never".
         seconds: Time limit of a program, above 0.
-        memory_mb: The memory mb in MiB.
-        processes: Concurrent ones.
-        output_kb: The output kb in KiB.
+        memory_mb: The most memory of a program, in MiB.
+        processes: The most concurrent processes of a program.
+        output_kb: The most output of a program, in KiB.
 
     The note of a score says how many tests pass, and why the first others fail. Of hidden tests, which are the
     problem's reference answer, it says which ones fail and what kind of error the program ends with: no test, no value
@@ -175,7 +175,7 @@ class Code(Verifier):
         """Check the tests of a problem.
 
         Raises:
-            ConfigError: they are not valid Python, or test nothing.
+            ConfigError: the tests are not valid Python, or test nothing.
         """
         if self.tests is None:
             _check_tests(f"the answer of problem {problem.id or problem.text[:40]!r}", problem.answer or "")
@@ -189,23 +189,27 @@ class Code(Verifier):
         programs = [program_in(t.response, tests) for t in trajectories]
         scores: dict[str, StepScores] = {}
         for program in dict.fromkeys(programs):
-            left = calls.seconds_left()
-            scores[program] = _LATE if left is not None and left <= 0 else await self._score(program, tests, left)
+            seconds_left = calls.seconds_left()
+            scores[program] = (
+                _LATE
+                if seconds_left is not None and seconds_left <= 0
+                else await self._score(program, tests, seconds_left)
+            )
         return [scores[program] for program in programs]
 
-    async def _score(self, program: str, tests: str, left: float | None) -> StepScores:
-        result = await run_in_thread(self.outcome, program, tests, None, left)
+    async def _score(self, program: str, tests: str, seconds_left: float | None) -> StepScores:
+        result = await run_in_thread(self.outcome, program, tests, None, seconds_left)
         if (
-            left is not None
-            and left < self.seconds * steps_of(tests).limits
+            seconds_left is not None
+            and seconds_left < self.seconds * steps_of(tests).limits
             and result.outcome is ProgramOutcome.TIMEOUT
         ):
             return _LATE  # the budget's time ran out, not the program's
-        told = (*map(float, result.tests), *(0.0,) * (steps_of(tests).total - len(result.tests)))
+        outcomes = (*map(float, result.tests), *(0.0,) * (steps_of(tests).total - len(result.tests)))
         note = note_of(result, hidden=self.oracle)
         if self.credit == "all" or result.outcome is not ProgramOutcome.FAILED:
-            return StepScores(whole=float(result.outcome is ProgramOutcome.PASSED), tests=told, note=note)
-        return StepScores(whole=result.passed / result.total if result.total else 0.0, tests=told, note=note)
+            return StepScores(whole=float(result.outcome is ProgramOutcome.PASSED), tests=outcomes, note=note)
+        return StepScores(whole=result.passed / result.total if result.total else 0.0, tests=outcomes, note=note)
 
     def outcome(
         self, program: str, tests: str, seconds: float | None = None, total: float | None = None
@@ -229,8 +233,8 @@ class Code(Verifier):
             output=self.output_kb << 10,
         )
         if self.prelude == "always" or (self.prelude == "solution" and _SOLUTION.search(program)):
-            at = max((found.end() for found in _FUTURE.finditer(program)), default=0)
-            program = program[:at] + PRELUDE + program[at:]
+            start_of_code = max((found.end() for found in _FUTURE.finditer(program)), default=0)
+            program = program[:start_of_code] + PRELUDE + program[start_of_code:]
         if self.sandbox == "docker":
             return run_in_container(program, tests, limits)
         return run(program, tests, limits, isolated=self.sandbox == "landlock")
@@ -251,8 +255,8 @@ def note_of(result: ProgramResult, *, hidden: bool) -> str:
         return f"{result.passed} of {result.total} tests pass; {reason}."
     if result.outcome is ProgramOutcome.ERROR:
         kind = result.detail.partition(":")[0]  # the program may write any: only errors of Python itself are named
-        known = isinstance(error := getattr(builtins, kind, None), type) and issubclass(error, BaseException)
-        return f"The program raised {(kind if known else 'an error') if hidden else result.detail}."
+        is_builtin = isinstance(error := getattr(builtins, kind, None), type) and issubclass(error, BaseException)
+        return f"The program raised {(kind if is_builtin else 'an error') if hidden else result.detail}."
     return f"The program did not get to its end: {result.outcome if hidden else result.detail}."
 
 

@@ -26,32 +26,32 @@ class HeadWeights:
 
     def __call__(self, state: NDArray[np.floating]) -> Floats:
         """Return the outputs [outputs] for a hidden state [hidden]."""
-        found = np.asarray(state, np.float64)
+        values = np.asarray(state, np.float64)
         for i, (weight, bias) in enumerate(self.layers):
-            found = weight @ (np.maximum(found, 0.0) if i else found) + bias
-        return found
+            values = weight @ (np.maximum(values, 0.0) if i else values) + bias
+        return values
 
 
 def activate(outputs: Sequence[float] | Floats, head: Head) -> float:
     """Return the score of a head's outputs after its activation; NaN if an output is not finite."""
-    found = np.asarray(outputs, np.float64)
-    if not np.isfinite(found).all():
+    values = np.asarray(outputs, np.float64)
+    if not np.isfinite(values).all():
         return math.nan
     if head.activation == "softmax":
-        return first_label_probability(np.roll(found, -head.good))
-    value = float(found[head.good])
+        return first_label_probability(np.roll(values, -head.good))
+    value = float(values[head.good])
     return value if head.activation == "none" else float(logistic(value))
 
 
 def first_label_probability(logits: Sequence[float] | Floats) -> float:
     """Return the softmax probability of the first label, from logits or log-probabilities of all labels.
 
-    It is NaN if none is finite.
+    The result is NaN if no value is finite.
     """
-    found = np.asarray(logits, np.float64)
-    if np.isnan(found).any() or not np.isfinite(found.max()):
+    values = np.asarray(logits, np.float64)
+    if np.isnan(values).any() or not np.isfinite(values.max()):
         return math.nan
-    weights = np.exp(found - found.max())
+    weights = np.exp(values - values.max())
     return float(weights[0] / weights.sum())
 
 
@@ -104,12 +104,12 @@ def weight_files(folder: Path) -> list[Path]:
 def _tensors(names: Sequence[str], files: Sequence[Path]) -> dict[str, Floats]:
     from safetensors import safe_open
 
-    found: dict[str, Floats] = {}
+    by_name: dict[str, Floats] = {}
     for file in files:
         with safe_open(file, framework="pt") as tensors:
-            here = set(tensors.keys())
-            found |= {name: tensors.get_tensor(name).double().numpy() for name in names if name in here}
-    return found
+            available = set(tensors.keys())
+            by_name |= {name: tensors.get_tensor(name).double().numpy() for name in names if name in available}
+    return by_name
 
 
 def _unfit(record: RewardRecord, what: str) -> ConfigError:

@@ -72,12 +72,12 @@ def _make_model(
         raise ConfigError(
             f"backend is {backend!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out"
         )
-    known = dataclasses.replace(registry.get(record.model), backend=backend, licence=record.licence)
-    known = known if record.parameters is None else dataclasses.replace(known, parameters=record.parameters)
-    # classifiers have none
+    model = dataclasses.replace(registry.get(record.model), backend=backend, licence=record.licence)
+    model = model if record.parameters is None else dataclasses.replace(model, parameters=record.parameters)
+    # classifiers have no output layer
     options = {"output_layer": False} if isinstance(record.readout, Head) and backend == "engine" else {}
-    running = BACKENDS.get(backend).from_record(known, device=device, **options)
-    config = config_of(known)
+    model_backend = BACKENDS.get(backend).from_record(model, device=device, **options)
+    config = config_of(model)
     if config.model_type != record.architecture:
         raise ConfigError(
             f"the record {record.name!r} is of the architecture {record.architecture!r}, but {record.model} is a "
@@ -86,8 +86,10 @@ def _make_model(
         )
     head = None
     if isinstance(record.readout, Head):
-        head = read_head(record, _files(known, record.readout), config.hidden_size)
-    return HandleModel(SolutionRenderer(record, tokenizer_of(known), context=running.context), running, head)
+        head = read_head(record, _files(model, record.readout), config.hidden_size)
+    return HandleModel(
+        SolutionRenderer(record, tokenizer_of(model), context=model_backend.context), model_backend, head
+    )
 
 
 def _files(model: ModelRecord, head: Head) -> Sequence[Path]:

@@ -75,12 +75,12 @@ class HandleModel:
     """
 
     def __init__(self, renderer: SolutionRenderer, backend: Backend, head: HeadWeights | None = None) -> None:
-        what = f"the reward model {renderer.record.name!r}"
-        require(backend, ("extend", "fork", "next_logprobs" if head is None else "hidden"), what)
+        label = f"the reward model {renderer.record.name!r}"
+        require(backend, ("extend", "fork", "next_logprobs" if head is None else "hidden"), label)
         probe = TokenizedText.of((0,) * 7)
         if not counts_texts(backend) or text_bound(backend, probe) != 7 or backend.count(probe) != 7:
             raise CapabilityError(
-                f"{what} must be shown exact tokens, but the backend {backend.name!r} takes texts only",
+                f"{label} must be shown exact tokens, but the backend {backend.name!r} takes texts only",
                 hint="serve it on engine or transformers",
             )
         self.renderer = renderer
@@ -111,7 +111,10 @@ class HandleModel:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Node:
-    """A prefix that ends where a step is read: its handle, the prefixes that continue it, and its score once known."""
+    """A prefix that ends where a step is read.
+
+    It has a handle, the prefixes that continue it, and its score once known.
+    """
 
     handle: Any
     below: dict[Ids, _Node] = dataclasses.field(default_factory=dict)
@@ -129,11 +132,11 @@ class HandleSession:
         """Return the tokens of a solution that were not read yet: those of the problem, and those after it."""
         node = self._roots.get(solution.ids[: solution.prompt])
         prompt = solution.prompt if node is None else 0
-        new = 0
+        num_new = 0
         for piece in solution.pieces:
             node = None if node is None else node.below.get(piece)
-            new += len(piece) if node is None else 0
-        return prompt, new
+            num_new += len(piece) if node is None else 0
+        return prompt, num_new
 
     async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
         """Return the scores of each solution.
@@ -143,41 +146,45 @@ class HandleSession:
         await self._open(list(dict.fromkeys(r.ids[: r.prompt] for r in solutions if r.pieces)), calls)
         chains: list[list[_Node]] = [[] for _ in solutions]
         for depth in range(max((len(r.pieces) for r in solutions), default=0)):
-            late = [(i, r.pieces[depth]) for i, r in enumerate(solutions) if depth < len(r.pieces)]
-            above = {
-                i: chains[i][-1] if chains[i] else self._roots[solutions[i].ids[: solutions[i].prompt]] for i, _ in late
+            reached = [(i, r.pieces[depth]) for i, r in enumerate(solutions) if depth < len(r.pieces)]
+            parents = {
+                i: chains[i][-1] if chains[i] else self._roots[solutions[i].ids[: solutions[i].prompt]]
+                for i, _ in reached
             }
-            await self._extend([(above[i], piece) for i, piece in late], calls)
-            for i, piece in late:
-                chains[i].append(above[i].below[piece])
+            await self._extend([(parents[i], piece) for i, piece in reached], calls)
+            for i, piece in reached:
+                chains[i].append(parents[i].below[piece])
         await self._score([node for chain in chains for node in chain], calls)
         return [tuple(np.nan if node.score is None else node.score for node in chain) for chain in chains]
 
     async def _open(self, prompts: Sequence[Ids], calls: Calls) -> None:
-        new = [ids for ids in prompts if ids not in self._roots]
-        if new:
+        unread = [ids for ids in prompts if ids not in self._roots]
+        if unread:
             backend = self._model.backend
-            handles = await self._read(backend.open([TokenizedText.of(ids) for ids in new]), calls, prompt=True)
-            self._roots.update({ids: _Node(handle) for ids, handle in zip(new, handles, strict=True)})
+            handles = await self._read(backend.open([TokenizedText.of(ids) for ids in unread]), calls, prompt=True)
+            self._roots.update({ids: _Node(handle) for ids, handle in zip(unread, handles, strict=True)})
 
     async def _extend(self, pairs: Sequence[tuple[_Node, Ids]], calls: Calls) -> None:
-        new = list({(id(above), piece): (above, piece) for above, piece in pairs if piece not in above.below}.values())
+        new = list(
+            {(id(parent), piece): (parent, piece) for parent, piece in pairs if piece not in parent.below}.values()
+        )
         if new:
             backend, texts = self._model.backend, [TokenizedText.of(piece) for _, piece in new]
-            extensions = await self._read(backend.extend([above.handle for above, _ in new], texts), calls)
-            for (above, piece), extension in zip(new, extensions, strict=True):
-                above.below[piece] = _Node(extension.handle)
+            extensions = await self._read(backend.extend([parent.handle for parent, _ in new], texts), calls)
+            for (parent, piece), extension in zip(new, extensions, strict=True):
+                parent.below[piece] = _Node(extension.handle)
 
     async def _score(self, nodes: Sequence[_Node], calls: Calls) -> None:
-        new = [node for node in dict.fromkeys(nodes) if node.score is None]
-        if new:
-            scores = await self._read(self._model.read([node.handle for node in new]), calls)
-            for node, score in zip(new, scores, strict=True):
+        unscored = [node for node in dict.fromkeys(nodes) if node.score is None]
+        if unscored:
+            scores = await self._read(self._model.read([node.handle for node in unscored]), calls)
+            for node, score in zip(unscored, scores, strict=True):
                 node.score = score
 
     async def _read(self, call: Awaitable[Any], calls: Calls, *, prompt: bool = False) -> list[Any]:
-        """Await a call that only reads, charge it also where the search is cancelled meanwhile, and return its
-        values.
+        """Await a call that only reads, charge it, and return its values.
+
+        The call is charged also where the search is cancelled meanwhile.
         """
         replies: list[Reply[Any]] = []
         try:

@@ -133,20 +133,20 @@ class Pooled(ABC):
                 f"outputs of shape {rows.shape} for {len(solution.ids)} tokens, where each row must have {self.outputs}"
             )
         if self.renderer.record.kind == "outcome" and len(rows):
-            wanted = [-1]
+            indices = [-1]
         elif len(rows) == len(solution.ids):
-            wanted = positions
+            indices = positions
         else:
-            tags = [i for i, token in enumerate(solution.ids) if token == solution.ids[positions[-1]]]
-            if len(rows) != len(tags) or not set(positions) <= set(tags):
+            step_tokens = [i for i, token in enumerate(solution.ids) if token == solution.ids[positions[-1]]]
+            if len(rows) != len(step_tokens) or not set(positions) <= set(step_tokens):
                 raise self.other(
-                    f"{len(rows)} rows for {len(solution.ids)} tokens, of which {len(tags)} are step tokens"
+                    f"{len(rows)} rows for {len(solution.ids)} tokens, of which {len(step_tokens)} are step tokens"
                 )
-            wanted = [tags.index(at) for at in positions]
+            indices = [step_tokens.index(at) for at in positions]
         readout = self.renderer.record.readout
         return tuple(
             activate(rows[at], readout) if isinstance(readout, Head) else first_label_probability(rows[at])
-            for at in wanted
+            for at in indices
         )
 
     def other(self, what: str) -> VerifierError:
@@ -182,19 +182,19 @@ class PoolingModel(Pooled):
 
     async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
         """Return the scores of solutions by one request; see `Pooled.ask`."""
-        outcome = self.renderer.record.kind == "outcome"
+        is_outcome = self.renderer.record.kind == "outcome"
         body: dict[str, Any] = {
             "model": self.server.model or self.renderer.record.model,
             "input": [list(r.ids) for r in solutions],
         }
         body |= (
             {"use_activation": False}
-            if outcome
+            if is_outcome
             else {"task": "token_classify", "use_activation": False, "encoding_format": "float"}
         )
         try:
             async with asyncio.timeout(seconds):
-                reply = await self._post("/classify" if outcome else "/pooling", body)
+                reply = await self._post("/classify" if is_outcome else "/pooling", body)
         except TimeoutError:
             raise ServerError("TimedOut", NO_TIME) from None
         except ServerError as fault:
@@ -233,10 +233,12 @@ class PoolingModel(Pooled):
         try:
             reply = await client.post(self.server.url.rstrip("/") + path, json=body)
         except httpx.TransportError as failure:
-            waited = isinstance(failure, httpx.TimeoutException) and not isinstance(failure, httpx.ConnectTimeout)
+            is_read_timeout = isinstance(failure, httpx.TimeoutException) and not isinstance(
+                failure, httpx.ConnectTimeout
+            )
             fault = (
                 ServerError("TimedOut", "no word in time")
-                if waited
+                if is_read_timeout
                 else connection_error(failure, self._key, began=True)
             )
         except httpx.DecodingError as failure:
@@ -256,17 +258,19 @@ class PoolingModel(Pooled):
             VerifierError: the reply is not in the form of vLLM's endpoints, or not about the tokens that were sent.
         """
         try:
-            said = reply.json()
-            data = sorted(said["data"], key=lambda one: one["index"])
+            body = reply.json()
+            data = sorted(body["data"], key=lambda one: one["index"])
             rows = [
                 np.atleast_2d(np.asarray(one["probs"] if "probs" in one else one["data"], np.float64)) for one in data
             ]
-            read = int(said["usage"]["prompt_tokens"])
+            num_read = int(body["usage"]["prompt_tokens"])
         except (ValueError, TypeError, KeyError) as failure:
             raise self.other(f"what cannot be read ({type(failure).__name__}: {failure})") from None
-        sent = sum(len(r.ids) for r in solutions)
-        if len(rows) != len(solutions) or read != sent:
-            raise self.other(f"about {len(rows)} texts of {read} tokens, where {len(solutions)} of {sent} were sent")
+        num_sent = sum(len(r.ids) for r in solutions)
+        if len(rows) != len(solutions) or num_read != num_sent:
+            raise self.other(
+                f"about {len(rows)} texts of {num_read} tokens, where {len(solutions)} of {num_sent} were sent"
+            )
         return [self.scores(found, solution) for found, solution in zip(rows, solutions, strict=True)]
 
 
@@ -311,14 +315,16 @@ class PoolingSession:
 
     async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
         """Return the scores of each solution; NaN where the budget's time ran out or the server failed."""
-        asked = [i for i, solution in enumerate(solutions) if solution.ids]
+        readable = [i for i, solution in enumerate(solutions) if solution.ids]
         scores: list[tuple[float, ...]] = [(math.nan,) * len(solution.pieces) for solution in solutions]
-        for start in range(0, len(asked), self._model.batch):
-            some = asked[start : start + self._model.batch]
-            left = calls.seconds_left()
-            if left is not None and left <= 0:
+        for start in range(0, len(readable), self._model.batch):
+            batch = readable[start : start + self._model.batch]
+            seconds_left = calls.seconds_left()
+            if seconds_left is not None and seconds_left <= 0:
                 break
-            for i, score in zip(some, await self._ask([solutions[i] for i in some], left, calls), strict=False):
+            for i, score in zip(
+                batch, await self._ask([solutions[i] for i in batch], seconds_left, calls), strict=False
+            ):
                 scores[i] = score
         return scores
 
@@ -327,9 +333,9 @@ class PoolingSession:
     ) -> list[tuple[float, ...]]:
         """Return the scores of solutions; [] if the request failed, which is recorded."""
         began = time.perf_counter()
-        found, fault = list[tuple[float, ...]](), None
+        scores, fault = list[tuple[float, ...]](), None
         try:
-            found = await self._model.ask(solutions, left)
+            scores = await self._model.ask(solutions, left)
         except ServerError as failed:
             fault = failed
             calls.note_failures(str(fault), len(solutions))
@@ -339,4 +345,4 @@ class PoolingSession:
             calls.charge(
                 [Reply(None, len(solution.ids), 0, seconds) for solution in solutions], estimated=fault is not None
             )
-        return found
+        return scores

@@ -57,15 +57,15 @@ class VLLMPooled(Pooled):
     async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
         """Return the scores of solutions; see `Pooled.ask`."""
         task = pooling_task(self.renderer.record)
-        asked = [
+        futures = [
             asyncio.wrap_future(self._engine.submit(self._engine.pool(solution.ids, task))) for solution in solutions
         ]
         try:
             async with asyncio.timeout(seconds):
-                rows = await asyncio.gather(*asked)
+                rows = await asyncio.gather(*futures)
         except (TimeoutError, EngineError) as failure:
-            for one in asked:
-                one.cancel()
+            for future in futures:
+                future.cancel()
             if isinstance(failure, EngineError):
                 raise ServerError(failure.kind, failure.cause) from None
             raise ServerError("TimedOut", NO_TIME) from None

@@ -226,9 +226,9 @@ def load(name: str) -> RewardRecord:
     try:
         text = Path(name).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
+        reason = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
         raise ConfigError(
-            f"the record {name!r} cannot be read: {why}",
+            f"the record {name!r} cannot be read: {reason}",
             hint=f"give the path of a YAML file, or one of {', '.join(names())}",
         ) from None
     return parse(text, f"the record {name!r}")
@@ -252,11 +252,11 @@ def parse(text: str, what: str) -> RewardRecord:
     try:
         return RewardRecord.model_validate(data)
     except ValidationError as failure:
-        first = failure.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
+        fault = failure.errors()[0]
+        field_path = ".".join(str(part) for part in fault["loc"])
+        message = fault["msg"].removeprefix("Value error, ")
         raise ConfigError(
-            f"{what} does not fit{': ' + where if where else ''}: {said}",
+            f"{what} does not fit{': ' + field_path if field_path else ''}: {message}",
             hint="see the records in tts/verifiers/reward/records/",
         ) from None
 

@@ -36,7 +36,7 @@ class RenderedSolution:
         ids: Tokens up to the last position that is read.
         at: The position of each step; None where its score is unknown.
         prompt: The number of tokens of the problem.
-        why: The why for each step the reason that it has no position of its own; "" if it has.
+        why: The reason, for each step, that it has no position of its own; "" if it has one.
     """
 
     ids: Ids
@@ -107,16 +107,16 @@ class SolutionRenderer:
             prompt: The task's prompt for the policy, for records whose template has `{prompt}`.
         """
         texts = [step.strip() for step in steps]
-        held = self._find_forbidden(problem)
-        if held is not None:
-            return RenderedSolution.unreadable([PROBLEM_HOLDS.format(text=held)] * len(steps))
+        forbidden = self._find_forbidden(problem)
+        if forbidden is not None:
+            return RenderedSolution.unreadable([PROBLEM_HOLDS.format(text=forbidden)] * len(steps))
         why = [""] * len(steps)
         shown: list[int] = []
         for i, text in enumerate(texts):
             if not text:
                 why[i] = EMPTY
-            elif (held := self._find_forbidden(text)) is not None:
-                why[i] = HOLDS.format(text=held)
+            elif (forbidden := self._find_forbidden(text)) is not None:
+                why[i] = HOLDS.format(text=forbidden)
                 why[i + 1 :] = [BEHIND] * (len(steps) - i - 1)
                 break
             else:
@@ -142,13 +142,15 @@ class SolutionRenderer:
             at[i], end = len(prefix) - 1, len(prefix)
         else:
             i = len(why)
-        before: int | None = None
+        last_position: int | None = None
         for step in range(i):
             if why[step] == EMPTY:
-                at[step] = before
-            before = at[step]
-        common = next((n for n, (a, b) in enumerate(zip(head, ids, strict=False)) if a != b), min(len(head), len(ids)))
-        return RenderedSolution(ids[:end], tuple(at), min(common, end), tuple(why))
+                at[step] = last_position
+            last_position = at[step]
+        num_common = next(
+            (n for n, (a, b) in enumerate(zip(head, ids, strict=False)) if a != b), min(len(head), len(ids))
+        )
+        return RenderedSolution(ids[:end], tuple(at), min(num_common, end), tuple(why))
 
     def _reason(self, ids: Ids, prefix: Ids) -> str:
         if self.limit is not None and len(prefix) > self.limit:
@@ -162,57 +164,60 @@ class SolutionRenderer:
     def _layout(self, problem: str, prompt: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
         """Return the tokens of the prompt, and for each step those of the layout up to its position."""
         template = self.record.template
-        behind = "" if template.separator is None else template.separator.text
+        separator = "" if template.separator is None else template.separator.text
         if template.layout == "parts":
             return self._parts(self._fill(problem, prompt), steps)
         if template.layout == "turns":
             return self._turns(problem, prompt, steps)
-        ends = [template.between.join(step + behind for step in steps[: n + 1]) for n in range(len(steps))]
+        ends = [template.between.join(step + separator for step in steps[: n + 1]) for n in range(len(steps))]
         if template.layout == "text":
             start = self._fill(problem, prompt)
             return self._encoded(start, special=True), [self._encoded(start + end, special=True) for end in ends]
         rendered = self._chat([("user", self._fill(problem, prompt)), ("assistant", ends[-1])], opened=False)
-        where = rendered.rfind(ends[-1])
-        if where < 0:
+        start_of_reply = rendered.rfind(ends[-1])
+        if start_of_reply < 0:
             raise self._unfit(
                 "has the layout 'reply', but the tokenizer's chat template does not show the reply as it is"
             )
         if self.record.kind == "outcome":
-            return self._encoded(rendered[:where], special=False), [self._encoded(rendered, special=False)]
-        return self._encoded(rendered[:where], special=False), [
-            self._encoded(rendered[: where + len(end)], special=False) for end in ends
+            return self._encoded(rendered[:start_of_reply], special=False), [self._encoded(rendered, special=False)]
+        return self._encoded(rendered[:start_of_reply], special=False), [
+            self._encoded(rendered[: start_of_reply + len(end)], special=False) for end in ends
         ]
 
     def _parts(self, start: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
         separator = self.record.template.separator
-        last = () if separator is None else self._encoded(separator.text, special=False)
+        separator_ids = () if separator is None else self._encoded(separator.text, special=False)
         head = ids = self._encoded(start, special=True)
         prefixes: list[Ids] = []
         for step in steps:
-            ids = (*ids, *self._encoded(step, special=False), *last)
+            ids = (*ids, *self._encoded(step, special=False), *separator_ids)
             prefixes.append(ids)
         return head, prefixes
 
     def _turns(self, problem: str, prompt: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
         filled = self._fill(problem, prompt)
-        before = filled.partition("{step}")[0]
+        beginning = filled.partition("{step}")[0]
         turns: list[tuple[str, str]] = []
         rendered: list[str] = []
         for n, step in enumerate(steps):
             turns.append(("user", step if n else filled.replace("{step}", step)))
             rendered.append(self._chat(turns, opened=True))
             turns.append(("assistant", self.record.template.answer))
-        where = rendered[0].rfind(before)
-        if where < 0:
+        start_of_turn = rendered[0].rfind(beginning)
+        if start_of_turn < 0:
             raise self._unfit(
                 "has the layout 'turns', but the tokenizer's chat template does not show the turns as they are"
             )
-        return self._encoded(rendered[0][: where + len(before)], special=False), [
+        return self._encoded(rendered[0][: start_of_turn + len(beginning)], special=False), [
             self._encoded(text, special=False) for text in rendered
         ]
 
     def _fill(self, problem: str, prompt: str) -> str:
-        """Return the template's prompt with its fields filled in; braces in the problem's text stay as they are."""
+        """Return the template's prompt with its fields filled in.
+
+        Braces in the problem's text stay as they are.
+        """
         pieces = {"{problem}": problem, "{prompt}": prompt, "{bos}": self._tokenizer.bos_token or ""}
         return re.sub(r"\{(?:problem|prompt|bos)\}", lambda field: pieces[field[0]], self.record.template.prompt)
 
@@ -239,27 +244,30 @@ class SolutionRenderer:
         readout = self.record.readout
         if not isinstance(readout, Labels):
             return ()
-        found: list[int] = []
+        label_ids: list[int] = []
         for label in (readout.good, *readout.bad):
             ids = self._encode(label, special=False)
             if len(ids) != readout.tokens:
                 raise self._unfit(
                     f"has the label {label!r} of {readout.tokens} token, but it is {len(ids)} to the tokenizer"
                 )
-            found += ids
-        if len(set(found)) != len(found):
+            label_ids += ids
+        if len(set(label_ids)) != len(label_ids):
             raise self._unfit(
                 f"has the labels {[readout.good, *readout.bad]}, but two of them are one token to the tokenizer"
             )
-        return tuple(found)
+        return tuple(label_ids)
 
     def _check_separator(self) -> int | None:
-        """Return the token at which steps are read; None if it is the start of a turn, or the end of the layout."""
+        """Return the token at which steps are read.
+
+        None: steps are read at the start of a turn, or at the end of the layout.
+        """
         separator = self.record.template.separator
         if separator is None:
             return None
-        apart = self.record.template.layout == "parts"
-        ids = self._encode(separator.text, special=False) if apart else self._tokens_after(separator.text)
+        is_apart = self.record.template.layout == "parts"
+        ids = self._encode(separator.text, special=False) if is_apart else self._tokens_after(separator.text)
         if len(ids) != separator.tokens:
             raise self._unfit(
                 f"has the separator {separator.text!r} of {separator.tokens} tokens, but it is {len(ids)} to the "
@@ -269,8 +277,8 @@ class SolutionRenderer:
 
     def _tokens_after(self, text: str) -> Ids:
         """Return the tokens of a text after another text."""
-        without, whole = self._encode("1", special=False), self._encode("1" + text, special=False)
-        return whole[len(without) :] if whole[: len(without)] == without else whole
+        head, all_ids = self._encode("1", special=False), self._encode("1" + text, special=False)
+        return all_ids[len(head) :] if all_ids[: len(head)] == head else all_ids
 
     def _texts_between(self) -> tuple[str, ...]:
         separator = self.record.template.separator
@@ -282,14 +290,15 @@ class SolutionRenderer:
         return next((one for one in self._forbidden if one in text), None)
 
     def _overhead(self) -> tuple[int, int]:
-        """Return the tokens that the layout adds to a problem of one token, and to a step of one token: the most of the
-        first two steps.
+        """Return the tokens that the layout adds to a problem, and to a step, of one token each.
+
+        For a step, the result is the larger of the first two steps.
         """
         if self.record.kind == "outcome":
-            head, (one,) = self._layout("0", "0", ["0"])
-            return len(head), len(one) - len(head)
-        head, (one, two) = self._layout("0", "0", ["0", "0"])
-        return len(head), max(len(one) - len(head), len(two) - len(one))
+            head, (first,) = self._layout("0", "0", ["0"])
+            return len(head), len(first) - len(head)
+        head, (first, second) = self._layout("0", "0", ["0", "0"])
+        return len(head), max(len(first) - len(head), len(second) - len(first))
 
     def _unfit(self, what: str) -> ConfigError:
         return ConfigError(

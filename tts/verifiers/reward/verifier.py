@@ -127,8 +127,8 @@ class Reward(Verifier):
 
     def open(self) -> Reward:
         """Return the verifier with a new session, for the search of one problem."""
-        asked = self._load_model()
-        return self._replace_parts(asked=asked, count=self.count, session=asked.session())
+        model = self._load_model()
+        return self._replace_parts(asked=model, count=self.count, session=model.session())
 
     def _load_model(self) -> ServedModel:
         return self.asked or reward_model(
@@ -136,10 +136,10 @@ class Reward(Verifier):
         )
 
     def _replace_parts(self, **parts: Any) -> Reward:
-        made = dataclasses.replace(self)
+        verifier = dataclasses.replace(self)
         for name, value in parts.items():
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(verifier, name, value)
+        return verifier
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(
@@ -157,22 +157,22 @@ class Reward(Verifier):
         prompt = calls.task.prompt(problem)
         prompt_text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
         num_prompt = 0 if self.count is None else self.count(prompt)
-        outcome = self.known.kind == "outcome"
+        is_outcome = self.known.kind == "outcome"
         solutions: list[RenderedSolution] = []
         for t in trajectories:
-            steps = [t.judged_text] if outcome else calls.task.split(t.judged_text)
+            steps = [t.judged_text] if is_outcome else calls.task.split(t.judged_text)
             solution = self.asked.renderer.render(problem.text, steps, prompt=prompt_text)
             affordable = self._is_within_bound(t, self.session.cost(solution), num_prompt)
             solutions.append(
                 solution if affordable else RenderedSolution.unreadable(["it passes the verifier's bound"] * len(steps))
             )
-        hidden = sum(why not in ("", EMPTY) for solution in solutions for why in solution.why)
+        num_hidden = sum(why not in ("", EMPTY) for solution in solutions for why in solution.why)
         calls.note_unread(
-            "steps that a reward model was not shown", hidden, sum(len(solution.why) for solution in solutions)
+            "steps that a reward model was not shown", num_hidden, sum(len(solution.why) for solution in solutions)
         )
-        found = await self.session.scores(solutions, calls)
+        scores_of_solutions = await self.session.scores(solutions, calls)
         self.scored.update({t.node: t.num_tokens for t in trajectories})
-        return [self._scores(solution, scores) for solution, scores in zip(solutions, found, strict=True)]
+        return [self._scores(solution, scores) for solution, scores in zip(solutions, scores_of_solutions, strict=True)]
 
     def _is_within_bound(self, t: Trajectory, cost: tuple[int, int], num_prompt: int) -> bool:
         """Whether the cost of reading a trajectory is within the bound that was reserved for it."""

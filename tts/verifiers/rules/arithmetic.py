@@ -19,11 +19,15 @@ def countdown_rule(text: str) -> Callable[[str], bool] | None:
     problem = countdown.read(text)
     if problem is None:
         return None
-    wanted = sorted(problem.numbers)
+    sorted_numbers = sorted(problem.numbers)
 
     def accepts(answer: str) -> bool:
-        found = parse_expression(answer.partition("=")[0])  # of "3 * 4 = 12" what is before the sign
-        return found is not None and sorted(numbers(found)) == wanted and value(found) == problem.target
+        expression = parse_expression(answer.partition("=")[0])  # the part before the sign, as in "3 * 4 = 12"
+        return (
+            expression is not None
+            and sorted(numbers(expression)) == sorted_numbers
+            and value(expression) == problem.target
+        )
 
     return accepts
 
@@ -34,7 +38,7 @@ def expression_rule(text: str) -> Callable[[str], bool] | None:
     None stands for a text that is neither.
     """
     try:
-        wanted = str(value(read(text).expression))
+        expected = str(value(read(text).expression))
     except ConfigError:
         return None
-    return lambda answer: number_form(answer) == wanted
+    return lambda answer: number_form(answer) == expected

@@ -29,18 +29,18 @@ Polynomial = dict[int, Fraction]  # coefficients by power, none of them 0
 def rule(text: str) -> Callable[[str], bool] | None:
     """Return a function that accepts the solutions of an equation.
 
-    None stands for a text without one, or with one that is no polynomial in one unknown.
+    None: the text has no equation, or its equation is no polynomial in one unknown.
     """
-    asked = _ASKED.fullmatch(" ".join(text.split()))
-    if asked is None:
+    match = _ASKED.fullmatch(" ".join(text.split()))
+    if match is None:
         return None
-    left, right = asked["equation"].lower().split("=")
-    unknowns = set(_UNKNOWN.findall(asked["equation"].lower()))
+    left, right = match["equation"].lower().split("=")
+    unknowns = set(_UNKNOWN.findall(match["equation"].lower()))
     name = unknowns.pop() if len(unknowns) == 1 else ""
-    one, other = _polynomial(left, name), _polynomial(right, name)
-    if not name or one is None or other is None:
+    left_side, right_side = _polynomial(left, name), _polynomial(right, name)
+    if not name or left_side is None or right_side is None:
         return None
-    zero = _sum(one, other, -1)
+    zero = _sum(left_side, right_side, -1)
     degree = max(zero, default=0)
 
     def accepts(answer: str) -> bool:
@@ -51,14 +51,17 @@ def rule(text: str) -> Callable[[str], bool] | None:
 
 
 def _roots(answer: str, name: str) -> set[Fraction] | None:
-    """Return the numbers that an answer such as "x = 2 or x = 3" or "{2, 3}" states; None: it states anything else."""
-    found = set[Fraction]()
+    """Return the numbers that an answer states; None: the answer states anything else.
+
+    Answers are such as "x = 2 or x = 3" or "{2, 3}".
+    """
+    roots = set[Fraction]()
     for part in _SEPARATORS.split(answer.lower().strip().strip("{}\\ ")):
         root = rational(re.sub(rf"^\s*{name}\s*=\s*", "", part).replace(" ", ""))
         if root is None:
             return None
-        found.add(root)
-    return found
+        roots.add(root)
+    return roots
 
 
 def _polynomial(side: str, name: str) -> Polynomial | None:
@@ -74,7 +77,7 @@ def _value(node: ast.expr, name: str) -> Polynomial:
     """Return the polynomial that a tree writes.
 
     Raises:
-        ValueError: it writes another thing, or a power above 8.
+        ValueError: the tree is no polynomial, or has a power above 8.
     """
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         return _sum({0: Fraction(str(node.value))}, {}, 1)
@@ -96,10 +99,10 @@ def _value(node: ast.expr, name: str) -> Polynomial:
         and isinstance(node.op, ast.Pow)
         and (exponent := right.get(0, Fraction(0))) in range(_HIGHEST + 1)
     ):
-        made: Polynomial = {0: Fraction(1)}
+        result: Polynomial = {0: Fraction(1)}
         for _ in range(int(exponent)):
-            made = _product(made, left)
-        return made
+            result = _product(result, left)
+        return result
     raise ValueError("no polynomial")
 
 
@@ -111,11 +114,11 @@ def _sum(one: Polynomial, other: Polynomial, sign: int) -> Polynomial:
 def _product(one: Polynomial, other: Polynomial) -> Polynomial:
     if max(one, default=0) + max(other, default=0) > _HIGHEST:
         raise ValueError("the power is above 8")
-    made: Polynomial = {}
+    products: Polynomial = {}
     for a, x in one.items():
         for b, y in other.items():
-            made[a + b] = made.get(a + b, Fraction(0)) + x * y
-    return _sum(made, {}, 1)
+            products[a + b] = products.get(a + b, Fraction(0)) + x * y
+    return _sum(products, {}, 1)
 
 
 def _evaluate(polynomial: Polynomial, x: Fraction) -> Fraction:

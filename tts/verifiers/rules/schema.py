@@ -14,7 +14,7 @@ from tts.tasks.schemas.metering import comparable
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*+\n(.*?)```", re.DOTALL)
 _MEANT = re.compile(r"json[\s-]?schema", re.IGNORECASE)
-# without effect on what is valid
+# keywords without effect on what is valid
 _NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}
 _ANY = {"type", "const", "additionalProperties", "items"}  # keywords whose value is of several types
 _VALUES = {  # the other keywords that are known, with the type of their value
@@ -44,13 +44,13 @@ _LIMITS: dict[str, Callable[[Any, Any], bool]] = {
 def rule(text: str) -> Callable[[str], bool] | None:
     """Return a function that accepts JSON that is valid by the schema in a prompt.
 
-    None stands for a prompt without a schema, or with one of other keywords.
+    None: the prompt has no schema, or a schema with unknown keywords.
     """
     if not _MEANT.search(text):
         return None
-    found = [read for block in _FENCED.findall(text) if (read := _read(block)) is not None]
+    schemas = [read for block in _FENCED.findall(text) if (read := _read(block)) is not None]
     try:
-        if len(found) != 1 or not _is_known(found[0]):
+        if len(schemas) != 1 or not _is_known(schemas[0]):
             return None
     except RecursionError:  # a schema that is nested so deeply has no rule
         return None
@@ -61,7 +61,7 @@ def rule(text: str) -> Callable[[str], bool] | None:
             value = json.loads(blocks[-1] if blocks else answer)
         except (ValueError, RecursionError):
             return False
-        return _is_valid(value, found[0])
+        return _is_valid(value, schemas[0])
 
     return accepts
 

@@ -79,8 +79,8 @@ class Rules(Verifier):
         """Check that a problem has a rule.
 
         Raises:
-            ConfigError: it has none, or what it states cannot be read. CapabilityError: the sandbox of its programs is
-                not available.
+            ConfigError: the problem has no rule, or its statement cannot be read. CapabilityError: the sandbox of its
+                programs is not available.
         """
         if (tests := asserted_examples(problem.text)) is not None:
             self._code(tests).check_sandbox()
@@ -115,6 +115,6 @@ async def _is_accepted(text: str, accepts: Accepts, task: Task) -> bool:
     answer = await call_or_postpone(task.extract, text)
     try:
         return answer is not None and accepts(answer)
-    # what was written leads a rule too far, so it keeps none
+    # an answer that a rule cannot evaluate keeps no rule
     except (ValueError, TypeError, ArithmeticError, RecursionError):
         return False
