@@ -1,9 +1,9 @@
 """Checks of each request before its endpoint runs.
 
 The checks concern the host of a request, the web page that it comes from, its content type and its key. Every web page
-that a user opens can reach a server on the same machine. Three kinds of requests are therefore refused first: those
-with a foreign `Host` (DNS rebinding), those with a foreign `Origin`, and bodies that are not declared as JSON (a form
-can be posted anywhere).
+that a user opens can reach a server on the same machine. Three kinds of requests are therefore refused first. They have
+a foreign `Host` (DNS rebinding), a foreign `Origin`, or a body that is not declared as JSON (a form can be posted
+anywhere).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _digest(key: str) -> bytes:
 
 
 def read_keys(path: str | None, operators: Sequence[str] = (), *, again: bool = False) -> Keys:
-    """Return the keys of a file: "NAME KEY" a line; empty lines and those that begin with # are ignored.
+    """Return the keys of a file: "NAME KEY" a line; empty lines and comments (#) are ignored.
 
     Args:
         path: The file; None: there are no keys.

@@ -14,8 +14,8 @@ from tts.serve.failures import ApiError
 class Admission:
     """At most `limits.searches` at once; a queue behind them that is fair between clients.
 
-    A free place goes to the waiting client that has the fewest searches running; among equals, to the one that was
-    served longest ago. A client with 200 requests therefore does not delay a client with one.
+    A free place goes to the waiting client with the fewest running searches. Among equals, the client that was served
+    longest ago is next. A client with 200 requests therefore does not delay a client with one.
 
     Args:
         clock: The clock, in seconds.

@@ -18,9 +18,8 @@ async def read_body(request: Request) -> bytes:
     """Return a request's body, decompressed if it is in gzip or deflate.
 
     Raises:
-        ApiError: 413, the body is longer than the operator allows; the excess is neither read nor decompressed. 408:
-            the body takes too long to come. 415: its encoding is another. 400: its bytes are not in the encoding that
-            the header names.
+        ApiError: 413, the body is longer than the operator allows. 408: the body takes too long to come. 415: its
+            encoding is another. 400: its bytes are not in the encoding that the header names.
     """
     limits: GatewayLimits = request.app.state.gateway.config.limits
     most, seconds = limits.body_bytes, limits.body_seconds

@@ -101,7 +101,7 @@ class Preset(Section):
 
 
 class Fusion(Section):
-    """Several models that write, and one that fuses what they wrote.
+    """Several models that write, and a model that fuses their texts.
 
     Args:
         models: The models that write, by their names for clients; two at least.
@@ -115,7 +115,7 @@ class Fusion(Section):
 
     @property
     def strategy(self) -> str:
-        """The strategy, in which the judge is the policy, and the others have roles by their names."""
+        """The strategy. The judge is its policy, and the other models have roles by their names."""
         return f"archon(n={self.n}, writers={self.models!r}, layers=['generate', 'fuse'], aggregator='policy')"
 
 
@@ -130,8 +130,8 @@ class GatewayModel(ModelConfig):
         budget: The budget where a request names none; None: a budget that pays each answer of the strategy in full.
         presets: The presets by name.
         description: One line for people.
-        fusion: Models of this gateway that write and fuse together, in place of a model of its own; None: it is one
-            model.
+        fusion: Models of this gateway that write and fuse together, in place of a model of its own; None: the entry is
+            one model.
         url: The servers of one model; a search goes to the one with the fewest searches in flight.
     """
 
@@ -227,8 +227,7 @@ class GatewayConfig(Section):
         accounts: What requests may spend together, by the account's name, beside `limits.client_tokens` of each key;
             they need a store.
         operators: The names of `keys` that see the counts of all clients in `/metrics`; others see their own.
-        hosts: The names that requests may address the server by, beside the one it listens at and those of this
-            machine.
+        hosts: The names by which requests may address the server, beside its own address and this machine's names.
         origins: The origins of web pages that may call it, such as "https://chat.example.org"; none by default.
         store: The file of finished searches and their traces; None: the last ones, in memory.
         kept: The most searches in the store.
@@ -399,7 +398,7 @@ def _check_chain(config: GatewayConfig, model: str, preset: str) -> None:
 
 
 def _check_account(name: str, account: GatewayAccount, limits: GatewayLimits) -> None:
-    """Refuse an account whose limits and those of its requests do not fit together."""
+    """Refuse an account whose limits do not fit the limits of its requests."""
     check_name("name of an account", name)
     account_limits = budget_of(account.budget).limits
     parts = budget_of(account.request).limits if account.request else {}
@@ -418,10 +417,10 @@ def _check_account(name: str, account: GatewayAccount, limits: GatewayLimits) ->
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name with other characters than those that `MODEL:PRESET` allows.
+    """Refuse a name with characters that `MODEL:PRESET` does not allow.
 
     Raises:
-        ConfigError: it has other characters than letters, digits and "_./-".
+        ConfigError: the name has other characters than letters, digits and "_./-".
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{what} is {name!r}, but may have letters, digits and _ . / - alone")

@@ -1,8 +1,8 @@
 """The connections of a gateway.
 
-They are accepted within bounds, of all clients and of each address, and ended where they stand still. A connection
-waits for the head of a request, or has a request under way. One that waits gives way to a new one where a bound is
-reached: so connections that send nothing, or a byte a second, keep nobody out.
+Connections are accepted within bounds, for all clients and for each address. Connections that stand still are ended. A
+connection waits for the head of a request, or has a request under way. One that waits gives way to a new one where a
+bound is reached: so connections that send nothing, or a byte a second, keep nobody out.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Gateway:
         names: A function that draws the number of a search.
         calibrates: Whether presets are to be calibrated, so that their risks are left aside.
         worker: The name of this process among those that share the store; None: it is drawn.
-        offers: The models; None: those that the configuration names.
+        offers: The models; None: the models of the configuration.
 
     Raises:
         ConfigError: a model is unknown, the keys cannot be read, or an account is for no key.
@@ -450,7 +450,7 @@ class Gateway:
             self._num_aside -= 1
 
     async def read_archive(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
-        """Return what the archive keeps; None where there is nothing to return.
+        """Return an entry of the archive; None: there is no such entry.
 
         The result is also None where the entry is damaged or too large, which the log then says.
 

@@ -64,7 +64,7 @@ class ModelServers:
 
     @contextmanager
     def borrow(self, *, chats: bool = False) -> Generator[ServerLoan]:
-        """Yield the server with the fewest searches among those that do not rest.
+        """Yield the server with the fewest searches; servers that rest are left out.
 
         One more search is counted there for the block. Where all rest, the server is the one whose rest ends first.
 
@@ -144,7 +144,7 @@ class Offers:
                 self.by_name[f"{name}:{preset}"] = Offer(f"{name}:{preset}", name, settings, model)
 
     def get(self, name: str) -> Offer:
-        """Return what a name stands for.
+        """Return the offer that a name stands for.
 
         Raises:
             ApiError: 404 with the nearest names.
@@ -156,7 +156,7 @@ class Offers:
         return offer
 
     def links(self, offer: Offer) -> list[str]:
-        """Return the links of a chain by their names for clients: the preset, and those that it escalates to."""
+        """Return the links of a chain by their names for clients: the preset, then its escalations."""
         preset = offer.name.partition(":")[2]
         return chain_of(self._config, offer.model, preset) if preset else [offer.name]
 

@@ -323,17 +323,17 @@ def plan_of(text: str, scope: Scope = EVERYTHING) -> Plan:
 
 
 def _verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> str | None:
-    given = request.options.verifier
-    if given is None:
+    name = request.options.verifier
+    if name is None:
         return offer.preset.verifier
     allowed = {
         *gateway.config.verifiers,
         *(offer.settings.verifiers or {}).values(),
         *([offer.preset.verifier] if offer.preset.verifier else []),
     }
-    if given not in allowed:
-        raise refuse_field("tts.verifier", str(unknown_name("verifier", given, allowed)))
-    return given
+    if name not in allowed:
+        raise refuse_field("tts.verifier", str(unknown_name("verifier", name, allowed)))
+    return name
 
 
 def _task(request: SearchRequest, gateway: Gateway, offer: Offer) -> Task | None:

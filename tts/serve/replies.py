@@ -24,21 +24,21 @@ _CAUSE = re.compile(r"^(\d+ (?:rows|replies or scores of verifiers) failed: [^:]
 
 
 def head_of(search: RunningSearch) -> ReplyHead:
-    """Return what every reply of a search begins with."""
+    """Return the head of every reply of a search."""
     return ReplyHead(search.number, search.begun_at, search.order.offer.name, search.order.request)
 
 
 def outcome_of(search: RunningSearch, solution: Solution) -> Outcome:
-    """Return what a search answers."""
+    """Return the choices, counts and report of a search."""
     solution = with_majority_first(search, solution)
     choices = choices_of(search, solution)
     return Outcome(tuple(choices), counts_of(solution, choices), report_of(search, solution, choices))
 
 
 def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
-    """Return a solution by vote in which calls of tools are placed by a majority of the samples.
+    """Return a solution by vote, with calls of tools placed by a majority of the samples.
 
-    They come first where most samples call a tool, and texts come first where most do not. Texts are seldom equal, so
+    Calls come first where most samples call a tool, and texts come first where most do not. Texts are seldom equal, so
     that two equal calls would win against three samples that call nothing.
     """
     task = search.order.task
@@ -156,7 +156,7 @@ def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
 
 
 def _prompt_tokens(calls: Sequence[Call]) -> int:
-    """Return the input tokens of the first row of a search: those of its prompt."""
+    """Return the input tokens of the first row of a search, which are the tokens of its prompt."""
     for call in calls:
         if (count := call.usage.prompt_tokens + (call.usage.reused_tokens or 0)) and call.rows:
             return round(count / call.rows)

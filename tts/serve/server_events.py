@@ -38,7 +38,7 @@ class EventsReply(Response):
         return event({**heading, "choices": [choice], **usage, **more})
 
     def ending(self, heading: Mapping[str, Any], usage: Mapping[str, Any]) -> bytes:
-        """Return what follows the last choice: the usage, if it is asked for, and `[DONE]`."""
+        """Return the end of a stream: the usage, if it is asked for, and `[DONE]`."""
         return (event({**heading, "choices": [], "usage": usage}) if self._usage else b"") + DONE
 
     async def write(self, send: Send, parts: AsyncGenerator[bytes], gone: asyncio.Event) -> None:

@@ -127,7 +127,7 @@ class SearchStream(EventsReply):
             raise ApiError(502, cause, kind="server_error", code="stream_broken", retry_s=1.0)
 
     def _pieces(self, event: Event) -> bytes:
-        """Return what the row has written since the last look, as far as it goes on from what was sent."""
+        """Return the new text of the row, if the whole text continues what was sent."""
         thought, text = event.marks.split_settled_text(event.writing)
         sent_thought, sent_text = self._sent
         if not (thought.startswith(sent_thought) and text.startswith(sent_text)) or (

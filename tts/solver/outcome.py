@@ -1,4 +1,4 @@
-"""What the parts of a search return, how it ended, and what its solution warns of."""
+"""The results of the parts of a search, its end, and the warnings of its solution."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidat
 
 
 async def select(selection: Selection, candidates: Sequence[Candidate], search: Search) -> Selected:
-    """Return what a selection chooses.
+    """Return the choice of a selection.
 
     Raises:
         TTSError: it returned something else.
@@ -68,7 +68,7 @@ async def select(selection: Selection, candidates: Sequence[Candidate], search: 
 
 
 def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision | None:
-    """Return what a stop rule decides.
+    """Return the decision of a stop rule.
 
     Raises:
         TTSError: it returned something else.
@@ -140,7 +140,7 @@ def warnings_of(
     selection: Selection,
     capped: bool,
 ) -> list[str]:
-    """Return what a solution warns of; `capped`: whether a cap of the caller's ends rows."""
+    """Return the warnings of a solution; `capped`: whether a cap of the caller's ends rows."""
     notes = list(search.notes.warnings)
     for label, source in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
         notes += [f"{count} {label} failed: {cause_of(kind, source.causes)}" for kind, count in source.failures.items()]

@@ -104,7 +104,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemRun:
-    """What one problem is solved with; `solve` may be called once.
+    """The run of one problem, with all its parts; `solve` may be called once.
 
     Args:
         problem: The problem as given.
@@ -284,7 +284,7 @@ class ProblemRun:
         )
 
     def _check_roles(self) -> None:
-        """Refuse roles that have no verifier, and those that both a verifier and the strategy would score."""
+        """Refuse roles without a verifier, and roles that both a verifier and the strategy would score."""
         for role in self.declared:
             if role not in self.verifiers:
                 raise ConfigError(
@@ -638,7 +638,7 @@ class ProblemRun:
         )
 
     def _parts(self, search: Search, outcome: SearchOutcome) -> PartAnswers:
-        """Return what parts of the samples would have answered, to be computed where it is read."""
+        """Return the answers of parts of the samples, which are computed only when read."""
         if outcome.error is not None or outcome.stopped_by in ("interrupted", "failed"):
             return PartAnswers(
                 f"the search was {'interrupted' if outcome.stopped_by == 'interrupted' else 'ended by a failure'}"
@@ -724,7 +724,7 @@ async def _look(run: ProblemRun, search: Search, on_event: Callable[[Event], Non
 
 
 def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Task, roles: Sequence[str]) -> None:
-    """Refuse a strategy that cannot run; the hint names the nearest one that can.
+    """Refuse a strategy that cannot run; the hint names the nearest strategy that can.
 
     Args:
         strategy: The strategy.

@@ -1,4 +1,4 @@
-"""What a calibrated threshold holds for, and how a search abstains by it."""
+"""The use for which a calibrated threshold holds, and the limit below which a search abstains."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rollouts for reinforcement learning: groups of samples with rewards and advantages.
 
-They are drawn where the rewards of a group differ.
+More samples are drawn where the rewards of a group differ.
 
     until the total is used up:
         of the prompts whose next samples promise most variance for their tokens, draw a few more of each

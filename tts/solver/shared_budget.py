@@ -4,9 +4,9 @@ A round begins when no search is running. So what the allocator sees and grants 
 seed, never of timing. Each problem has a part of one account. A problem gets credit for each round; unspent credit
 returns to the shared budget at the next one.
 
-What is left of a total when all problems have ended is in `Solution.stopped_by`, with the reason. No problem gets more
-than 16 samples, or eight times the total's mean if that is more, unless `auto(n=…)` allows it: a vote that stays open
-would take whatever the others leave.
+`Solution.stopped_by` has the rest of the total when all problems have ended, with the reason. No problem gets more than
+16 samples, or eight times the total's mean if that is more, unless `auto(n=…)` allows it. A vote that stays open would
+otherwise take whatever the others leave.
 
 First samples come first. Each gets credit for all that a sample may need; problems that cannot be paid at once wait.
 That need is estimated as four times the typical length, or twice the longest sample so far if that is more (our
@@ -320,7 +320,7 @@ class SharedBudget:
             self._send(entry, Round(samples, plan, reason))
 
     def _due(self, grant: WaveGrant, state: ProblemStates) -> Floats:
-        """Return what each problem is paid, in mean samples.
+        """Return the pay of each problem, in mean samples.
 
         A search is paid what it was allowed when its performance was measured.
         """
@@ -367,7 +367,7 @@ class SharedBudget:
         return cast("Search", self._places[place].search)
 
     def _typical(self, search: Search, length: int) -> Mapping[str, float]:
-        """Return what one sample of so many tokens costs in each unit, in whole units."""
+        """Return the cost of one sample of a length, by unit, in whole units."""
         cost = search.rows.sizes.sample_bound()
         return {unit: 1.0 if unit == "samples" else float(cost.bound(unit, length)) for unit in self._total}
 
@@ -380,7 +380,7 @@ class SharedBudget:
         return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
 
     def _available_amounts(self) -> dict[str, int]:
-        """Return what is neither spent nor held by anybody."""
+        """Return the amounts that are neither spent nor held, by unit."""
         return {unit: self._account.available(unit) for unit in self._total}
 
     def _learn(self, waiting: Whole, state: ProblemStates, agreeing: Whole) -> None:

@@ -30,7 +30,7 @@ _CURE = "calibrate it: tts calibrate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemOutcomes:
-    """What one link of a chain answered to the calibration problems.
+    """The answers of one link of a chain to the calibration problems.
 
     Args:
         use: The use of models that answered.
@@ -68,7 +68,7 @@ class LinkThreshold(Section):
 
     @property
     def use(self) -> CalibratedUse:
-        """What was calibrated."""
+        """The use that was calibrated."""
         return CalibratedUse(**{one.name: getattr(self, one.name) for one in dataclasses.fields(CalibratedUse)})
 
     @property

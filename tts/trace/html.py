@@ -1,8 +1,8 @@
 """One page that shows a trace: the tree with scores and tokens, the candidates, the ledger.
 
 The page loads nothing and needs no server. The page is `page.html` with the trace inserted as JSON. Texts come from
-models and data sets and may contain markup. They are never parsed as HTML, and a content security policy allows no
-script except the page's own.
+models and data sets and may contain markup. These texts are never parsed as HTML, and a content security policy allows
+no script except the page's own.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class PartAnswers:
 def part_answers(
     plan: Plan, selection: Selection, candidates: Sequence[Candidate], tree: Tree, verifiers: Mapping[str, Verifier]
 ) -> tuple[PartAnswer, ...] | str:
-    """Return what the first quarter and half of the samples would have answered, or why that is not known.
+    """Return the answers of the first quarter and half of the samples, or why they are not known.
 
     Args:
         plan: The plan of the search.
@@ -230,7 +230,7 @@ class TreeScores(KnownScores):
         return self._verifiers[role]
 
     def scores_of(self, t: Trajectory, role: str) -> StepScores:
-        """Return what a role's verifier said of a trajectory."""
+        """Return the scores of a trajectory by a role's verifier."""
         return self._known_scores(t.node, role)
 
     def aggregates_of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:

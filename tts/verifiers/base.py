@@ -218,8 +218,8 @@ class ListChoice:
 
     Args:
         choose: A function of the problem, the trajectories, the calls and what to go by, "quality" or "consensus". It
-            returns for each trajectory the share of replies that name it, from 0 to 1, over both orders of the
-            trajectories; NaN for all if it is unknown.
+            returns for each trajectory the share of replies that name the trajectory, from 0 to 1, over both orders.
+            All shares are NaN if unknown.
         bound: The most verifier tokens that one choice computes.
     """
 
@@ -263,8 +263,8 @@ class Traits:
             anything is spent.
         window: Tokens of the groups that its score averages over; a shorter trajectory has no full group.
         prompt_bound: A function that maps a prompt's number of policy tokens to the most tokens that the verifier's
-            model reads of it, once each time the prompt is opened. They are booked as prompt tokens, apart from
-            `Verifier.bound`.
+            model reads of the prompt. These tokens are booked as prompt tokens each time the prompt is opened, apart
+            from `Verifier.bound`.
         filled: A function of the model's record (None for a backend of the caller's) and the backend, which returns the
             verifier with all parameters set. A solver calls it once. It raises ConfigError if a parameter is missing or
             does not fit the model.
@@ -363,7 +363,7 @@ class Verifier(HintsKeywords, ABC):
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the most verifier tokens that scoring one trajectory computes.
 
-        It is 0 by default, for a verifier that calls no model.
+        The default is 0, for a verifier that calls no model.
 
         Args:
             prefix_tokens: Tokens, prompt included, up to the last ancestor that this verifier has scored, else up to

@@ -111,13 +111,13 @@ class _Said:
             return not self._over
 
     def close(self) -> None:
-        """Close all coroutines, so that Python does not warn of those that were never awaited."""
+        """Close all coroutines, so that Python gives no warning of coroutines that were never awaited."""
         for value in self.values:
             _close(value)
 
 
 def _close(value: Any) -> None:
-    """Close a coroutine; one that has ended stays as it is."""
+    """Close a coroutine; an ended coroutine stays as it is."""
     if isinstance(value, Coroutine):
         with suppress(Exception):  # nobody reads what the caller's code raises at its end
             value.close()

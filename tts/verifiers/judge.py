@@ -165,13 +165,13 @@ class Judge(ReplyingVerifier):
 
 
 def _read_number(reply: str, most: int) -> int | None:
-    """Return the number of the solution that a reply chooses, from 1 to `most`; None if there is none."""
+    """Return the number of the solution that a reply chooses, from 1 to `most`; None: it chooses none."""
     number = read_verdict(reply, "best")
     return int(number) if number is not None and 1 <= number <= most and number == int(number) else None
 
 
 def read_verdict(reply: str, name: str) -> float | None:
-    """Return the verdict of the last object that has a valid one, from 0 to 1; None if there is none."""
+    """Return the last valid verdict of a reply, from 0 to 1; None: no object has a valid verdict."""
     verdicts = (found.verdict(name, _READERS[name]) for found in read_objects(reply, name))
     return next((verdict for verdict in verdicts if verdict is not None), None)
 

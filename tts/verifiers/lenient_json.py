@@ -2,7 +2,7 @@
 
 Replies have single quotes, raw line ends, LaTeX, trailing commas, or a cut end.
 
-Objects that are valid JSON are read by `json`, all others by the package json-repair. What it repairs, it may guess. So
+Objects that are valid JSON are read by `json`, all others by the package json-repair. Such a repair may be a guess. So
 a repaired value counts only where the reply shows it in one unambiguous way (`Reading.verdict`).
 """
 
@@ -41,7 +41,7 @@ class Reading:
     source: str = ""
 
     def verdict(self, name: str, read: Callable[[Any], float | None]) -> float | None:
-        """Return the verdict in a member; None where there is none.
+        """Return the verdict in a member; None: the member has no verdict.
 
         A repaired object has a verdict only where all values agree that its text gives for the name, and where the text
         shows the value whole. So neither a quotation within a reason nor a number that was cut becomes a verdict.
@@ -118,7 +118,7 @@ def _end_of_object(reply: str, start: int) -> int:
 
 
 def _repair(source: str) -> Any:
-    """Return what json-repair makes of a text; None where that would take long, or fails."""
+    """Return the value that json-repair reads in a text; None: reading would take long, or fails."""
     if len(source) > _LONGEST or len(source) * (source.count("{") + source.count("`") + 1) > _MOST_WORK:
         return None
     from json_repair import loads

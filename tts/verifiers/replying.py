@@ -92,7 +92,7 @@ class AskingVerifier(Verifier):
         """Raise ConfigError where a parameter does not fit the model; none, here."""
 
     def fits(self, prompts: Sequence[Prompt], calls: Calls) -> list[bool]:
-        """Return whether each prompt is short enough, and record those that are not."""
+        """Return whether each prompt is short enough, and record the prompts that are too long."""
         sizes = [calls.count(prompt) for prompt in prompts]
         fits = [size <= self.room for size in sizes]
         label = f"prompts were longer than the {self.name}'s prompt_tokens={self.room}, and not shown"

@@ -168,36 +168,38 @@ class ModelCall:
         """
         order, limit = self.order, self.config.limits.tokens
         rows = order.choices * len(order.prompts)
-        written = rows * order.max_tokens
+        written_tokens = rows * order.max_tokens
         rated = {unit: payer.limits[unit] for unit in ("flops", "usd") if unit in payer.limits}
         check_rates(rated, {"policy": (backend.name, backend.rates)}, {})
         prompts = sum(map(backend.count, order.prompts)) if order.top is not None or rated else 0
-        read = 0
+        read_tokens = 0
         if order.top is not None:
-            read = prompts if order.only_reads else order.choices * prompts + written
-        if written + read > limit:
+            read_tokens = prompts if order.only_reads else order.choices * prompts + written_tokens
+        if written_tokens + read_tokens > limit:
             raise ApiError(
                 400,
-                f"the request may take {written + read} tokens, of {len(order.prompts)} prompts ({read} read, "
-                f"{written} written), but "
+                f"the request may take {written_tokens + read_tokens} tokens, of {len(order.prompts)} prompts "
+                f"({read_tokens} read, {written_tokens} written), but "
                 f"limits.tokens is {limit}; send fewer prompts at once, or ask for fewer tokens",
                 param="prompt",
                 code="too_long",
             )
         seconds = [one for one in (self.config.limits.seconds, payer.request.get("seconds")) if one is not None]
         return {
-            "tokens": written + read,
-            "generated_tokens": written,
+            "tokens": written_tokens + read_tokens,
+            "generated_tokens": written_tokens,
             "samples": rows,
             **{
-                unit: backend.rates.cost(unit, computed=(1 + order.choices) * prompts + read, generated=written)
+                unit: backend.rates.cost(
+                    unit, computed=(1 + order.choices) * prompts + read_tokens, generated=written_tokens
+                )
                 for unit in rated
             },
             **({"seconds": int(min(seconds) * SECONDS_UNIT)} if seconds else {}),
         }
 
     def _booking_costs(self, backend: Backend, seconds: float) -> dict[str, int]:
-        """Return what is booked, in whole units."""
+        """Return the amounts that are booked, in whole units."""
         cost = self.cost
         return {
             "tokens": cost.read + cost.generated,
@@ -208,7 +210,7 @@ class ModelCall:
         }
 
     def heading(self) -> dict[str, Any]:
-        """Return what every reply begins with."""
+        """Return the members with which every reply begins."""
         return heading(self.number, self.begun_at, self._offer.name)
 
     def choices(self, written: list[Written]) -> list[dict[str, Any]]:

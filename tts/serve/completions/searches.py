@@ -178,7 +178,7 @@ def _sum(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def heading(number: str, begun_at: float, model: str) -> dict[str, Any]:
-    """Return what every reply of this endpoint begins with."""
+    """Return the members with which every reply of this endpoint begins."""
     return {"id": f"cmpl-{number}", "object": "text_completion", "created": int(begun_at), "model": model}
 
 
@@ -190,14 +190,14 @@ async def wait_for_disconnect(gone: asyncio.Event, work: Awaitable[T]) -> T:
     Raises:
         ClientDisconnect: the client has left.
     """
-    task, left = asyncio.ensure_future(work), asyncio.ensure_future(gone.wait())
+    task, departure = asyncio.ensure_future(work), asyncio.ensure_future(gone.wait())
     try:
-        await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, departure), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientDisconnect
         return task.result()
     finally:
-        left.cancel()
+        departure.cancel()
         if not task.done():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

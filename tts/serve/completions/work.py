@@ -62,7 +62,7 @@ class CompletionOrder:
 
 @dataclass(slots=True)
 class CompletionCost:
-    """What was computed so far.
+    """The cost of a completion so far.
 
     `read` counts input tokens of log-probabilities; `computed` and `reused` all input tokens; `generated` tokens drawn.
     """
@@ -128,13 +128,13 @@ async def complete(
             f"{backend.name!r} lacks",
             hint="ask for max_tokens of 0, or of 1 at temperature 0",
         )
-    written = await _write(backend, order, cost, None)
+    choices = await _write(backend, order, cost, None)
     prompt_ids = [one.ids if isinstance(one, TokenizedText) else tokenizer.prompt(one) for one in order.prompts]
-    paths = [TokenizedText.of((*prompt_ids[one.prompt], *one.ids)) for one in written]
+    paths = [TokenizedText.of((*prompt_ids[one.prompt], *one.ids)) for one in choices]
     replies = await _logprobs(backend, paths, order.top, cost)
     return [
         dataclasses.replace(one, found=reply.value, from_token=0 if order.echo else len(prompt_ids[one.prompt]))
-        for one, reply in zip(written, replies, strict=True)
+        for one, reply in zip(choices, replies, strict=True)
     ]
 
 
@@ -162,20 +162,22 @@ async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) 
     cost.prompt = sum(len(reply.value.texts) for reply in replies)
     choices: list[Written] = []
     for place, reply in enumerate(replies):
-        found = reply.value
-        size = len(found.texts)
+        logprobs = reply.value
+        size = len(logprobs.texts)
         text, ends = "", False
         if order.max_tokens:
-            if not found.behind:
+            if not logprobs.behind:
                 raise EngineError(
                     f"the backend {backend.name!r} does not give the probabilities of the token after a prompt"
                 )
-            text, logprob, ends = found.behind[0]
+            text, logprob, ends = logprobs.behind[0]
             cost.generated += order.choices
-            tops = (*(found.tops or ((),) * size), found.behind)
-            found = PromptLogprobs((), (*found.texts, text), np.append(found.logprobs, logprob), tops)
+            tops = (*(logprobs.tops or ((),) * size), logprobs.behind)
+            logprobs = PromptLogprobs((), (*logprobs.texts, text), np.append(logprobs.logprobs, logprob), tops)
         finish: Literal["stop", "length"] = "stop" if ends else "length"
-        choices += [Written(place, "" if ends else text, finish, (), found, 0 if order.echo else size)] * order.choices
+        choices += [
+            Written(place, "" if ends else text, finish, (), logprobs, 0 if order.echo else size)
+        ] * order.choices
     return choices
 
 
@@ -225,7 +227,7 @@ class _ChoiceRow:
     async def write(self, handle: Any) -> Written:
         """Write the choice in one call, or piece by piece for a stream.
 
-        It is written by pieces where the backend can continue a path.
+        Pieces are possible where the backend can continue a path.
         """
         order, backend = self.order, self.backend
         prompt, number = divmod(self.place, order.choices)
@@ -279,7 +281,7 @@ class _ChoiceRow:
         return sample
 
     def _stop(self) -> int | None:
-        """Return where the first stop text begins; None: there is none."""
+        """Return where the first stop text begins; None: the text has no stop text."""
         places = [at for stop in self.order.stops if (at := self.text.find(stop)) >= 0]
         return min(places, default=None)
 

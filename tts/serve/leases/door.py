@@ -121,7 +121,7 @@ class LeaseGateway(Gateway):
         return lease.pay(order)
 
     def failure_of(self, search: RunningSearch, solution: Solution) -> Exception | None:
-        """Return what a call failed with.
+        """Return the failure of a call; None: the call did not fail.
 
         A call has also failed where the rest of the lease did not pay for the prompt and a token.
         """

@@ -21,9 +21,9 @@ class Workspace(AgentRuns):
     When the agent's run ends, the files are the next state. The repository's own `.git`, files and settings stay as
     they are. The agent runs as you do: a fork is no sandbox.
 
-    With a model, each row gets a key of a gateway in this process, for which the search's budget pays. What a row may
-    spend is what was left when its wave began, divided by the rows that were still to run. A call that it does not pay
-    is refused, and the row ends as truncated, with what it has. After the row its key is of no use.
+    With a model, each row gets a key of a gateway in this process, for which the search's budget pays. When a wave
+    begins, the rest of the budget is divided by the rows that are still to run. A call that this share does not pay is
+    refused, and the row ends as truncated, with what it has. After the row its key is of no use.
 
     Close it, or use it in a `with` block, to remove its states. Otherwise they are removed when the interpreter ends.
 

@@ -1,6 +1,6 @@
 """Several processes at one address.
 
-They are started, replaced, told to read the keys again, and ended together.
+The processes are started, replaced, told to read the keys again, and ended together.
 """
 
 from __future__ import annotations

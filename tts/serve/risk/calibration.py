@@ -1,6 +1,6 @@
-"""Calibrates a preset of a gateway, with those that it escalates to.
+"""Calibrates a preset of a gateway, with the presets of its chain.
 
-It is calibrated on problems with reference answers.
+The calibration takes problems with reference answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE = 64  # searches
 def calibrate_preset(
     config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float = 0.05
 ) -> Thresholds:
-    """Return thresholds of a preset and of those that it escalates to.
+    """Return the thresholds of a preset and of the other links of its chain.
 
     Each link answers every problem once.
 
@@ -68,7 +68,7 @@ async def _calibrate(
 
 
 async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) -> ProblemOutcomes:
-    """Return what one link answers to the problems."""
+    """Return the answers of one link to the problems."""
     gate = asyncio.Semaphore(_AT_ONCE)
     offer = gateway.offers.get(link)
     records, task = gateway.offers.servers[offer.model].records[0], gateway.offers.task(offer)

@@ -96,9 +96,9 @@ class Part:
 class SharedBooks:
     """The books of a gateway.
 
-    The books have what was spent, what requests hold, which requests are under way, and what workers have counted. What
-    is spent and held of an account never exceeds its limits. Amounts that are held by a worker without a sign of life
-    count as spent.
+    The books have what was spent, what requests hold, which requests are under way, and what workers have counted. The
+    spent and held amounts of an account never exceed its limits. Amounts that are held by a worker without a sign of
+    life count as spent.
 
     Args:
         now: The clock, in seconds since the epoch.
@@ -179,7 +179,7 @@ class SharedBooks:
         self._file.execute("INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?)", row)
 
     def counts(self) -> dict[str, float]:
-        """Return what all workers have counted, those that have ended included."""
+        """Return the sums of the counts of all workers, ended ones included."""
         return self._sum("SELECT counts FROM processes")
 
     def gauges(self) -> dict[str, float]:

@@ -25,8 +25,8 @@ class Kinds:
 
     Args:
         key: The key that names the kind.
-        shapes: The keys of each kind, with the shape of each value. An object of another kind is not looked into: it is
-            refused or reported as a whole.
+        shapes: The keys of each kind, with the shape of each value. An object of another kind is refused or reported as
+            a whole.
         default: The kind of an object without that key.
     """
 
@@ -59,7 +59,7 @@ class FieldRules:
     refused: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
 
     def check(self, body: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return what a reply reports of keys that are not known.
+        """Return the reports on keys that are not known, for the reply.
 
         Args:
             body: The whole body, as it was parsed.

@@ -70,7 +70,7 @@ class Structure(BodyPart):
 
 
 class SharedFields(BaseModel):
-    """Fields that requests of all APIs have, or that servers of open models take beside those of the APIs.
+    """Fields that requests of all APIs have, and further fields of servers of open models.
 
     Attributes:
         guided_json: A JSON schema, or its text, that an answer has; so has `structured_outputs.json`.
@@ -302,7 +302,7 @@ class ReplyHead:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search answers.
+    """The answer of a search: its choices, counts and report.
 
     Args:
         choices: The answers, the best first; at least one.
@@ -338,7 +338,7 @@ class Frames(Protocol):
     """Writes the events of one search as bytes of a stream."""
 
     def begin(self) -> bytes:
-        """Return what a stream begins with."""
+        """Return the beginning of a stream."""
         ...
 
     def progress(self, line: str) -> bytes:
@@ -354,7 +354,7 @@ class Frames(Protocol):
         ...
 
     def ping(self) -> bytes:
-        """Return what keeps the connection open."""
+        """Return a ping, which keeps the connection open."""
         ...
 
     def end(self, outcome: Outcome) -> bytes:

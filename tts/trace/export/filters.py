@@ -128,13 +128,13 @@ class Sieve:
 
     def _balance_answers(self, samples: Sequence[PathSample]) -> list[PathSample]:
         counts = Counter(sample.answer for sample in samples if sample.answer is not None)
-        most, counts_so_far, kept = min(counts.values(), default=0), Counter[str | None](), list[PathSample]()
+        most, counts_so_far, balanced = min(counts.values(), default=0), Counter[str | None](), list[PathSample]()
         for sample in samples:
             counts_so_far[sample.answer] += 1
             if sample.answer is not None and counts_so_far[sample.answer] <= most:
-                kept.append(sample)
-        self.left_out["samples beyond the balance of answers"] += len(samples) - len(kept)
-        return kept
+                balanced.append(sample)
+        self.left_out["samples beyond the balance of answers"] += len(samples) - len(balanced)
+        return balanced
 
 
 def check_filters(filters: Filters, form: str, used: Collection[str], *, masks: bool) -> None:

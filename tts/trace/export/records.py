@@ -1,4 +1,4 @@
-"""What rows for trainers are made of: the judged samples of one search, and its tree.
+"""The source of rows for trainers: the judged samples of one search, and its tree.
 
 The tree is recorded where the search's tokens are known.
 """

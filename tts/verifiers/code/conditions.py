@@ -172,7 +172,7 @@ def _approximate(operands: list[ast.expr]) -> tuple[ast.expr, ast.expr, dict[str
 
 
 def _near_condition(pair: list[ast.expr], tolerances: dict[str, float], parts: AskedParts) -> Condition | None:
-    """Return the condition that two numbers are near, one of which is data; None: not one of the two is data."""
+    """Return the condition that two numbers are near; None: not exactly one of the two is data."""
     if not (tolerances.keys() <= {"rel_tol", "abs_tol"} and is_data(pair[0]) is not is_data(pair[1])):
         return None
     left, right = (_operand(operand, parts) for operand in pair)

@@ -62,7 +62,7 @@ def parse_json_tests(tests: str) -> list[Mapping[str, Any]] | None:
 
 
 def step_of(test: Mapping[str, Any]) -> tuple[dict[str, Any], Clause]:
-    """Return what the program's process is asked to do for a test, and the condition on what it reports."""
+    """Return the request of a test to the program's process, and the condition on its report."""
     if "stdin" in test:
         expected = str(test["stdout"])
         same = _same_output(

@@ -36,10 +36,10 @@ def run_program(
 
     Args:
         program: The text of the program.
-        steps: Each has "do": a statement; or "values": expressions, each with a name that keeps its value here or None,
-            and whether only its truth is asked; or "unittest": names of
-            test cases; or "doctest": docstrings; or "stdin": a text, on which the program's file is run. "test":
-            whether it is a test; a step that is none and fails ends the run.
+        steps: The steps, each with one of these keys. "do": a statement. "values": expressions, each with a name that
+            keeps its value here or None, and whether only its truth is asked. "unittest": names of test cases.
+            "doctest": docstrings. "stdin": a text, on which the program's file is run. Beside it stands "test": whether
+            the step is a test. A step that is no test and fails ends the run.
         room: Largest size of the values, in characters.
         folder: Where the program's file is written.
         seconds: Limit of each step; 0: none. A step in this process that passes it ends the process by SIGALRM.

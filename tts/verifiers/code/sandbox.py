@@ -7,8 +7,8 @@ connections. It uses Landlock; a root of its own with one writable folder; names
 System V IPC; a filter of system calls; resource limits; and a control group where one can be made. The parent process
 polls processes, memory and output. `bounds` lists which mechanism holds which bound on this machine.
 
-It is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program can also
-manipulate tests that run in its process (see `steps`).
+The sandbox is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program
+can also manipulate tests that run in its process (see `steps`).
 """
 
 from __future__ import annotations

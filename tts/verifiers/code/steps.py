@@ -96,7 +96,7 @@ class CodeTests:
 
     @property
     def asked(self) -> list[dict[str, Any]]:
-        """What the program's process is asked to do."""
+        """The requests to the program's process, one a step."""
         return [dict(step.asked) for step in self.steps]
 
     @property

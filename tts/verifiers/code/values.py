@@ -2,8 +2,8 @@
 
 Plain data is compared with the values that a program sends.
 
-The values come from an untrusted process, as `program.encode` writes them. They are compared as texts that equal values
-share, so that no method of the program and no crafted hash takes part. Anything malformed equals nothing.
+The values come from an untrusted process, as `program.encode` writes them. Equal values share a text, by which they are
+compared. So no method of the program and no crafted hash takes part. Anything malformed equals nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The part of the file system that a program can read.
 
-It is this interpreter, its packages and the system's libraries.
+The view has this interpreter, its packages and the system's libraries.
 """
 
 from __future__ import annotations

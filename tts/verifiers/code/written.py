@@ -50,7 +50,7 @@ def with_tests(program: str, tests: Sequence[str]) -> str:
 def read_outcomes(output: str, count: int) -> str:
     """Return the outcome of each test from the output, "1" where it passed.
 
-    It is "" where the program did not end all tests.
+    The text is "" where the program did not end all tests.
     """
     told = output.rpartition(_MARK)[2].partition(".")[0] if _MARK in output else ""
     return told if len(told) == count and set(told) <= {"0", "1"} else ""

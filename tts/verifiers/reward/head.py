@@ -92,7 +92,7 @@ def read_head(record: RewardRecord, files: Iterable[Path], hidden: int | None) -
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of a model's weights: those that its index names, else all safetensors files."""
+    """Return the files of a model's weights: the files in its index, else all safetensors files."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         return [

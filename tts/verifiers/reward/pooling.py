@@ -288,7 +288,7 @@ def server_command(record: RewardRecord) -> str:
 def pooling_settings(record: RewardRecord) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return vLLM's overrides of the model's configuration, and of its pooler's.
 
-    They are {} for models with a head of their own.
+    Both are {} for models with a head of their own.
     """
     if isinstance(record.readout, Head):
         return {}, {}

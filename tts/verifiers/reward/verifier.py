@@ -204,7 +204,7 @@ class Reward(Verifier):
     def prompt_bound(self, prompt_tokens: int) -> int:
         """Return ratio * prompt + slack + the template's tokens of a problem.
 
-        It is 0 on a server or vLLM, where `bound` includes them.
+        The bound is 0 on a server or vLLM, where `bound` includes the prompt.
         """
         return 0 if self._whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._template_tokens()
 

@@ -28,7 +28,7 @@ _READERS: tuple[Callable[[str], Accepts | None], ...] = (
 class Rules(Verifier):
     """Scores 1 if an answer keeps the rules that the problem states, else 0.
 
-    It is no oracle: the reference answer is not read.
+    The verifier is no oracle: the reference answer is not read.
 
     Rules are known for:
         - countdowns: each number is used exactly once, and the value is the target;
@@ -94,7 +94,7 @@ class Rules(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory.
 
-        It is NaN for programs that the budget's time does not reach.
+        The score is NaN for programs that the budget's time does not reach.
         """
         if (tests := asserted_examples(problem.text)) is not None:
             return await self._code(tests).score(problem, trajectories, calls)
