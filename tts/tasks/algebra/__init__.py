@@ -1,4 +1,4 @@
 """Mathematical answers read and compared.
 
-The module `syntax` reads them, `values` computes them, and `keys` names equal ones by one text.
+The module `syntax` reads answers, `values` computes them, and `keys` gives equal answers one text as their key.
 """

@@ -11,8 +11,8 @@ from mpmath.libmp import MPZ, from_man_exp
 
 from tts.tasks.forms.rational import SHORT, length_of, rational_key
 
-# In bits: a value is computed with PRECISION, and two values are equal that agree in KEY. A sum below NOTHING of its
-# terms is zero.
+# In bits: a value is computed with PRECISION, and two values are equal if they agree in KEY bits. A sum that is smaller
+# than its terms by NOTHING bits is zero.
 PRECISION = 4400
 KEY = 2000
 NOTHING = 4150
@@ -28,7 +28,7 @@ def is_real(value: Value) -> bool:
 
 
 def tidy(value: Value) -> Value:
-    """Return a complex number without a part that only rounding keeps from zero."""
+    """Return a complex number without a part that differs from zero by rounding alone."""
     if not isinstance(value, CONTEXT.mpc):
         return value
     if value.imag == 0 or (value.real != 0 and CONTEXT.mag(value.real) - CONTEXT.mag(value.imag) > NOTHING):
@@ -39,7 +39,7 @@ def tidy(value: Value) -> Value:
 
 
 def hash_text(text: str) -> Value:
-    """Return a number between 1/2 and 3 that stands for a text."""
+    """Return a number between 1/2 and 3 that represents a text."""
     seed = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16], "big")
     return CONTEXT.mpf(5 * seed) / 2**129 + CONTEXT.mpf(1) / 2
 
@@ -62,7 +62,7 @@ def variable(name: str, point: int) -> Value:
 def digest(value: Value) -> str:
     """Return a text that equal values have in common.
 
-    It is "p/q" for a short rational, else a hash of the value's first bits.
+    The text is "p/q" for a short rational, else a hash of the value's first bits.
     """
     if isinstance(value, Fraction):
         return rational_key(value)
@@ -75,7 +75,7 @@ def digest(value: Value) -> str:
 
 
 def _rational(value: Value) -> Fraction | None:
-    """Return the short rational that a number is, by its continued fraction, or None."""
+    """Return the short rational that a number equals, found by its continued fraction, or None."""
     sign, man, exp, length = value._mpf_
     if not man:
         return Fraction(0)

@@ -1,13 +1,13 @@
-r"""Keys of answers: two answers are equivalent exactly where their keys are equal.
+r"""Keys of answers: two answers are equivalent exactly if their keys are equal.
 
 All answers that are equal have one text as their key.
 
 So equality is reflexive, symmetric and transitive, whatever is compared. An answer that is not understood, or whose
-work exceeds the bounds, is equal only to itself as written in normal form.
+work exceeds the bounds, is equal only to answers of the same normal form.
 
 Collections are equal by type. `(1,2)`, `[1,2)` and matrices are ordered, and an open interval is written as a pair is.
-A set `\{1,2\}` and a list without brackets are not ordered; the two are equal where the list repeats nothing. A set of
-one thing is that thing, save within a collection, or where the thing is itself a set.
+A set `\{1,2\}` and a list without brackets are not ordered; the two are equal if the list repeats nothing. A set of one
+item equals that item, unless the set is within a collection, or the item is itself a set.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_ITEMS = 200
 
 
 def key_of(form: str) -> str:
-    """Return the key of an answer in normal form. Any text has one."""
+    """Return the key of an answer in normal form. Any text has a key."""
     if (known := quick_key(form)) is not None:
         return known
     try:
@@ -51,7 +51,10 @@ def key_of(form: str) -> str:
 
 
 def _key(text: str, depth: int, *, inner: bool = False) -> str:
-    """Return the key of a text; `inner`: it is an item of a collection, where a set of one thing is not that thing."""
+    """Return the key of a text.
+
+    With `inner` the text is an item of a collection, where a set of one item does not equal that item.
+    """
     if depth > _MOST_DEPTH:
         raise UndecidedError("too deep")
     text = unwrap(text, "({")
@@ -74,7 +77,7 @@ def _key(text: str, depth: int, *, inner: bool = False) -> str:
 def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
     """Return the key of a text that is no bare list.
 
-    It is intervals, a relation, a collection in brackets, a ratio or an expression.
+    The text is intervals, a relation, a collection in brackets, a ratio or an expression.
     """
     if (intervals := _intervals(text)) is not None:
         return intervals if isinstance(intervals, str) else relations.key_of(intervals)
@@ -106,7 +109,7 @@ def _items(parts: Parts, depth: int, *, inner: bool = False) -> str:
 
 
 def _both(item: str, depth: int) -> list[str]:
-    r"""Return the keys of an item of a set, two where it has a \pm."""
+    r"""Return the keys of an item of a set; an item with \pm has two."""
     if r"\pm" not in item or top_level_parts(item).bracketed:
         return [_key(item, depth + 1, inner=True)]
     sides, signs = relations.split_relation(item)
@@ -159,7 +162,7 @@ def _scalar(text: str) -> str:
 
 
 def _ratio(text: str) -> str:
-    """Return the key of a ratio of numbers that are not zero: its parts are divided by the first."""
+    """Return the key of a ratio of numbers that are not zero, by its parts divided by the first part."""
     items = text.split(":")
     trees = [parse(item) for item in items]
     if any(not symbols_of(tree) and Evaluator().value(tree) == 0 for tree in trees):
@@ -205,7 +208,7 @@ def _rows(kind: str, rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cases(body: str, depth: int) -> str:
-    """Return the key of a system of equations, or of a function that is defined by cases, whose order means nothing."""
+    """Return the key of a system of equations, or of a function by cases, in any order."""
     rows = [[cell.strip() for cell in row.split("&") if cell.strip()] for row in LINE_BREAK.split(body) if row.strip()]
     if all(len(row) == 1 for row in rows):
         return _key(",".join(row[0].rstrip(",;.") for row in rows), depth + 1)
@@ -228,7 +231,7 @@ def _intervals(text: str) -> list[Interval] | str | None:
     """Return the real numbers that an answer describes: a union, an inequality, all reals.
 
     Returns:
-        Disjoint intervals; the key of an inequality that is not linear in one variable; None where it is none of these.
+        Disjoint intervals; or the key of an inequality that is not linear in one variable; None for other answers.
     """
     if text in _REALS:
         return [(relations.infinite(-1), relations.infinite(1))]

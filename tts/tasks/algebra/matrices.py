@@ -33,7 +33,7 @@ def cells_of(body: str) -> list[list[str]]:
     """Return the entries of a matrix, row by row, as texts.
 
     Raises:
-        UndecidedError: it has no rows, or rows of different lengths.
+        UndecidedError: the matrix has no rows, or rows of different lengths.
     """
     rows = [[cell.strip() for cell in row.split("&")] for row in LINE_BREAK.split(body) if row.strip()]
     if not rows or len({len(row) for row in rows}) != 1:
@@ -42,12 +42,12 @@ def cells_of(body: str) -> list[list[str]]:
 
 
 def evaluate(text: str) -> Matrix | Node:
-    r"""Return the matrix, or the number, that an expression with matrices has.
+    r"""Return the value of an expression with matrices: a matrix, or a number.
 
-    A matrix between single bars is its determinant.
+    A matrix between single bars means its determinant.
 
     Raises:
-        UndecidedError: it is not understood, the shapes do not fit, or it would take too much work.
+        UndecidedError: the expression is not understood, its shapes do not fit, or it would take too much work.
     """
     blocks: list[Matrix | Node] = []
 

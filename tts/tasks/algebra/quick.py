@@ -1,4 +1,4 @@
-"""Keys that need no computation, in microseconds: of words, rationals and collections of them."""
+"""Keys within microseconds, without computation: of words, rationals and collections of rationals."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def quick_key(form: str) -> str | None:
 
 
 def unread_key(form: str) -> str:
-    """Return the key of a normal form that is not understood: it is equal only to itself."""
+    """Return the key of a normal form that is not understood, and so is equal only to itself."""
     return f"text {form}"
 
 
 def collection(parts: Parts, keys: Sequence[str], *, inner: bool = False) -> str:
-    """Return the key of a collection from those of its items.
+    """Return the key of a collection from the keys of its items.
 
-    They are in order, or sorted where the order means nothing.
+    The keys stay in order, or are sorted if the order means nothing.
 
     Args:
         parts: The kind of the collection, with its items.
         keys: The keys of the items.
-        inner: Whether it is itself an item of a collection.
+        inner: Whether the collection is itself an item of a collection.
     """
     if not parts.unordered:
         return f"{parts.brackets[0]}{', '.join(keys)}{parts.brackets[1]}"

@@ -25,13 +25,13 @@ _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _DEFINED = re.compile(r"([A-Za-z])\(([a-z])\)")
 EMPTY = "set {}"
 _ZERO = Node("number")
-# values of a variable at which a linear expression is on its line, and one with bars or roundings is not
+# values at which linear expressions are on the line through their values at 0 and 1; others, as with bars, are not
 _ON_THE_LINE = (Fraction(3), Fraction(-5, 3), Fraction(10**9 + 1, 7), Fraction(-(10**9), 7))
 _PLANE: frozenset[str] = frozenset("xy")
 
 
 def split_relation(text: str) -> tuple[list[str], list[str]]:
-    """Return the sides of a relation and the signs between them; one side where a text is none.
+    """Return the sides of a relation and the signs between them; a text that is no relation is one side.
 
     The signs are "=", "<", "<=", ">", ">=", "!=" and "in".
     """
@@ -42,10 +42,10 @@ def split_relation(text: str) -> tuple[list[str], list[str]]:
 def fingerprint(node: Node, signs: int = 1, given: dict[str, Value] | None = None) -> str:
     """Return a text that equal expressions have in common.
 
-    It is the value of a constant, else the values at all points.
+    The text states the value of a constant, or the values of another expression at all points.
 
     Raises:
-        UndecidedError: it has no value, or would take too much work.
+        UndecidedError: the expression has no value, or would take too much work.
     """
     is_variable = symbols_of(node) or has(node, "unknown")
     digests = [digest(Evaluator(point, signs, given).value(node)) for point in range(POINTS if is_variable else 1)]
@@ -66,7 +66,7 @@ def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | Non
     Args:
         difference: The expression.
         name: The variable.
-        point: Which values the other variables have.
+        point: The point, which gives the values of other variables.
     """
     at_0, at_1, *values = (
         Evaluator(point, given={name: value}).value(difference) for value in (Fraction(0), Fraction(1), *_ON_THE_LINE)
@@ -82,10 +82,11 @@ def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | Non
 def equation(sides: Sequence[str]) -> str:
     """Return the key of an equation.
 
-    It is that of a value where the equation gives one to a variable or to y, else that of all solutions.
+    An equation that gives a value to a variable, or to y, has the key of that value. Other equations have a key of
+    their solutions.
 
     Raises:
-        UndecidedError: it is not understood.
+        UndecidedError: the equation is not understood.
     """
     trees = [parse(side) for side in sides]
     if len(sides) == 2 and _defines(sides[0], symbols_of(trees[1])):
@@ -98,7 +99,7 @@ def equation(sides: Sequence[str]) -> str:
     if not unknown:
         return values[0]
     if len(constants) > 1 and trees[0] is unknown[0] and _is_name(trees[0]):
-        return values[-1]  # of a chain of steps the last counts, whether they are right or not
+        return values[-1]  # in a chain of steps the last value counts, whether the steps are right or not
     if len(unknown) + bool(constants) != 2:
         raise UndecidedError("a chain of expressions")
     left, right = [*unknown, *constants][:2]
@@ -125,7 +126,7 @@ def _equation_key(left: Node, right: Node) -> str:
 
 
 def _linear(difference: Node, name: str) -> str | None:
-    """Return the fingerprint of a variable's value where two sides are equal; None: they are not linear in it."""
+    """Return the fingerprint of the variable's value that solves a linear equation; None: it is not linear."""
     digests: list[str] = []
     is_constant = symbols_of(difference) <= frozenset({name}) and not has(difference, "unknown")
     for point in range(1 if is_constant else POINTS):
@@ -149,7 +150,7 @@ def _call(node: Node) -> frozenset[str]:
 def _proportions(difference: Node, *, signed: bool = False) -> str:
     """Return a text that is equal for expressions that are multiples of each other.
 
-    With `signed` the multiple is by a positive number.
+    With `signed` only multiples by a positive number count.
     """
     values = [Evaluator(point).value(difference) for point in range(POINTS)]
     first = values[0]
@@ -161,10 +162,7 @@ def _proportions(difference: Node, *, signed: bool = False) -> str:
 
 
 def assigned_name(text: str) -> str | None:
-    """Return the name of the variable that an equation gives a value to; None where there is none.
-
-    The name is as written on the left side.
-    """
+    """Return the variable on the left side to which an equation gives a value; None where there is none."""
     sides, signs = split_relation(text)
     if len(sides) != 2 or signs != ["="]:
         return None
@@ -179,7 +177,7 @@ def assigned_name(text: str) -> str | None:
 class End:
     """An end of an interval: a number or an infinity.
 
-    It has the key that it is written by, and whether it belongs to the interval.
+    `key` is the text of the end in keys, and `closed` whether the end belongs to the interval.
     """
 
     value: Value  # a real number; None: infinite
@@ -192,7 +190,7 @@ def end_of(text: str, *, closed: bool) -> End:
     r"""Return an end of an interval as it is written: `-\infty`, or a real constant.
 
     Raises:
-        UndecidedError: it is neither.
+        UndecidedError: the end is no infinity and no real constant.
     """
     if text in (r"\infty", r"+\infty", r"-\infty"):
         return infinite(-1 if text.startswith("-") else 1)
@@ -232,7 +230,7 @@ def _compare(a: End, b: End) -> int:
 
 
 def unite(parts: Iterable[Interval]) -> list[Interval]:
-    """Return the disjoint intervals whose union these intervals have, in order; empty ones are left out."""
+    """Return disjoint intervals with the same union, in order and without empty intervals."""
     real = [
         (low, high)
         for low, high in parts
@@ -267,7 +265,7 @@ def common(a: Iterable[Interval], b: Sequence[Interval]) -> list[Interval]:
 
 
 def remove_points(parts: Iterable[Interval], removed: Sequence[Interval]) -> list[Interval]:
-    """Return a union of intervals without the points of others."""
+    """Return a union of intervals without the points of the intervals `removed`."""
     remaining = list(parts)
     for low, high in removed:
         outside: list[Interval] = []
@@ -294,10 +292,10 @@ def key_of(parts: Sequence[Interval]) -> str:
 
 
 def inequality(sides: Sequence[str], signs: Sequence[str]) -> list[Interval] | str:
-    """Return where an inequality, or a chain of them, in one variable holds, if it is linear; else a key.
+    """Return the intervals where linear inequalities in one variable hold; else the key of an inequality.
 
     Raises:
-        UndecidedError: it is not understood.
+        UndecidedError: the inequality is not understood, or is a chain that is not linear.
     """
     trees = _with_one_variable([parse(side) for side in sides])
     names = frozenset[str]().union(*(symbols_of(tree) for tree in trees))
@@ -313,7 +311,7 @@ def inequality(sides: Sequence[str], signs: Sequence[str]) -> list[Interval] | s
 
 
 def _with_one_variable(trees: list[Node]) -> list[Node]:
-    """Return trees with a variable in the place of f(x), where no other variable is in them."""
+    """Return trees with a variable in the place of f(x), if the trees have no other variable."""
     calls = {call for tree in trees for call in _calls(tree)}
     if len(calls) != 1 or any(symbols_of(_replace(tree, calls)) for tree in trees):
         return trees
@@ -335,7 +333,7 @@ def _replace(node: Node, calls: set[Node], variable: Node = _ZERO) -> Node:
 
 
 def _solution(left: Node, right: Node, sign: str, name: str) -> list[Interval] | None:
-    """Return where a linear inequality in a variable holds; also one of an absolute value and a constant."""
+    """Return the intervals where a linear inequality holds, or one of an absolute value and a constant."""
     for side, other_side, side_sign in ((left, right, sign), (right, left, _TURNED[sign])):
         if (
             side.op == "call"

@@ -1,8 +1,8 @@
-r"""Reads one expression in LaTeX or plain notation into a tree, in work that is linear in its length.
+r"""Reading of an expression in LaTeX or plain notation into a tree, in work linear in its length.
 
-Conventions: a product without a sign binds as one with a sign, from the left, so `2/3\pi` is two thirds of \pi. A whole
-number before a fraction of whole numbers is a mixed number. `i` and `e` are the constants. `\sin 2x` takes the product
-after it.
+Conventions: a product without a sign binds as a product with a sign, from the left, so `2/3\pi` is two thirds of \pi. A
+whole number before a fraction of whole numbers is a mixed number. `i` and `e` are the constants. The argument of `\sin`
+in `\sin 2x` is the whole product.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def parse(text: str) -> Node:
     """Return the tree of an expression.
 
     Raises:
-        UndecidedError: it is no expression, or too long or too deep.
+        UndecidedError: the text is no expression, or is too long or too deep.
     """
     return _Parser(tokens_of(text)).whole()
 
@@ -58,7 +58,7 @@ def symbols_of(node: Node) -> frozenset[str]:
 
 
 def has(node: Node, *ops: str) -> bool:
-    """Whether a tree contains one of these operations."""
+    """Whether a tree contains one of some operations."""
     return node.op in ops or any(has(each, *ops) for each in node.args)
 
 
@@ -87,7 +87,7 @@ class _Parser:
         return token
 
     def _take_token(self, token: str) -> bool:
-        """Take the next token if it is this one; return whether it is."""
+        """Take the next token if it is `token`; return whether it is."""
         is_next = self._next == token
         self._at += is_next
         return is_next
@@ -178,7 +178,7 @@ class _Parser:
             return self._power(node) if self._next == "^" else node
 
     def _argument(self) -> Node:
-        """Return what a command takes: a group in braces, or one token."""
+        """Return the argument of a command: a group in braces, or one token."""
         if self._next == "{":
             return self._primary()
         if self._next[:1].isdigit() and len(self._next) > 1:
@@ -257,7 +257,7 @@ class _Parser:
         return " ".join(parts[:-1])
 
     def _apply(self, name: str) -> Node:
-        """Return an unknown function of what stands after it in parentheses."""
+        """Return an unknown function of the arguments in the parentheses that follow."""
         self._expect("(")
         args = [self._sum()]
         while self._take_token(","):
@@ -289,7 +289,7 @@ class _Parser:
         raise UndecidedError(f"{token} is not known")
 
     def _series(self, name: str) -> Node:
-        """Return a sum or a product over an index as an unknown function of its bounds and of what stands after it."""
+        """Return a sum or product over an index as an unknown function of its bounds and its term."""
         self._expect("_")
         self._expect("{")
         index = self._primary()

@@ -37,7 +37,7 @@ def tokens_of(text: str) -> list[str]:
     """Return the tokens of a text; runs of letters become functions and single letters.
 
     Raises:
-        UndecidedError: there are too many, or a run of letters is a word.
+        UndecidedError: there are too many tokens, or a run of letters is a word.
     """
     tokens: list[str] = []
     for match in _TOKEN.finditer(text):

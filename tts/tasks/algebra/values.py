@@ -1,11 +1,11 @@
-r"""Computation of expressions: exact where they are rational, else to a fixed high precision.
+r"""Computation of expressions: exact if they are rational, else to a fixed high precision.
 
-Two different answers cannot have so many digits in common.
+Different answers cannot have so many digits in common.
 
-A variable stands for fixed numbers in turn, so two expressions with equal values at all of them are equal. The points
-have every combination of signs for any two letters: `\sqrt{x^2}` is `|x|`, not `x`. Roots of odd order of negative
-numbers are real. A degree sign matters only within a trigonometric function. The work is bounded by the sizes of
-numbers and the count of operations, not by a clock.
+At each of several points a variable has a fixed value, and two expressions are equal if their values are equal at all
+points. The points have every combination of signs for any two letters: `\sqrt{x^2}` is `|x|`, not `x`. Roots of odd
+order of negative numbers are real. A degree sign matters only within a trigonometric function. The work is bounded by
+the sizes of numbers and the count of operations, not by a clock.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from tts.tasks.algebra.syntax import Node
 from tts.tasks.algebra.tokens import ANGLES, UndecidedError
 from tts.tasks.forms.rational import length_of
 
-# In bits.
-_LOSS = 2000  # of precision that cancellation may cost
-_EXACT = 400_000  # of an exact number
-_CONVERTED = 1800  # of all exact numbers that meet irrational ones
-_MOST_CALLS = 80  # of functions that are not arithmetic, for one answer
-_LARGEST = 10**6  # an exponent, or an argument of exp; 5000 for a factorial
+_LOSS = 2000  # most bits of precision that cancellation may cost
+_EXACT = 400_000  # most bits of an exact number
+_CONVERTED = 1800  # most bits of all exact numbers that are combined with irrational numbers
+_MOST_CALLS = 80  # most calls of functions that are not arithmetic, for one answer
+_LARGEST = 10**6  # the largest exponent, and the largest argument of exp
 POINTS = 8
 
 
@@ -38,7 +37,7 @@ _CALLS: ContextVar[list[int]] = ContextVar("calls")
 
 @contextmanager
 def bounded_work() -> Generator[None]:
-    """Count the functions that are computed within: above a number of them `UndecidedError` is raised."""
+    """Count the functions that are computed within the block; too many raise `UndecidedError`."""
     reset_token = _CALLS.set([0])
     try:
         yield
@@ -51,8 +50,8 @@ class Evaluator:
 
     Args:
         point: The point from 0 to POINTS - 1.
-        signs: 1 or -1, what a plus-minus sign means.
-        given: Values of variables by name, in place of the point's.
+        signs: The meaning of a plus-minus sign, 1 or -1.
+        given: Values of variables by name, in place of their values at the point.
     """
 
     def __init__(self, point: int = 0, signs: int = 1, given: Mapping[str, Value] | None = None) -> None:
@@ -63,10 +62,10 @@ class Evaluator:
         self._converted = 0
 
     def value(self, node: Node, *, angle: bool = False) -> Value:
-        """Return the value of a tree; `angle`: within a trigonometric function.
+        """Return the value of a tree; `angle`: the tree is within a trigonometric function.
 
         Raises:
-            UndecidedError: it is not finite, not defined, or would take too much work.
+            UndecidedError: the value is not finite, not defined, or would take too much work.
         """
         try:
             return self._value(node, angle=angle)
@@ -117,7 +116,7 @@ class Evaluator:
         """Return an exact value as a number of the working precision.
 
         Raises:
-            UndecidedError: the exact numbers of this expression are too long for it.
+            UndecidedError: the exact numbers of this expression are too long for the working precision.
         """
         if not isinstance(value, Fraction):
             return value
@@ -127,7 +126,7 @@ class Evaluator:
         return CONTEXT.mpf(value.numerator) / value.denominator
 
     def plus(self, a: Value, b: Value) -> Value:
-        """Return a sum; exactly zero where only rounding keeps it from zero."""
+        """Return a sum; a sum that differs from zero by rounding alone is exactly zero."""
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return small(a + b)
         a, b = self.real(a), self.real(b)
@@ -183,7 +182,7 @@ class Evaluator:
         return tidy(base**n)
 
     def _root(self, value: Value, degree: int) -> Value:
-        """Return the root: the real one where there is one, else the principal one."""
+        """Return the real root if there is one, else the principal root."""
         if degree < 1 or degree > 1000:
             raise UndecidedError("the degree of a root")
         if isinstance(value, Fraction):
@@ -224,7 +223,7 @@ class Evaluator:
         return self._round_to_zero(logarithm, lose=True)
 
     def _round_to_zero(self, value: Value, *, lose: bool = False) -> Value:
-        """Return a function's value, zero where only rounding keeps it from zero."""
+        """Return a function's value; a value that differs from zero by rounding alone is zero."""
         if value == 0 or CONTEXT.mag(value) < -NOTHING:
             return Fraction(0)
         if lose:
@@ -238,7 +237,7 @@ class Evaluator:
             raise UndecidedError("too much cancels")
 
     def _count(self, value: Value) -> None:
-        """Count a function that is computed; of a complex number it takes four times as long."""
+        """Count a computed function; a function of a complex number counts four times."""
         calls = _CALLS.get()
         calls[0] += 1 if is_real(value) else 4
         if calls[0] > _MOST_CALLS:
@@ -284,7 +283,7 @@ class Evaluator:
         )
 
     def _angle(self, name: str, value: Value) -> Value:
-        """Return a trigonometric function, from the sine and the cosine."""
+        """Return the value of a trigonometric function, computed from the sine and the cosine."""
         self._count(value)
         value = self.real(value)
         self._lose_bits(max(0, CONTEXT.mag(value)) if value else 0)
@@ -337,10 +336,10 @@ def _sine_and_cosine(value: Value) -> tuple[Value, Value]:
 
 
 def small(value: Fraction) -> Fraction:
-    """Return an exact number that is not too long.
+    """Return an exact number if it is not too long.
 
     Raises:
-        UndecidedError: it is.
+        UndecidedError: the number is too long.
     """
     if length_of(value) > _EXACT:
         raise UndecidedError("a number too long")
@@ -363,7 +362,7 @@ def _whole_function(name: str, values: list[int]) -> Fraction:
 
 
 def _whole_root(value: int, degree: int) -> int | None:
-    """Return the root of a whole number where it is whole."""
+    """Return the root of a whole number if the root is whole, else None."""
     if value < 2:
         return value
     if degree == 2:

@@ -1,9 +1,9 @@
 """Countdown: reach a target from given numbers, each used exactly once, with + - and *.
 
-Many ways may lead there, and most do not.
+Several expressions may reach the target, but most do not.
 
-Two answers are the same where they use the same numbers and come to the same value; so every right answer is one class,
-and a problem's reference answer is any expression that solves it.
+Two answers are the same if they use the same numbers and have the same value. So all right answers are one class, and a
+problem's reference answer is any expression that solves it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST_NUMBER: Final = 25
 LARGEST_RESULT: Final = 99
 _SHARES: Final = 20
 _PATIENCE: Final = 20_000
-_NUMBER = r"[0-9]{1,9}"  # longer ones are in no countdown
+_NUMBER = r"[0-9]{1,9}"  # no countdown has longer numbers
 _NUMBERS = rf"(?P<numbers>{_NUMBER}(?:(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s+){_NUMBER})+)"
 _REACH = rf"(?:reach|make|get)\s+(?P<target>{_NUMBER})"
 _USE = rf"(?:with|from|using|use|out\s+of)\s+(?:only\s+)?(?:the\s+numbers\s+)?{_NUMBERS}"
@@ -38,7 +38,7 @@ _ASKED = [
 
 @dataclass(frozen=True, slots=True)
 class CountdownProblem:
-    """A target and the numbers to reach it from; `solution` is one way, where it is known."""
+    """A target and the numbers to reach it from; `solution` is one right expression, if known."""
 
     target: int
     numbers: tuple[int, ...]
@@ -46,19 +46,19 @@ class CountdownProblem:
 
     @property
     def text(self) -> str:
-        """The problem as it is asked."""
+        """The problem as a question."""
         return f"Reach {self.target} with {' '.join(map(str, self.numbers))}."
 
     @property
     def steps(self) -> list[Step]:
-        """The known solution worked out."""
+        """The steps of the known solution."""
         return [] if self.solution is None else steps(self.solution)
 
 
 def read(written: str) -> CountdownProblem | None:
     """Return the problem that a text asks, or None where the text asks none.
 
-    Such texts are "Reach 39 with 17 22.", "Use 3, 5 and 7 to make 36", and the like.
+    Examples of such texts are "Reach 39 with 17 22." and "Use 3, 5 and 7 to make 36".
     """
     for pattern in _ASKED:
         if match := pattern.fullmatch(" ".join(written.split())):
@@ -78,7 +78,7 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
         index: As in `tts.tasks.arithmetic.generator.draw`.
 
     Raises:
-        ConfigError: the count or the split is none of these.
+        ConfigError: the count or the split is not valid, or no problem was found.
     """
     if type(count) is not int or not FEWEST <= count <= MOST:
         raise ConfigError(f"count is {count!r}, but must be a whole number from {FEWEST} to {MOST}")
@@ -96,7 +96,7 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
 
 
 def split_of(problem: CountdownProblem) -> Split:
-    """Return the one split that a target and its numbers, in whatever order, belong to."""
+    """Return the one split of a target and its numbers, whatever their order."""
     place = hash64("countdown", problem.target, *sorted(problem.numbers)) % _SHARES
     return "validation" if place == 0 else "test" if place == 1 else "train"
 
@@ -104,8 +104,8 @@ def split_of(problem: CountdownProblem) -> Split:
 def may_have(step: Step) -> bool:
     """Whether the known solution of some drawn problem may have a step.
 
-    Countdowns of the training split keep no pair of operands out (`tts.tasks.arithmetic.generator.held_out`): for a
-    model that was trained on them, only pairs that no countdown may have are unseen.
+    The training split of countdowns holds out no pair of operands (`tts.tasks.arithmetic.generator.held_out`). So for a
+    model trained on countdowns, only pairs that no countdown may have are unseen.
     """
     return step.result == apply(step.operator, step.left, step.right) and all(
         1 <= number <= LARGEST_RESULT for number in (step.left, step.right, step.result)
@@ -113,11 +113,9 @@ def may_have(step: Step) -> bool:
 
 
 def compose(found: list[Step]) -> Expression | None:
-    """Return the expression that steps make of their first operands.
+    """Return the expression that steps compose; None where the steps leave several results or none.
 
-    It is None where the steps do not come down to one expression.
-
-    A result is used where it is next written as an operand; the newest of equal results first.
+    A result is used where it is next written as an operand, and of equal results the newest first.
     """
     open_results: list[tuple[int, Expression]] = []
 

@@ -1,6 +1,6 @@
 """Countdown as a task: the answer is the expression that the steps compose.
 
-Its numbers and its value make it right.
+An answer is right by its numbers and its value.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _ANSWER_LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\r\n]*?)[ \t]*\r?\n?")
 class CountdownTask(LinesTask):
     r"""Problems such as "Reach 39 with 17 22.", worked out in lines: "17 + 22 = 39\nA: 39\n".
 
-    The answer is an expression: that of the answer line ("A: 17 + 22"), or, where that has a number only, what the
-    steps before it compose (`tts.tasks.arithmetic.countdown.compose`). Two answers are the same where they use the
-    same numbers, each as often, and come to the same value, worked out exactly; so a reference answer is any expression
-    that solves the problem. An answer that misses the target, or uses a number twice, is of another class.
+    The answer is an expression: the expression of the answer line ("A: 17 + 22"). If that line has a number only, the
+    answer is the expression that the steps before it compose (`tts.tasks.arithmetic.countdown.compose`). Two answers
+    are the same if they use the same numbers, each as often, and have exactly the same value. So a reference answer is
+    any expression that solves the problem. An answer that misses the target, or uses a number twice, is in another
+    class.
     """
 
     name: str = "countdown"
@@ -41,7 +42,7 @@ class CountdownTask(LinesTask):
         """Return the problem as it was written in training, and a newline.
 
         Raises:
-            ConfigError: the problem is no countdown, or passes what all countdowns keep to, or `kind` is not "solve".
+            ConfigError: the problem is no countdown, or exceeds the bounds of countdowns, or `kind` is not "solve".
         """
         if kind != "solve":
             raise unknown_kind(self.name, kind, {"solve": ""})
@@ -55,9 +56,9 @@ class CountdownTask(LinesTask):
         return text.endswith("\n") and _parse_answer_line(text.rstrip().rpartition("\n")[2]) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return the expression of the last answer line, or what the steps before it compose.
+        """Return the expression of the last answer line, or the expression that the steps before it compose.
 
-        It is None without such a line or expression.
+        The result is None without such a line or expression.
         """
         expression: Expression | None = None
         steps: list[str] = []
@@ -83,8 +84,9 @@ class CountdownTask(LinesTask):
 
 
 def _compose(lines: Sequence[str]) -> Expression | None:
-    """Return what the steps among some lines compose; None where there is none, they leave several results, or there
-    are very many.
+    """Return the expression that the steps among some lines compose.
+
+    The result is None without steps, with very many steps, or if the steps leave several results.
     """
     steps = [step for line in lines if (step := read_step(line)) is not None]
     return compose(steps) if len(steps) <= _MOST_STEPS else None

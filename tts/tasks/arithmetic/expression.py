@@ -19,7 +19,7 @@ _WIDEST = 18  # digits of a number
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Two operands and what is done with them. operator: "+", "-" or "*"."""
+    """An operator, "+", "-" or "*", and its two operands."""
 
     operator: str
     left: Expression
@@ -72,7 +72,7 @@ def numbers(expression: Expression) -> Iterator[int]:
 def steps(expression: Expression) -> list[Step]:
     """Return the steps of an expression, one for each operation; none for a number.
 
-    Steps of operands come before their operation's, those of the left one first.
+    The steps of the left operand come first, then those of the right operand, then the operation's own step.
     """
     worked: list[Step] = []
 
@@ -98,10 +98,10 @@ def parse(written: str) -> Expression:
     """Return the expression that a text writes; typographic minus and multiplication signs are read too.
 
     Raises:
-        ConfigError: the text is no expression of whole numbers with + - * and parentheses, or a huge one; the message
+        ConfigError: the text is no expression of whole numbers with + - * and parentheses, or is too large; the message
             names the place.
     """
-    # with single spaces, as messages show it: the place that a message names can be counted there
+    # messages show the text with single spaces, and count places in that form
     return _ExpressionReader(" ".join(written.translate(_SIGNS).split())).read()
 
 

@@ -1,13 +1,13 @@
 """Problems of the arithmetic family: seeded, endless, and of a stated difficulty.
 
-They are in three splits that share no expression.
+The problems are in three splits that share no expression.
 
-An expression belongs to one split by the hash of its text. So the splits are disjoint by construction, whoever draws
-from them with whatever seed. Besides, some pairs of operands are held out: no worked solution of the training split has
-a step with such a pair. A model's accuracy on them shows whether it learned to calculate or to look up.
+An expression belongs to one split by the hash of its text. So the splits are disjoint by construction, whatever the
+seed. Besides, some pairs of operands are held out: no worked solution of the training split has a step with such a
+pair. A model's accuracy on held-out pairs shows whether it learned to calculate or to look up.
 
-Bounds of all problems: operands from 1 to 9 (digits=1) or 1 to 99 (digits=2); every result on the way at most 99 or 999
-in size; a product has a factor of at most 9 in size. In a story nothing is ever less than none.
+Bounds of all problems: operands from 1 to 9 (digits=1) or 1 to 99 (digits=2); every intermediate result at most 99 or
+999 in size; a product has a factor of at most 9 in size. In a story no amount is ever negative.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LARGEST_RESULT: Final = {1: 99, 2: 999}
 _SHARES: Final = 20  # one in twenty expressions is of the validation split, one of the test split
 _HELD_OUT: Final = 20  # one in twenty pairs with an operand of two digits and more is held out
 _WEIGHTS: Final = {"+": 0.38, "-": 0.34, "*": 0.28}
-# draws; of ten sums and products, one in some 2,000 keeps to the bounds and is of the test split
+# draws; with ten operations + and *, one draw in some 2,000 is within the bounds and in the test split
 _PATIENCE: Final = 200_000
-_MOST_PRODUCTS: Final = 2  # where there is nothing else
+_MOST_PRODUCTS: Final = 2  # most operations of a problem of products alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +43,13 @@ class Difficulty:
     Args:
         operations: Number of operations, 1 to 10.
         digits: 1 (operands to 9) or 2 (to 99).
-        operators: The operators that there may be, of "+-*".
-        parentheses: Whether there may be any.
-        worded: Whether it is told as a story, which has no parentheses of its own: its events follow one another.
+        operators: The operators that may occur, some of "+-*".
+        parentheses: Whether parentheses may occur.
+        worded: Whether the problem is a story, which has no parentheses since its events follow one another.
 
     Raises:
-        ConfigError: a value is none of these, a story without + is asked for, or so many products that no result would
-            be in bounds.
+        ConfigError: a value is not valid, a story without + is requested, or so many products that no result would be
+            in bounds.
     """
 
     operations: int = 4
@@ -113,7 +113,7 @@ class Drawn:
 
     @property
     def steps(self) -> list[Step]:
-        """The problem worked out."""
+        """The steps of the worked solution."""
         return steps(self.expression)
 
     @property
@@ -129,9 +129,9 @@ def split_of(expression: Expression) -> Split:
 
 
 def held_out(step: Step) -> bool:
-    """Return whether a step's pair of operands is kept out of the training split.
+    """Return whether a step's pair of operands is held out of the training split.
 
-    Sums and products count the same in both orders.
+    The two orders of a sum or product are one pair.
     """
     if max(abs(step.left), abs(step.right)) < 10:
         return False
@@ -140,7 +140,7 @@ def held_out(step: Step) -> bool:
 
 
 def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
-    """Return problem number `index` of an endless series: the same, whatever else is drawn.
+    """Return problem number `index` of an endless series, whatever else is drawn.
 
     Args:
         difficulty: The difficulty of the problem.
@@ -149,7 +149,7 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
         index: Any whole number of at least 0.
 
     Raises:
-        ConfigError: the split is unknown, or no problem of this difficulty was found in it.
+        ConfigError: the split is unknown, or no problem of this difficulty was found in the split.
     """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
@@ -170,7 +170,7 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
 
 
 def problems(difficulty: Difficulty, split: Split, seed: int, start: int = 0) -> Iterator[Drawn]:
-    """Yield the endless series of `draw` from number `start` on; an expression may come again."""
+    """Yield the endless series of `draw` from number `start` on; an expression may repeat."""
     index = start
     while True:
         yield draw(difficulty, split, seed, index)
@@ -178,7 +178,7 @@ def problems(difficulty: Difficulty, split: Split, seed: int, start: int = 0) ->
 
 
 def _plain(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
-    """Draw a problem without a story; None: a step of it is out of bounds."""
+    """Draw a problem without a story; None: a step is out of bounds."""
     weights = np.array([_WEIGHTS[operator] for operator in difficulty.operators])
     shape = _tree if difficulty.parentheses else _flat
     expression = shape(difficulty, rng, weights / weights.sum(), difficulty.operations)
@@ -188,7 +188,7 @@ def _plain(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
 
 
 def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression | None:
-    """Draw a tree of `count` operations, those on each side of the topmost drawn evenly."""
+    """Draw a tree of `count` operations, with an even chance for each split of the operations by the root."""
     if count == 0:
         return int(rng.integers(1, LARGEST_OPERAND[difficulty.digits] + 1))
     operator = difficulty.operators[rng.choice(len(weights), p=weights)]
@@ -202,7 +202,7 @@ def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray,
 
 
 def _flat(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression:
-    """Draw a chain without parentheses: products first, and then from left to right."""
+    """Draw a chain without parentheses; products bind first, then the chain goes from left to right."""
     operands = rng.integers(1, LARGEST_OPERAND[difficulty.digits] + 1, count + 1).tolist()
     operators = [difficulty.operators[i] for i in rng.choice(len(weights), size=count, p=weights)]
     terms: list[Expression] = [operands[0]]

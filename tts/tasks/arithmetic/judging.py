@@ -1,6 +1,6 @@
 """Judgement of solutions line by line.
 
-Each line is given those before it, so an error counts once, where it is made.
+Each line is judged given the lines before it, so an error counts once, where it is made.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
     """Return whether each line of a solution is right.
 
     Line number k is compared with step number k of the worked solution, computed from the results that were *written*
-    before it. It is right if it is that step and its result is right; so a line that follows from an error is right
-    again. After a line that is no step, the result of the expected step is used. The answer line is right if every step
-    has its line and it repeats the last result. Lines beyond the last step, and after the answer line, are wrong. A
-    missing line has no verdict.
+    before that line. The line is right if it is that step with the right result; so a line that follows from an error
+    is right again. After a line that is no step, the result of the expected step is used. The answer line is right if
+    every step has its line and the answer repeats the last result. Lines beyond the last step, and after the answer
+    line, are wrong. A missing line has no verdict.
 
     Args:
-        expression: What the problem asks for.
+        expression: The expression of the problem.
         lines: The lines of a solution, with or without their newlines, whole or cut short.
     """
     step_lines, answer, num_later = _part(lines)
@@ -39,10 +39,10 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
 def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
     """Return whether each line of a countdown's solution is right.
 
-    A step is right if both its operands are there, as numbers or results that no step has used yet, and its result is
-    right. It uses up what is there of its operands and leaves the result as written. The answer line is right if one
-    number is left, and it is the target and the number written. Lines that are no step, and lines after the answer
-    line, are wrong.
+    A step is right if both its operands are available, as numbers or results that no step has used yet, and its result
+    is right. A step uses up its operands, as far as they are available, and adds its result as written. The answer line
+    is right if it states the target, and the target is the only number left. Lines that are no step, and lines after
+    the answer line, are wrong.
     """
     step_lines, answer, num_later = _part(lines)
     available = Counter(problem.numbers)
@@ -62,8 +62,9 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
 
 
 def _part(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
-    """Return the lines before the first answer line, what that states (None: there is none), and the number of lines
-    after it.
+    """Return the lines before the first answer line, its answer, and the number of lines after it.
+
+    The answer is None where there is no answer line.
     """
     for k, line in enumerate(lines):
         if (answer := read_answer(line)) is not None:
@@ -72,9 +73,7 @@ def _part(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
 
 
 def _follow(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int:
-    """Append the verdict of a line for each operation of a part, as far as there are lines; return the value of the
-    part as written.
-    """
+    """Append a verdict for each operation of a part that has a line; return the part's value as written."""
     if isinstance(part, int):
         return part
     left, right = _follow(part.left, lines, verdicts), _follow(part.right, lines, verdicts)
@@ -88,7 +87,7 @@ def _follow(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int
 
 
 def _use_operands(available: Counter[int], step: Step) -> bool:
-    """Take a step's operands out of what is there, as far as they are; return whether both were."""
+    """Remove a step's operands from the available numbers; return whether both were available."""
     num_taken = 0
     for number in (step.left, step.right):
         if available[number] > 0:

@@ -1,6 +1,6 @@
-r"""Solutions in lines, the language of the embedded models: "3 + 4 = 7\n7 - 2 = 5\nA: 5\n".
+r"""Steps and answers of solutions in lines, the language of the embedded models.
 
-The module has their steps, and their answers.
+An example of such a solution is "3 + 4 = 7\n7 - 2 = 5\nA: 5\n".
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def solution(steps: Sequence[Step], answer: int) -> list[str]:
 
 
 def read_step(line: str) -> Step | None:
-    """Return the step that a line writes, right or wrong, or None where it writes none."""
+    """Return the step that a line writes, right or wrong, or None where the line is no step."""
     match = _STEP.fullmatch(line)
     return None if match is None else Step(int(match[1]), match[2], int(match[3]), int(match[4]))
 
 
 def read_answer(line: str) -> int | None:
-    """Return the whole number that an answer line states, or None where the line is none."""
+    """Return the whole number that an answer line states, or None for another line."""
     match = _STATED.fullmatch(line)
     return None if match is None else int(match[1])
 
@@ -51,10 +51,10 @@ def number_form(answer: str) -> str:
 
 
 class LinesTask(Task):
-    """A task whose solutions are a step a line, then a line "A: " with the answer.
+    """A task whose solutions have one step a line, then a line "A: " with the answer.
 
     Attributes:
-        tokens: Usual length by kind: of a solution ("solve", "revise"), and of one line ("step").
+        tokens: The usual length of a solution ("solve", "revise"), and of one line ("step"), by kind.
     """
 
     step_stop: tuple[str, ...] = STEP_STOP
@@ -62,11 +62,11 @@ class LinesTask(Task):
     tokens: ClassVar[Mapping[str, int]] = {}
 
     def is_finished(self, text: str) -> bool:
-        """Whether the last line that is not empty is "A: number" and its newline is there."""
+        """Whether the last line that is not empty is "A: number", ended by a newline."""
         return text.endswith("\n") and _ANSWER_LINE.fullmatch(text.rstrip().rpartition("\n")[2]) is not None
 
     def typical_tokens(self, kind: str = "solve") -> int:
-        """Return the usual length in tokens of what is written for a kind of prompt."""
+        """Return the usual length in tokens of a reply to a kind of prompt."""
         if kind not in self.tokens:
             raise unknown_kind(self.name, kind, self.tokens)
         return self.tokens[kind]
@@ -74,7 +74,7 @@ class LinesTask(Task):
     def extract(self, text: str) -> str | None:
         """Return the number of the last "A:" line, else another stated number, else None.
 
-        The other number is boxed or stands after another marker.
+        The other number is in a box or after another marker.
         """
         numbers = _ANSWER_LINE.findall(text)
         if numbers and numbers[-1].isdigit():

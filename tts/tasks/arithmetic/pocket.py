@@ -1,6 +1,6 @@
 r"""The training task of the model pocket: arithmetic asked in plain text and worked out in lines.
 
-A solution is written anew or after earlier attempts.
+The model writes a solution, without or with earlier attempts in the prompt.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tts.types import Problem
 
 ANSWER: Final = lines.ANSWER  # begins the answer line
 AGAIN: Final = "Again"  # on a line of its own after each earlier attempt
-RESTART: Final = "Restart?"  # asks, after a solution or a part of one, whether a fresh start would do better
-YES, NO = " yes", " no"  # what answers that
-MOST_ATTEMPTS: Final = 4  # in a prompt; the model was trained on no more
+RESTART: Final = "Restart?"  # the question, after a whole or partial solution, whether a fresh start would do better
+YES, NO = " yes", " no"  # the answers to `RESTART`
+MOST_ATTEMPTS: Final = 4  # most attempts in a prompt; the model was trained on no more
 
 
 class PocketTask(LinesTask):
@@ -42,8 +42,8 @@ class PocketTask(LinesTask):
         The kind "revise" takes the last four of `texts` at most, oldest first.
 
         Raises:
-            ConfigError: the problem is none of the family (the message says why); `kind` is another; or "revise" has no
-                attempt, or one that is not a solution in whole lines.
+            ConfigError: the problem is not of the family (the message says why); `kind` is unknown; or "revise" has no
+                attempt, or an attempt that is not a solution in whole lines.
         """
         if kind not in ("solve", "revise"):
             raise unknown_kind(self.name, kind, {"solve": "", "revise": ""})
@@ -58,9 +58,7 @@ class PocketTask(LinesTask):
 
 
 def _check(attempt: str) -> None:
-    """Refuse a text that is no attempt of the model: an attempt ends its last line, and has a step or an answer, valid
-    or not.
-    """
+    """Check that a text is an attempt of the model: whole lines with a step or an answer, valid or not."""
     if attempt.endswith("\n") and (" = " in attempt or ANSWER in attempt):
         return
     raise ConfigError(

@@ -1,4 +1,4 @@
-"""Reading of questions as problems of the family, which are expressions and stories.
+"""Reading of questions as problems of the arithmetic family, which are expressions and stories.
 
 Other texts are refused with a reason.
 """
@@ -25,14 +25,14 @@ _OPENING = re.compile(
     re.IGNORECASE,
 )
 _CLOSING = " \t\r\n=?."
-_BETWEEN = r"(?<=[0-9)])\s*{}\s*(?=[0-9(-])"  # what stands between two operands
+_BETWEEN = r"(?<=[0-9)])\s*{}\s*(?=[0-9(-])"  # a word between two operands
 _WORDS = [
     (re.compile(_BETWEEN.format(word), re.IGNORECASE), sign)
     for word, sign in (("x", " * "), ("times", " * "), ("plus", " + "), ("minus", " - "))
 ]
 _ARITHMETIC = re.compile(r"[-−–+*×·⋅∗/÷^().,=\s0-9]+")
 _DIGIT = re.compile(r"[0-9]")
-# What is arithmetic, but none of the family's, by a sign of it.
+# Signs of arithmetic that the family does not have.
 _STRANGE = (
     (re.compile(r"\*\*|\^"), "a power"),
     (re.compile(r"[/÷]"), "a division"),
@@ -43,7 +43,7 @@ _STRANGE = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A problem of the family. text: as models were trained on it. expression: what is asked for."""
+    """A problem of the family: its text as in training, and its expression."""
 
     text: str
     expression: Expression
@@ -53,7 +53,7 @@ def asked_text(problem: Problem, task: str) -> str:
     """Return the one text that a problem asks.
 
     Raises:
-        ConfigError: it is a conversation; `task` is named as what cannot read one.
+        ConfigError: the problem is a conversation; the message names `task`.
     """
     if isinstance(problem.prompt, str):
         return problem.prompt
@@ -71,10 +71,10 @@ def asked_text(problem: Problem, task: str) -> str:
 def read(written: str) -> Asked:
     """Return the problem that a text asks.
 
-    It is an expression, bare or in a question ("What is 3 + 4?"), or one of the family's stories.
+    The problem is an expression, bare or in a question ("What is 3 + 4?"), or one of the family's stories.
 
     Raises:
-        ConfigError: it is neither, or passes what all problems of the family keep to; with the reason.
+        ConfigError: the text is neither, or exceeds the bounds of the family; the message says why.
     """
     if countdown.read(written) is not None:
         rule = "is a countdown, but the task 'pocket' reads expressions and stories"

@@ -1,8 +1,8 @@
 """Arithmetic as a story of a person who gains and loses things.
 
-It is written from templates and read back exactly.
+Stories are written from templates and read back exactly.
 
-A story is a start and a chain of events, each of which is one or two operations on the result so far; so its expression
+A story is a start and a chain of events. Each event is one or two operations on the result so far, so the expression
 leans left.
 """
 
@@ -24,7 +24,7 @@ NAMES: Final = {
 }  # fmt: skip
 ITEMS: Final = ("apples", "books", "cards", "coins", "cookies", "marbles", "pencils", "shells", "stamps", "stickers")
 
-# What happens, by the operations it is: N is the event's number, M a second one. {they} is "She" or "He".
+# Sentences of events, by the event's operations: N is the event's number, M a second number. {they} is "She" or "He".
 EVENTS: Final = {
     "+": ("{they} buys N more.", "{they} finds N {items}.", "A friend gives N {items}."),
     "-": ("{they} loses N of them.", "{they} gives away N {items}.", "{they} sells N."),
@@ -62,7 +62,7 @@ class StoryEvent:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A worded problem. name, items: whose, and what. start: how many at first. events: what happens then."""
+    """A worded problem: the person's name, the things, their number at the start, and the events."""
 
     name: str
     items: str
@@ -70,7 +70,7 @@ class Story:
     events: tuple[StoryEvent, ...]
 
     def expression(self) -> Expression:
-        """Return what is asked for."""
+        """Return the expression of the number of things after all events."""
         expression: Expression = self.start
         for event in self.events:
             expression = event.apply(expression)
@@ -92,10 +92,7 @@ def _render_story(template: str, story: Story, first: int = 0, second: int = 0) 
 
 
 def words() -> list[str]:
-    """Return every word that a story can hold, sorted.
-
-    Words are as they stand in a story, first in a text or after a space.
-    """
+    """Return every word that a story can hold, sorted, in the case that it has in stories."""
     templates = [_START, _QUESTION, *(template for kind in EVENTS.values() for template in kind)]
     plain = {word for template in templates for word in re.findall(r"(?<!\{)\b[A-Za-z]+\b(?!\})", template)} - {
         "N",
@@ -105,7 +102,7 @@ def words() -> list[str]:
 
 
 def tell(chain: tuple[tuple[str, int, int], ...], start: int, rng: np.random.Generator) -> Story:
-    """Return a story of a chain of events (kind, N, M), its names, things and words drawn."""
+    """Return a story of a chain of events (kind, N, M), with random name, things and sentences."""
     name, items = list(NAMES)[rng.integers(len(NAMES))], ITEMS[rng.integers(len(ITEMS))]
     events = [StoryEvent(kind, int(rng.integers(len(EVENTS[kind]))), first, second) for kind, first, second in chain]
     return Story(name, items, start, tuple(events))
@@ -119,7 +116,7 @@ def _pattern(template: str) -> re.Pattern[str]:
         ("\\{name\\}", "(?P<name>[A-Z][a-z]+)"),
     ):
         pattern = pattern.replace(mark, group, 1).replace(mark, group.replace("P<items>", ":"))
-    number = "[0-9]{1,9}"  # longer ones are in no story
+    number = "[0-9]{1,9}"  # no story has longer numbers
     return re.compile(re.sub(r"\bM\b", f"(?P<M>{number})", re.sub(r"\bN\b", f"(?P<N>{number})", pattern)))
 
 
@@ -129,25 +126,22 @@ _READ_EVENTS = [(kind, i, _pattern(one)) for kind, templates in EVENTS.items() f
 
 
 def read(written: str) -> Story | None:
-    """Return the story of a text, or None where the text is not of this form.
+    """Return the story of a text, or None where the text is no story.
 
-    Spaces and line breaks count alike.
+    Line breaks count as spaces.
     """
     result = _reading(written)
     return result if isinstance(result, Story) else None
 
 
 def fault(written: str) -> str | None:
-    """Return why a text is not such a story, with the first sentence that does not fit; None: it is one."""
+    """Return why a text is no story, with the first sentence that does not fit; None: the text is a story."""
     result = _reading(written)
     return None if isinstance(result, Story) else result
 
 
 def is_meant(written: str) -> bool:
-    """Return whether a text is meant as such a story, right or not.
-
-    At least one of its sentences could be in a story.
-    """
+    """Return whether a text is meant as a story, right or not: one of its sentences could be in a story."""
     patterns = [_READ_START, _READ_QUESTION, *(pattern for _, _, pattern in _READ_EVENTS)]
     return any(pattern.fullmatch(sentence) for sentence in _sentences(written) for pattern in patterns)
 
@@ -157,7 +151,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def _reading(text: str) -> Story | str:
-    """Return the story, or why there is none."""
+    """Return the story of a text, or why the text is no story."""
     first_sentence, *later_sentences = _sentences(text)
     match = _READ_START.fullmatch(first_sentence)
     if match is None:
