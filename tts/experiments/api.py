@@ -112,10 +112,12 @@ class Study(Replayable):
 
     @classmethod
     def from_store(cls, study: str | None = None, *, store: str | Path | None = None) -> Self:
-        """Return a study of a store, to be read or resumed. The store is opened when results are first needed.
+        """Return a study of a store, to be read or resumed.
+
+        The store is opened when results are first needed.
 
         Args:
-            study: Its name or id, the newest of several with that name; None: the newest of all.
+            study: The study's name or id. A name stands for its newest study; None: the newest of all.
             store: The file; None: `.tts/store.sqlite` in the working directory.
         """
         return cls.__new__(cls)._set(None, find=study, store=store)
@@ -128,29 +130,29 @@ class Study(Replayable):
             ConfigError: a study of a store was run with a configuration that is not valid here.
         """
         if self._config is None:
-            with self._open_store() as (_, found):
-                self._config = stored_config(found.runs[-1].snapshot)
+            with self._open_store() as (_, study):
+                self._config = stored_config(study.runs[-1].snapshot)
             self._of_store = True
         return self._config
 
     @property
     def imported(self) -> Mapping[str, Any] | None:
-        """How its samples were imported, by the names of `ImportSettings`; None: it has models that draw them."""
+        """The settings of an import, by the names of `ImportSettings`; None: models draw the samples."""
         if self._config is not None:
             return None
-        with self._open_store() as (_, found):
-            return imported_settings(found.runs[-1].snapshot)
+        with self._open_store() as (_, study):
+            return imported_settings(study.runs[-1].snapshot)
 
     @property
     def name(self) -> str:
         """The study's name."""
         if self._config is not None:
             return self._config.name
-        with self._open_store() as (_, found):
-            return found.name
+        with self._open_store() as (_, study):
+            return study.name
 
     def __repr__(self) -> str:
-        """One line: its name, and where its results are kept."""
+        """Return the study's name and the file of its results, in one line."""
         return f"Study({(self._config.name if self._config is not None else self._find)!r}, store={str(self.store)!r})"
 
     def _repr_html_(self) -> str:
@@ -171,20 +173,22 @@ class Study(Replayable):
         progress: bool = True,
         account: Account | None = None,
     ) -> RunSummary:
-        """Run the cells without a result. Interrupted and killed runs resume, and finished cells cost nothing.
+        """Run the cells without a result.
+
+        Interrupted and killed runs resume, and finished cells cost nothing.
 
         Args:
             store: The file for results, created where missing; None: the last one used, at first `.tts/store.sqlite`.
             executor: Where cells run: "local", or "ray" for a cluster.
             shard: (i, n) runs part i of n, from 1, for arrays of jobs.
             retry_failed: Whether cells that failed before are run again.
-            progress: Whether to report it on standard error.
-            account: Pays all cells of this run, in this process. A cell that it cannot pay whole has no result, and
-                stays open for the next run. None: nothing but the cells' own budgets limits the run.
+            progress: Whether to report progress on standard error.
+            account: The account that pays all cells of this run, in this process. A cell that the account cannot pay
+                whole has no result, and stays open for the next run. None: only the cells' own budgets limit the run.
 
         Returns:
-            How many cells are done, failed, pending, and leased by other processes; `unpaid` counts those that the
-            account left open.
+            How many cells are done, failed, pending, and leased by other processes. `unpaid` counts the cells that
+            the account left open.
 
         Raises:
             ConfigError: a model, strategy, budget, verifier or data set cannot be used. Nothing has been spent.
@@ -203,21 +207,19 @@ class Study(Replayable):
             self.store = Path(store)
         with (
             PreparedStudy(config, executor, account) as prepared,
-            Store(self.store) as opened,
-            show_progress(config.name, enabled=progress) as told,
+            Store(self.store) as open_store,
+            show_progress(config.name, enabled=progress) as progress_report,
         ):
-            ended = run(prepared, opened, part=shard, retry_failed=retry_failed, report=told)
-        self._id = ended.study
-        if ended.interrupted:
+            summary = run(prepared, open_store, part=shard, retry_failed=retry_failed, report=progress_report)
+        self._id = summary.study
+        if summary.interrupted:
             raise KeyboardInterrupt(f"the study {config.name!r} was stopped; finished cells are kept")
-        return ended
+        return summary
 
     def sample(
         self, n: int, store: str | Path | None = None, *, name: str | None = None, progress: bool = True
     ) -> Study:
-        """Draw pools of samples, and return the study of these pools.
-
-        They are drawn with the models, problems and seeds of this study.
+        """Draw pools of samples with this study's models, problems and seeds, and return their study.
 
         Args:
             n: Samples of each problem with each seed, at least 1.
@@ -229,10 +231,10 @@ class Study(Replayable):
             ConfigError, TTSError, KeyboardInterrupt: as `run`.
         """
         pool = pool_study(self.config, n).model_copy(update={"name": name or f"{self.config.name}-pool"})
-        drawn = Study.__new__(Study)._set(pool, store=self.store)
-        drawn._of_store = self._of_store
-        drawn.run(store, progress=progress)
-        return drawn
+        sampled = Study.__new__(Study)._set(pool, store=self.store)
+        sampled._of_store = self._of_store
+        sampled.run(store, progress=progress)
+        return sampled
 
     def results(self) -> list[Result]:
         """Return all results, in the order in which cells were added, recorded candidates included.
@@ -240,8 +242,8 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._open_store("these are not all its results") as (opened, found):
-            return list(opened.results(found.id))
+        with self._open_store("these are not all its results") as (store, study):
+            return list(store.results(study.id))
 
     def rows(self) -> list[TableRow]:
         """Return the final table: for each strategy and budget its accuracy, and what it spent.
@@ -251,8 +253,8 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._open_store("this is not its final table") as (opened, found):
-            return table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
+        with self._open_store("this is not its final table") as (store, study):
+            return table(store.results(study.id, drawn=False), rng=np.random.default_rng(SEED))
 
     def table(
         self,
@@ -274,8 +276,8 @@ class Study(Replayable):
             labels: Words in place of strategies; None: none.
 
         Raises:
-            ConfigError: The form, a column or a strategy is unknown, or columns of CSV or JSON are chosen, which have
-                all.
+            ConfigError: The form, a column or a strategy is unknown, or `columns` is given for CSV or JSON, which
+                always have all columns.
         """
         return tables.format_rows(tables.with_labels(self.rows(), labels or {}), form, width, columns)
 
@@ -302,8 +304,8 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        with self._open_store("this is not the final comparison") as (opened, found):
-            return compare_pairs(opened.results(found.id, drawn=False), first, second, rng=np.random.default_rng(SEED))
+        with self._open_store("this is not the final comparison") as (store, study):
+            return compare_pairs(store.results(study.id, drawn=False), first, second, rng=np.random.default_rng(SEED))
 
     def compare(
         self,
@@ -329,8 +331,8 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._open_store("this is not its final figure") as (opened, found):
-            return curves_of(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED), by_group=by_group)
+        with self._open_store("this is not its final figure") as (store, study):
+            return curves_of(store.results(study.id, drawn=False), rng=np.random.default_rng(SEED), by_group=by_group)
 
     def points(self, replayed: Sequence[ReplayedCurve] = (), *, form: tables.Form = "text") -> str:
         """Return the points of all curves as a table: the study's own, then replayed ones."""
@@ -339,7 +341,7 @@ class Study(Replayable):
     def front(self, x: str = "tokens", *, form: tables.Form = "text", width: int = tables.WIDTH) -> str:
         """Return the Pareto front as a table, cheapest point first.
 
-        The front has the points that no other point matches in accuracy at no more cost.
+        A point is on the front where every point of at least its accuracy costs more.
 
         Args:
             x: The cost, as in `plot`.
@@ -374,13 +376,14 @@ class Study(Replayable):
         """Write a figure of accuracy against cost.
 
         Args:
-            path: Ends in .png, .svg or .pdf; None with `ax`: nothing is written.
+            path: The file, which ends in .png, .svg or .pdf; None with `ax`: nothing is written.
             x: The cost of one problem: tokens, samples, generated_tokens, verifier_tokens, flops, seconds,
                 work_seconds, usd or kv_bytes.
             replayed: More curves, from `replay`.
             baseline: A strategy that the others are compared with.
-            by_group: A panel for each group of problems.
-            strategies: The strategies or labels of lines to draw, the baseline included; none: all. Their colours stay.
+            by_group: Whether each group of problems has its own panel.
+            strategies: The strategies or labels of lines to draw, the baseline included; none: all. The choice
+                changes no colour.
             caption: Whether problems, seeds, models and verifiers are named below the figure.
             title: The words above the figure.
             scale: The scale of x: "log", "linear" or "auto".
@@ -398,22 +401,29 @@ class Study(Replayable):
             What each other curve gains over the baseline; empty without one.
 
         Raises:
-            ConfigError: another ending, an unknown cost or baseline, or as `curves`. MissingDependency: matplotlib is
-                not installed.
+            ConfigError: another ending, an unknown cost or baseline, or as `curves`.
+            MissingDependency: matplotlib is not installed.
         """
         path = None if path is None else plots.check_path(path)
         if path is None and ax is None:
             raise ConfigError(
                 "there is no path and no ax, but the figure must go somewhere", hint="give a path such as curve.png"
             )
-        chosen, every = _look_of(look), [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
-        chosen = dataclasses.replace(chosen, labels=line_words(every, chosen.labels))
-        curves = choose_curves(every, strategies)
-        compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
-        gains = [one.gain for one in compared if one.gain is not None and one.gain.ratio.low > 1]
-        shown = (
+        figure_look, all_curves = (
+            _look_of(look),
+            [*self.curves(by_group=by_group), *(comparison.curve for comparison in replayed)],
+        )
+        figure_look = dataclasses.replace(figure_look, labels=line_words(all_curves, figure_look.labels))
+        curves = choose_curves(all_curves, strategies)
+        comparisons = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
+        gains = [
+            comparison.gain
+            for comparison in comparisons
+            if comparison.gain is not None and comparison.gain.ratio.low > 1
+        ]
+        largest_gain = (
             max(gains, key=lambda gain: gain.ratio.value)
-            if gains and len({one.group for one in compared}) == 1
+            if gains and len({comparison.group for comparison in comparisons}) == 1
             else None
         )
         palette = Palette.from_project(self.store)
@@ -424,15 +434,15 @@ class Study(Replayable):
             scale=scale,
             bands=bands,
             front=front,
-            gained=shown,
-            look=chosen,
+            gained=largest_gain,
+            look=figure_look,
             palette=palette,
             ax=ax,
             captioned=caption,
         )
         if path is not None:
             plots.save(figure, path)
-        return compared
+        return comparisons
 
     def report(
         self, path: str | Path, x: str = "tokens", *, baseline: str | None = None, problems: Sequence[str] = ()
@@ -442,10 +452,11 @@ class Study(Replayable):
         The page loads nothing from a network.
 
         Args:
-            path: Ends in .html.
+            path: The file, which ends in .html.
             x: The cost that is shown first, and by which strategies are compared; see `plot`.
             baseline: The strategy that others are compared with; None: the first.
-            problems: Ids of those whose searches are shown; none: a few, first those that runs disagree on.
+            problems: Ids of the problems whose searches are shown; none: a few, beginning with problems on which
+                runs disagree.
 
         Raises:
             ConfigError: another ending, an unknown cost, baseline or problem, or a file that cannot be written.
@@ -455,8 +466,8 @@ class Study(Replayable):
             PartialResults: cells have no result yet.
         """
         target = _page_path(path)
-        with self._open_store("this is not its final page") as (opened, found):
-            page = report(opened, found, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
+        with self._open_store("this is not its final page") as (store, study):
+            page = report(store, study, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
         _write_page(target, page)
 
     def export(
@@ -469,9 +480,9 @@ class Study(Replayable):
         licence: str | None = None,
         **filters: Any,
     ) -> int:
-        """Write every result as a row of a file, or samples in another form; return how many there are.
+        """Write every result, or every sample in another form, as a row of a .parquet, .csv or .jsonl file.
 
-        The file is .parquet, .csv or .jsonl.
+        The number of rows is returned.
 
         Args:
             path: The file.
@@ -483,24 +494,25 @@ class Study(Replayable):
             filters: As in `export_training`, for its forms alone.
 
         Raises:
-            ConfigError: another ending or form. MissingDependency: Parquet without pyarrow. TTSError: the file cannot
-                be written.
+            ConfigError: another ending or form.
+            MissingDependency: Parquet without pyarrow.
+            TTSError: the file cannot be written.
 
         Warns:
             PartialResults: cells have no result yet.
         """
         if form is not None and form in FORMS:
             return self.export_training(path, form, model=model, strategy=strategy, licence=licence, **filters).rows
-        given = {"model": model, "strategy": strategy, "licence": licence, **filters}
-        if unused := sorted(name for name, value in given.items() if value is not None):
+        filter_values = {"model": model, "strategy": strategy, "licence": licence, **filters}
+        if unused := sorted(name for name, value in filter_values.items() if value is not None):
             raise ConfigError(
                 f"{unused[0]} was given, but the form {form!r} has no filters",
                 hint=f"forms with filters: {', '.join(FORMS)}",
             )
-        with self._open_store("these are not all its results") as (opened, found):
+        with self._open_store("these are not all its results") as (store, study):
             if form is None:
-                return export(opened.results(found.id), path)
-            return export_samples(_sample(opened, found), path, form, found.name)
+                return export(store.results(study.id), path)
+            return export_samples(_sample(store, study), path, form, study.name)
 
     def export_training(
         self,
@@ -514,9 +526,9 @@ class Study(Replayable):
     ) -> Exported:
         """Write the study's searches as rows for trainers, and a card beside them.
 
-        See docs/how-to/training_data.md. Texts are those that the study recorded. Searches are drawn again from their
-        seeds for the forms "tokens" and "tree", for scores of steps, and where no texts were recorded. That costs what
-        it cost before; a log line says first how much. Nothing is stored.
+        See docs/how-to/training_data.md. Texts come from the study's record. Searches are drawn again from their
+        seeds for the forms "tokens" and "tree", for scores of steps, and where no texts were recorded. A redrawn
+        search costs as much as the first one; a log line states the cost beforehand. Nothing is stored.
 
         Args:
             path: The file; it ends in .jsonl or .parquet.
@@ -524,10 +536,10 @@ class Study(Replayable):
             model: The model whose searches are written; None: the only one.
             strategy: The strategy whose searches are written, as the table writes it; None: all.
             licence: The licence of the rows, for the card; None: what the data sets state.
-            filters: Those of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
+            filters: Fields of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
 
         Returns:
-            What was written: its path, rows and what was left out.
+            The path, the number of rows, and what was left out.
 
         Raises:
             ConfigError: Another form or ending, an unknown filter or name, searches of several models, or no row is
@@ -538,40 +550,46 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        chosen = Filters(**filters)
-        target, needs_tokens = check_target(path), form_of(form, chosen).tokens
-        by_step = form == "trl-prm" and chosen.judge == "score"
-        with self._open_store("these are not all its searches") as (opened, found), ExitStack() as drawn:
-            facts = {"study": found.name, "licence": licence or _licences(found)}
-            pool = partial(select, model=model, strategy=strategy)
+        selected_filters = Filters(**filters)
+        target, needs_tokens = check_target(path), form_of(form, selected_filters).tokens
+        by_step = form == "trl-prm" and selected_filters.judge == "score"
+        with self._open_store("these are not all its searches") as (store, study), ExitStack() as stack:
+            facts = {"study": study.name, "licence": licence or _licences(study)}
+            select_results = partial(select, model=model, strategy=strategy)
             settings = self.imported
             if settings is not None or not (needs_tokens or by_step or not self.config.record.texts):
                 if needs_tokens:
                     raise ConfigError(
-                        f"the form {form} needs token ids, but the samples of the study {found.name!r} were imported "
+                        f"the form {form} needs token ids, but the samples of the study {study.name!r} were imported "
                         "without",
                         hint="forms of texts: " + ", ".join(name for name, one in FORMS.items() if not one.tokens),
                     )
-                made = RecordedSearches(
-                    None if settings is not None else self.config, (settings or {}).get("task"), chosen.verifier
+                recorded_searches = RecordedSearches(
+                    None if settings is not None else self.config,
+                    (settings or {}).get("task"),
+                    selected_filters.verifier,
                 )
-                records: Iterable[SearchRows] = (made.record(*one) for one in pool(_sample(opened, found)))
-                return export_searches(records, target, form, chosen, facts=facts)
+                records: Iterable[SearchRows] = (
+                    recorded_searches.record(*one) for one in select_results(_sample(store, study))
+                )
+                return export_searches(records, target, form, selected_filters, facts=facts)
             costs = [
-                result.usage.tokens for result, _ in pool((one, {}) for one in opened.results(found.id, drawn=False))
+                result.usage.tokens
+                for result, _ in select_results((one, {}) for one in store.results(study.id, drawn=False))
             ]
             if self._of_store:
                 check_servers(self.config)
-            searches = drawn.enter_context(RedrawnSearches(self.config, chosen.verifier, needs_tokens=needs_tokens))
+            searches = stack.enter_context(
+                RedrawnSearches(self.config, selected_filters.verifier, needs_tokens=needs_tokens)
+            )
             announce(len(costs), sum(costs))
-            results = (result for result, _ in pool((one, {}) for one in opened.results(found.id)))
-            return export_searches(searches.records(results), target, form, chosen, facts=facts)
+            results = (result for result, _ in select_results((one, {}) for one in store.results(study.id)))
+            return export_searches(searches.records(results), target, form, selected_filters, facts=facts)
 
     def samples(self, path: str | Path) -> int:
-        """Write one page with what the model wrote.
+        """Write one page with all samples of the study, with a search field and filters.
 
-        It has all samples of the study, with a search and filters. It loads nothing from a network. Studies keep texts
-        with `record: {texts: true}`, which is the default.
+        The page loads nothing from a network. Studies keep texts with `record: {texts: true}`, which is the default.
 
         Args:
             path: The page; it ends in .html.
@@ -586,14 +604,14 @@ class Study(Replayable):
             PartialResults: Cells have no result yet.
         """
         target = _page_path(path)
-        with self._open_store("these are not all its samples") as (opened, found):
-            page, count = samples_page(found.name, _sample(opened, found))
+        with self._open_store("these are not all its samples") as (store, study):
+            page, count = samples_page(study.name, _sample(store, study))
         _write_page(target, page)
         return count
 
     def _pools(self) -> Sequence[ProblemPool]:
-        with self._open_store() as (opened, found):
-            pools = pools_of(opened.results(found.id))
+        with self._open_store() as (store, study):
+            pools = pools_of(store.results(study.id))
         if pools.passed_over:
             reasons = "; ".join(f"{count:,} {reason}" for reason, count in pools.passed_over.items())
             _warn(f"{sum(pools.passed_over.values()):,} results are no pools of samples: {reasons}")
@@ -604,26 +622,24 @@ class Study(Replayable):
         """Open the store, and find this study in it.
 
         Args:
-            unfinished: The consequence that a warning states where cells have no result; None: there is no warning.
+            unfinished: The end of the warning, where cells have no result: what follows from that; None: no warning.
         """
         if self._config is not None and not self.store.exists():
             raise self._no_results()
-        with Store.existing(self.store) as opened:
-            found = (
-                opened.find(self._find) if self._config is None and self._id is None else self._own(opened.studies())
-            )
-            self._id = found.id
-            if unfinished is not None and (finished := found.done + found.failed) < found.cells:
-                _warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so {unfinished}")
-            yield opened, found
+        with Store.existing(self.store) as store:
+            study = store.find(self._find) if self._config is None and self._id is None else self._own(store.studies())
+            self._id = study.id
+            if unfinished is not None and (finished := study.done + study.failed) < study.cells:
+                _warn(f"study {study.name}: {finished:,} of {study.cells:,} cells are done, so {unfinished}")
+            yield store, study
 
     def _own(self, studies: Sequence[StoredStudy]) -> StoredStudy:
         """Return the stored study that this object ran, else the newest with the same configuration."""
-        for one in reversed(studies):
-            if one.id == self._id or (
-                self._id is None and one.runs[-1].snapshot.get("configuration") == self.config.plain_settings()
+        for study in reversed(studies):
+            if study.id == self._id or (
+                self._id is None and study.runs[-1].snapshot.get("configuration") == self.config.plain_settings()
             ):
-                return one
+                return study
         raise self._no_results()
 
     def _no_results(self) -> ConfigError:
@@ -632,7 +648,7 @@ class Study(Replayable):
 
 
 def _sample(store: Store, study: StoredStudy) -> Iterator[Sampled]:
-    """Yield the results of a study, with their samples and texts as far as they were recorded."""
+    """Yield the results of a study, with the samples and texts that were recorded."""
     return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
 
 
@@ -642,18 +658,20 @@ def _look_of(options: Mapping[str, Any]) -> Look:
     Raises:
         ConfigError: An option is unknown, or its value is not allowed.
     """
-    known = {field.name for field in dataclasses.fields(Look)}
-    if unknown := options.keys() - known:
-        own = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
-        raise unknown_name("option of a figure", min(unknown), own | known)
+    look_options = {field.name for field in dataclasses.fields(Look)}
+    if unknown_options := options.keys() - look_options:
+        plot_options = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
+        raise unknown_name("option of a figure", min(unknown_options), plot_options | look_options)
     return Look(**options)
 
 
 def _licences(study: StoredStudy) -> str:
     """Return the licences that the data sets of a study state."""
     data = study.runs[-1].snapshot.get("data")
-    stated = [of.get("licence") for of in data.values() if isinstance(of, dict)] if isinstance(data, dict) else []
-    return ", ".join(dict.fromkeys(str(one) for one in stated if one))
+    licences = (
+        [entry.get("licence") for entry in data.values() if isinstance(entry, dict)] if isinstance(data, dict) else []
+    )
+    return ", ".join(dict.fromkeys(str(licence) for licence in licences if licence))
 
 
 def _page_path(path: str | Path) -> Path:

@@ -43,15 +43,15 @@ def calibrate_study(
     Args:
         study: The study; its problems are not to be reported on.
         risk: The share of given answers that may be wrong, above 0 and below 1.
-        delta: The probability that it is exceeded, above 0 and below 1.
-        strategy: The strategy, as the study has it; of a pool, such as "best_of_n | majority". None: its only one, and
-            the vote on pools.
-        n: The samples of each problem that are taken from a pool; None: results are used as they are.
-        model: The model, as the study has it; None: its only one.
+        delta: The probability that the risk is exceeded, above 0 and below 1.
+        strategy: The strategy, as the study writes it; on pools, such as "best_of_n | majority". None: the study's
+            only strategy; on pools, the majority vote.
+        n: The number of samples of each problem that are taken from a pool; None: results are used as they are.
+        model: The model, as the study names it; None: the study's only model.
 
     Raises:
-        ConfigError: The study has several settings and none is named; no result is known to be right or wrong; the
-            problems are too few; or no threshold keeps the risk.
+        ConfigError: The study has several settings and none is named, no result is known to be right or wrong, the
+            problems are too few, or no threshold keeps the risk.
     """
     check_int("n", n, 1)
     if n is None:
@@ -93,50 +93,53 @@ def _pool_outcomes(
         raise ConfigError(
             f"n is {n}, but the pool of problem {short[0].cell.problem!r} has {len(short[0].drawn)} samples"
         )
-    first = _first(pools, [pool.cell for pool in pools], None, model)
+    pools_of_setting = _first(pools, [pool.cell for pool in pools], None, model)
     plan = dataclasses.replace(
-        plan, strategy=first[0].law, selection=plan.selection or plan.strategy.default_selection(verified=False)
+        plan,
+        strategy=pools_of_setting[0].law,
+        selection=plan.selection or plan.strategy.default_selection(verified=False),
     )
-    outcomes = [_choose(pool, plan, n) for pool in first]
-    whole = dataclasses.replace(plan, strategy=dataclasses.replace(first[0].law, n=n))
-    cell = dataclasses.replace(first[0].cell, strategy=str(whole), budget={"samples": n})
-    return [_name(pool.cell) for pool in first], cell, outcomes
+    outcomes = [_choose(pool, plan, n) for pool in pools_of_setting]
+    whole = dataclasses.replace(plan, strategy=dataclasses.replace(pools_of_setting[0].law, n=n))
+    cell = dataclasses.replace(pools_of_setting[0].cell, strategy=str(whole), budget={"samples": n})
+    return [_name(pool.cell) for pool in pools_of_setting], cell, outcomes
 
 
 def _choose(pool: ProblemPool, plan: Plan, n: int) -> tuple[float, bool]:
-    """Return the confidence of what the first n samples of a pool answer, and whether it is right."""
+    """Return the confidence in the answer of a pool's first n samples, and whether this answer is right."""
     outcome, confidence = RecordedSearch(pool, plan).sure(range(n))
     return (math.nan if outcome.answer is None else confidence, bool(outcome.right))
 
 
 def _first(found: Sequence[T], cells: Sequence[Cell], strategy: str | None, model: str | None) -> list[T]:
-    """Return what belongs to the one setting that is named, by the first seed of each problem.
+    """Return the items of the one setting that is named, each problem by its first seed.
 
     Raises:
-        ConfigError: There is nothing, or there are several settings.
+        ConfigError: No item fits, or the fitting items have several settings.
     """
-    chosen: dict[tuple[str, ...], dict[str, T]] = {}
-    seeds: dict[tuple[tuple[str, ...], str], int] = {}
-    for one, cell in zip(found, cells, strict=True):
+    by_setting: dict[tuple[str, ...], dict[str, T]] = {}
+    first_seeds: dict[tuple[tuple[str, ...], str], int] = {}
+    for item, cell in zip(found, cells, strict=True):
         if strategy not in (None, cell.strategy) or model not in (None, cell.model):
             continue
         budget = ", ".join(f"{unit}={limit:g}" for unit, limit in sorted(cell.budget.items()))
         key, name = (cell.model, cell.setting, cell.strategy, budget), _name(cell)
-        if cell.seed < seeds.get((key, name), cell.seed + 1):
-            chosen.setdefault(key, {})[name] = one
-            seeds[key, name] = cell.seed
-    if not chosen:
+        if cell.seed < first_seeds.get((key, name), cell.seed + 1):
+            by_setting.setdefault(key, {})[name] = item
+            first_seeds[key, name] = cell.seed
+    if not by_setting:
         if not cells:
             raise ConfigError("no result of the study is known to be right or wrong", hint=_CURE)
         if model is not None and all(cell.model != model for cell in cells):
             raise unknown_name("model of the study", model, dict.fromkeys(cell.model for cell in cells))
         raise unknown_name("strategy of the study", str(strategy), dict.fromkeys(cell.strategy for cell in cells))
-    if len(chosen) > 1:
-        listed = "; ".join(f"{model} by {plan} with {budget}" for model, _, plan, budget in chosen)
+    if len(by_setting) > 1:
+        listed = "; ".join(f"{model} by {plan} with {budget}" for model, _, plan, budget in by_setting)
         raise ConfigError(
-            f"the study has {len(chosen)} settings, but one is calibrated: {listed}", hint="name --strategy, or --model"
+            f"the study has {len(by_setting)} settings, but one is calibrated: {listed}",
+            hint="name --strategy, or --model",
         )
-    return list(next(iter(chosen.values())).values())
+    return list(next(iter(by_setting.values())).values())
 
 
 def _name(cell: Cell) -> str:
@@ -144,7 +147,7 @@ def _name(cell: Cell) -> str:
 
 
 def _use(config: StudyConfig, cell: Cell) -> CalibratedUse:
-    """Return what answered: the run that a cell stands for, which is prepared and not begun."""
+    """Return the use that thresholds are calibrated for, from a prepared run of a cell that is not begun."""
     spec, problems = config.models[cell.model], load_problems(config)
     tasks = {problem.task for of in problems.values() for problem in of.values()}
     if len(tasks) > 1:

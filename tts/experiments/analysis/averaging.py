@@ -1,8 +1,8 @@
-"""Means over one pool: what a plan reaches on average over runs of best-of-n.
+"""Computes a plan's means over runs of best-of-n on the samples of one pool.
 
-The runs are those that the pool's samples allow. Means are exact where there is a closed form (majority, best, measures
-such as pass@k), where all orders are enumerated, and on the first samples only. Other means are over random orders.
-These are the same for every plan and size, so that differences are paired.
+Means are exact where there is a closed form (majority, best, measures such as pass@k), where all orders are enumerated,
+and on the first samples only. Other means are over random orders. Every plan and size gets the same random orders, so
+that differences are paired.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tts.verifiers.base import to_unit
 from tts.verifiers.ranges import range_of
 
 Unit = Literal["samples", "tokens"]
-# from an order of samples, and numbers of its first ones, to their outcomes
+# a function from an order of samples, and counts of its first samples, to an outcome for each count
 _Outcomes = Callable[[Sequence[int], Sequence[int]], list[ReplayOutcome]]
 
 
@@ -41,10 +41,10 @@ class ReplaySettings:
     """The parameters of a replay.
 
     Args:
-        sizes: Limits of a run.
-        unit: The unit of them: samples, or tokens including verifier tokens.
-        first: Only the first samples, in the order of drawing.
-        draws: Random subsets of a pool, where needed.
+        sizes: The limits of a run.
+        unit: The unit of the sizes: samples, or tokens including verifier tokens.
+        first: Whether runs take only the first samples, in the order of drawing.
+        draws: The number of random subsets of a pool, where needed.
         seed: The seed of the subsets.
         shared: Whether `auto` divides the sum of all problems' sizes.
     """
@@ -68,12 +68,12 @@ class ReplaySettings:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is counted of the samples of a run without a selection among them.
+    """A measure of a run's samples that needs no selection.
 
     Args:
-        at_k: A function from n, c and k: the mean over subsets of k of n samples, c of them right.
+        at_k: A function from n, c and k to the mean over subsets of k of n samples, c of which are right.
         of_run: A function from the share of right samples of a run to its value.
-        oracle: Whether it sees which samples are right.
+        oracle: Whether the measure sees which samples are right.
     """
 
     at_k: Callable[[int, int, Sequence[int]], Floats]
@@ -87,7 +87,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "random choice": Measure(
         lambda n, c, k: np.where(np.isnan(pass_at_k(n, c, k)), math.nan, c / n), lambda share: share, oracle=False
     ),
-}  # of samples, by the name that a replay has for each
+}  # measures by their name in a replay
 
 
 class RunMeans(NamedTuple):
@@ -113,7 +113,7 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
 
     Args:
         pool: The recorded samples of one problem.
-        plan: The plan with its selection; or what is counted without one.
+        plan: The plan with its selection, or a measure.
         reading: The settings of the replay.
 
     Raises:
@@ -123,16 +123,16 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
     verified = isinstance(plan, Plan) and any(
         needs_of(part).verifiers for part in (selection, stopping) if part is not None
     )
-    closed = (
+    closed_form = (
         _CLOSED.get(type(selection)) if stopping is None and getattr(selection, "temperature", None) is None else None
     )
-    if closed is not None and not reading.first and reading.unit == "samples":
-        averaged = closed(pool, selection, reading)
+    if closed_form is not None and not reading.first and reading.unit == "samples":
+        averages = closed_form(pool, selection, reading)
         scoring = mean_costs(pool.drawn, reading.sizes) if verified else np.zeros(len(reading.sizes))
         tokens = [drawn.tokens for drawn in pool.drawn]
         usd = float(np.mean([usd_of(drawn) for drawn in pool.drawn]))
         mean, longest = float(np.mean(tokens)), max_at_k(tokens, reading.sizes)
-        columns = (reading.sizes, averaged.value.tolist(), averaged.error.tolist(), scoring.tolist(), longest.tolist())
+        columns = (reading.sizes, averages.value.tolist(), averages.error.tolist(), scoring.tolist(), longest.tolist())
         return [
             _UNKNOWN if math.isnan(right) else RunMeans(right, error, n, n * mean, cost, path, n * usd)
             for n, right, error, cost, path in zip(*columns, strict=True)
@@ -144,23 +144,40 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
 
 
 def tokens_of(pool: ProblemPool, *, verified: bool) -> Floats:
-    """Return the tokens of each sample; `verified`: including those of its score, if it were scored alone."""
+    """Return the tokens of each sample; `verified` adds the tokens of scoring the sample alone."""
     return np.array(
-        [one.tokens + (cost_of(pool.drawn, [i]) if verified else 0) for i, one in enumerate(pool.drawn)], np.float64
+        [sample.tokens + (cost_of(pool.drawn, [i]) if verified else 0) for i, sample in enumerate(pool.drawn)],
+        np.float64,
     )
 
 
 def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
     """Return the means of runs at one size.
 
-    `exact` states whether these are all possible runs, so that `error` is 0.
+    `exact` states whether these outcomes are of all possible runs, so that `error` is 0.
     """
     if len(outcomes) == 1:
-        (o,) = outcomes
-        costs = (o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens, math.nan if o.usd is None else o.usd)
-        return RunMeans(float(o.right or 0), 0.0, *map(float, costs))
+        (outcome,) = outcomes
+        costs = (
+            outcome.samples,
+            outcome.generated_tokens,
+            outcome.verifier_tokens,
+            outcome.path_tokens,
+            math.nan if outcome.usd is None else outcome.usd,
+        )
+        return RunMeans(float(outcome.right or 0), 0.0, *map(float, costs))
     table = np.array(
-        [[o.right, o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens, o.usd] for o in outcomes],
+        [
+            [
+                outcome.right,
+                outcome.samples,
+                outcome.generated_tokens,
+                outcome.verifier_tokens,
+                outcome.path_tokens,
+                outcome.usd,
+            ]
+            for outcome in outcomes
+        ],
         np.float64,
     )
     error = 0.0 if exact else float(table[:, 0].std(ddof=1)) / math.sqrt(len(outcomes))
@@ -169,14 +186,13 @@ def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
 
 
 def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, verified: bool) -> list[RunMeans]:
-    """Return the means over runs at each size: over all ordered subsets where they are few, else over the beginnings of
-    random orders.
+    """Return the means over runs at each size.
 
-    A stop rule depends on the order of samples, and so does a selection among equals. Subsets in the recorded order are
-    not enough.
+    Runs are all ordered subsets where these are few, else the beginnings of random orders. Subsets in the recorded
+    order are not enough: a stop rule depends on the order of samples, and so does a selection among equals.
 
-    A limit in tokens ends a run before the first sample that does not fit. So a pool that fits as a whole does not show
-    where a run ends.
+    A limit in tokens ends a run before the first sample that does not fit. A pool that fits as a whole therefore does
+    not show where a run ends.
     """
     num, costs = len(pool.drawn), tokens_of(pool, verified=verified)
     means: dict[int, RunMeans] = {}
@@ -187,42 +203,46 @@ def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, v
             means[size] = mean_of(
                 [outcomes(subset, [size])[0] for subset in permutations(range(num), size)], exact=True
             )
-    rest = [size for size in reading.sizes if size not in means]
-    if rest:
+    remaining = [size for size in reading.sizes if size not in means]
+    if remaining:
         orders = [np.arange(num)] if reading.first else reading.orders(pool)
-        by_order = [outcomes(order.tolist(), _counts(costs[order], rest, reading.unit)) for order in orders]
-        means |= {size: mean_of([runs[i] for runs in by_order], exact=reading.first) for i, size in enumerate(rest)}
+        by_order = [outcomes(order.tolist(), _counts(costs[order], remaining, reading.unit)) for order in orders]
+        means |= {
+            size: mean_of([runs[i] for runs in by_order], exact=reading.first) for i, size in enumerate(remaining)
+        }
     return [means[size] for size in reading.sizes]
 
 
 def _counts(costs: Floats, sizes: Sequence[int], unit: Unit) -> list[int]:
-    """Return the samples of a run at each size, by the costs of samples in the run's order."""
+    """Return the number of samples of a run at each size, by the costs of samples in the run's order."""
     return list(sizes) if unit == "samples" else np.searchsorted(np.cumsum(costs), sizes, side="right").tolist()
 
 
 def _measure_counts(
     pool: ProblemPool, measure: Measure, order: Sequence[int], counts: Sequence[int]
 ) -> list[ReplayOutcome]:
-    """Return what a measure counts in the first so many samples of an order, one for each count."""
+    """Return the outcomes of a measure on the first samples of an order, one outcome for each count."""
     outcomes: list[ReplayOutcome] = []
     for count in counts:
         drawn = [pool.drawn[i] for i in order[:count]]
-        tokens = [one.tokens for one in drawn]
+        tokens = [sample.tokens for sample in drawn]
         dollars = (
-            sum(one.usd for one in drawn if one.usd is not None) if all(one.usd is not None for one in drawn) else None
+            sum(sample.usd for sample in drawn if sample.usd is not None)
+            if all(sample.usd is not None for sample in drawn)
+            else None
         )
-        value = measure.of_run(sum(one.right is True for one in drawn) / len(drawn)) if drawn else 0.0
+        value = measure.of_run(sum(sample.right is True for sample in drawn) / len(drawn)) if drawn else 0.0
         outcomes.append(ReplayOutcome(None, value, len(drawn), sum(tokens), 0, max(tokens, default=0), "done", dollars))
     return outcomes
 
 
 def _answers(pool: ProblemPool, truncated: str) -> tuple[list[int], list[float]]:
-    """Return the class of each sample's answer, -1 without a vote, and whether it is right."""
-    silent = [
+    """Return the class of each sample's answer, -1 without a vote, and 1 for right answers, else 0."""
+    is_silent = [
         drawn.answer_class is None or (truncated == "drop" and drawn.status == "truncated") for drawn in pool.drawn
     ]
-    kinds = [-1 if mute else drawn.answer_class or 0 for drawn, mute in zip(pool.drawn, silent, strict=True)]
-    return kinds, [float(drawn.right is True) for drawn in pool.drawn]
+    classes = [-1 if silent else drawn.answer_class or 0 for drawn, silent in zip(pool.drawn, is_silent, strict=True)]
+    return classes, [float(drawn.right is True) for drawn in pool.drawn]
 
 
 def _measure(pool: ProblemPool, measure: Measure, reading: ReplaySettings) -> Averaged:
@@ -234,17 +254,17 @@ def _majority(pool: ProblemPool, selection: Majority, reading: ReplaySettings) -
 
 
 def _best(pool: ProblemPool, selection: Best, reading: ReplaySettings) -> Averaged:
-    kinds, right = _answers(pool, selection.truncated)
+    classes, right = _answers(pool, selection.truncated)
     scores = RecordedScores(pool).aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
-    return _exact(best_at_k(kinds, scores, right, reading.sizes))
+    return _exact(best_at_k(classes, scores, right, reading.sizes))
 
 
 def _weigh(pool: ProblemPool, selection: Weighted, reading: ReplaySettings) -> Averaged:
-    kinds, right = _answers(pool, selection.truncated)
+    classes, right = _answers(pool, selection.truncated)
     recorded = RecordedScores(pool)
     scores = recorded.aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
     weights = to_unit(scores, range_of(recorded.get(selection.verifier), scores))
-    return weighted_at_k(kinds, weights, right, reading.sizes, rng=reading.rng(pool), draws=reading.draws)
+    return weighted_at_k(classes, weights, right, reading.sizes, rng=reading.rng(pool), draws=reading.draws)
 
 
 def _exact(values: Floats) -> Averaged:

@@ -1,7 +1,6 @@
-"""Comparisons of curves.
+"""Compares curves: the Pareto front, gains at equal accuracy, differences at equal cost, crossings.
 
-They are the Pareto front, efficiency gains at equal accuracy, differences at equal cost, and crossings. Between its
-points a curve is linear in accuracy and in the logarithm of the cost, as in figures.
+Between its points a curve is linear in accuracy and in the logarithm of the cost, as in figures.
 
 Shapes: B points, P problems, R resamples.
 """
@@ -31,9 +30,9 @@ class FrontPoint:
 
 
 def pareto_front(curves: Sequence[Curve], axis: str) -> list[FrontPoint]:
-    """Return the points that no other point matches in accuracy at no more cost.
+    """Return the points of the Pareto front, cheapest first.
 
-    The cheapest point is first. Oracles are left out.
+    A point is on the front where every point of at least its accuracy costs more. Oracles are left out.
     """
     points = [
         FrontPoint(float(cost), estimate.value, curve.label)
@@ -50,14 +49,14 @@ def pareto_front(curves: Sequence[Curve], axis: str) -> list[FrontPoint]:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How much cheaper a curve reaches an accuracy than another curve.
+    """The saving in cost of a curve over a base at equal accuracy.
 
     Args:
-        accuracy: The accuracy at which they are compared.
+        accuracy: The accuracy at which the curves are compared.
         cost: The cost of the curve at this accuracy.
         base_cost: The cost of the base at this accuracy.
         ratio: The quotient `base_cost / cost`, with an interval over problems: 2 means half the cost.
-        at_least: The cheapest point of the curve already has that accuracy, so the true ratio may be larger.
+        at_least: Whether the curve's cheapest point already has the accuracy, so that the true ratio may be larger.
     """
 
     accuracy: float
@@ -72,22 +71,21 @@ def gain(
 ) -> Gain | None:
     """Return the efficiency gain of a curve over a base at equal accuracy.
 
-    It is computed on the problems that both have at every point.
+    The gain is computed on the problems that both curves have at every point.
 
-    Idea: the cost of an accuracy is where the line through a curve's points first reaches it. The line is linear in
-    accuracy and in the
-        logarithm of the cost. The interval resamples problems for both curves at once, so it is wide where a curve is
-        flat. Costs are taken as measured.
+    Idea: the cost of an accuracy is where the line through a curve's points first reaches the accuracy. The line is
+        linear in accuracy and in the logarithm of the cost. The interval resamples problems for both curves at once,
+        and is therefore wide where a curve is flat. Costs are taken as measured.
 
     Args:
-        curve: The curve whose gain is asked for.
-        base: The curve that it is compared with.
+        curve: The curve whose gain is computed.
+        base: The curve to compare with.
         axis: A name in `AXES`.
         rng: The generator of the resamples.
         accuracy: The accuracy to compare at; None: the highest that both reach, in each resample anew.
 
     Returns:
-        None where one of the curves never reaches the accuracy, or it is 0, which costs nothing.
+        The gain; None: a curve never reaches the accuracy, or the accuracy is 0, which costs nothing.
 
     Raises:
         ConfigError: the axis is unknown for a curve, a cost is not above 0, or the curves share no problem.
@@ -127,7 +125,7 @@ class CurveDifference:
 def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator) -> list[CurveDifference]:
     """Return the paired differences at equal cost, with the interval of `paired_difference`.
 
-    There is one at each cost where one curve has a point and the other has points on both sides.
+    Differences are taken at each cost where one curve has a point and the other has points on both sides.
 
     Raises:
         ConfigError: as `gain`.
@@ -146,9 +144,9 @@ class Crossing:
     """A cost at which the better of two curves changes.
 
     Args:
-        cost: Where the lines cross.
-        rises: Whether the curve is above the base from there on.
-        clear: Whether, on each side up to the next crossing, some difference is clear of 0 by its interval.
+        cost: The cost at which the lines cross.
+        rises: Whether the curve is above the base beyond this cost.
+        clear: Whether each side, up to the next crossing, has a difference whose interval excludes 0.
     """
 
     cost: float
@@ -157,26 +155,26 @@ class Crossing:
 
 
 def crossings(found: Sequence[CurveDifference]) -> list[Crossing]:
-    """Return where `differences` change their sign, cheapest first. Curves that only touch do not cross."""
-    signed = [one for one in found if one.value.value != 0]
-    flips = [i for i in range(1, len(signed)) if (signed[i].value.value > 0) != (signed[i - 1].value.value > 0)]
-    crossed: list[Crossing] = []
+    """Return the crossings where `differences` change sign, cheapest first. Touching curves do not cross."""
+    nonzero = [difference for difference in found if difference.value.value != 0]
+    flips = [i for i in range(1, len(nonzero)) if (nonzero[i].value.value > 0) != (nonzero[i - 1].value.value > 0)]
+    found_crossings: list[Crossing] = []
     for number, i in enumerate(flips):
-        left, right = signed[i - 1], signed[i]
+        left, right = nonzero[i - 1], nonzero[i]
         share = left.value.value / (left.value.value - right.value.value)
         cost = float(np.exp((1 - share) * np.log(left.cost) + share * np.log(right.cost)))
-        before = signed[flips[number - 1] if number else 0 : i]
-        after = signed[i : flips[number + 1] if number + 1 < len(flips) else len(signed)]
-        clear = all(any(0.0 not in one.value for one in side) for side in (before, after))
-        crossed.append(Crossing(cost, right.value.value > 0, clear))
-    return crossed
+        before = nonzero[flips[number - 1] if number else 0 : i]
+        after = nonzero[i : flips[number + 1] if number + 1 < len(flips) else len(nonzero)]
+        clear = all(any(0.0 not in difference.value for difference in side) for side in (before, after))
+        found_crossings.append(Crossing(cost, right.value.value > 0, clear))
+    return found_crossings
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A curve compared with a base, both by their labels.
 
-    `gain` is None where one of them never reaches the other's accuracy.
+    `gain` is None where a curve never reaches the other's accuracy.
     """
 
     label: str
@@ -192,42 +190,56 @@ _ALIKE: Final = ("units", "model", "verifier", "setting")  # what a base should 
 
 
 def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Generator) -> list[Comparison]:
-    """Return every curve compared with the base in its data set and group. Oracles are left out.
+    """Return the comparison of each curve with the base in its data set and group. Oracles are left out.
 
     Args:
         curves: The curves to compare.
-        base: A label, or a strategy. Of several curves of the strategy, each curve is compared with the most similar
-            one: first by its limits, then by model, verifier and setting.
+        base: A label, or a strategy. Where the strategy has several curves, each curve is compared with the most
+            similar of these: by limits, then by model, verifier and setting.
         axis: A name in `AXES`.
         rng: The generator of the resamples.
 
     Raises:
         ConfigError: as `bases_of`, or as `gain`.
     """
-    bases, compared = bases_of(curves, base), list[Comparison]()
+    bases, comparisons = bases_of(curves, base), list[Comparison]()
     for curve in curves:
-        beside = [one for one in bases if (one.dataset, one.group) == (curve.dataset, curve.group)]
-        if not beside or curve in bases or curve.role == "oracle":
+        candidates = [
+            base_curve for base_curve in bases if (base_curve.dataset, base_curve.group) == (curve.dataset, curve.group)
+        ]
+        if not candidates or curve in bases or curve.role == "oracle":
             continue
-        other = max(beside, key=lambda one: [getattr(one, part) == getattr(curve, part) for part in _ALIKE])
-        found = differences(curve, other, axis, rng=rng)
-        gained = gain(curve, other, axis, rng=rng)
-        compared.append(
-            Comparison(curve.label, other.label, curve.dataset, curve.group, gained, found, crossings(found))
+        nearest = max(
+            candidates, key=lambda base_curve: [getattr(base_curve, part) == getattr(curve, part) for part in _ALIKE]
         )
-    return compared
+        curve_differences = differences(curve, nearest, axis, rng=rng)
+        curve_gain = gain(curve, nearest, axis, rng=rng)
+        comparisons.append(
+            Comparison(
+                curve.label,
+                nearest.label,
+                curve.dataset,
+                curve.group,
+                curve_gain,
+                curve_differences,
+                crossings(curve_differences),
+            )
+        )
+    return comparisons
 
 
 def bases_of(curves: Sequence[Curve], base: str) -> list[Curve]:
-    """Return the curves with a label, else those of a strategy, as `strategy_of` reads it.
+    """Return the curves with a label, else the curves of a strategy, as `strategy_of` reads it.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no such curve.
     """
-    if found := [curve for curve in curves if curve.label == base]:
-        return found
-    meant = strategy_of(base, {name for curve in curves for name in (curve.label, curve.strategy) if name}, "baseline")
-    return [curve for curve in curves if meant in (curve.strategy, curve.label)]
+    if matches := [curve for curve in curves if curve.label == base]:
+        return matches
+    strategy = strategy_of(
+        base, {name for curve in curves for name in (curve.label, curve.strategy) if name}, "baseline"
+    )
+    return [curve for curve in curves if strategy in (curve.strategy, curve.label)]
 
 
 def amount(value: float) -> str:
@@ -253,19 +265,22 @@ def describe_result(what: Gain | CurveDifference | Crossing, axis: str) -> str:
             f"{unit}{'' if what.clear else ', within the noise'}"
         )
     if isinstance(what, Gain):
-        ratio, most = what.ratio, "at most " if what.at_least else ""
-        cost, low, high = (f"{1 / each:.2g}" for each in (ratio.value, ratio.high, ratio.low))
-        reached = f"{100 * what.accuracy:.{2 if what.accuracy < 0.995 else 3}g} %"  # 100 of two digits is 1e+02
-        return f"{most}{cost} times [{low}, {high}] the {unit} for {reached}"
+        ratio, prefix = what.ratio, "at most " if what.at_least else ""
+        cost, low, high = (f"{1 / bound:.2g}" for bound in (ratio.value, ratio.high, ratio.low))
+        accuracy = f"{100 * what.accuracy:.{2 if what.accuracy < 0.995 else 3}g} %"  # 100 of two digits is 1e+02
+        return f"{prefix}{cost} times [{low}, {high}] the {unit} for {accuracy}"
     return f"{format_points(what.value)} at {amount(what.cost)} {unit}"
 
 
 def _pair(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """Return costs [B] and shares [B, P] of both, cheapest first, on the problems that both have at every point."""
-    finished = np.flatnonzero(~np.isnan(base.shares).any(axis=0)).tolist()
-    places = {base.problems[i]: i for i in finished}
-    mine = np.flatnonzero(~np.isnan(curve.shares).any(axis=0)).tolist()
-    pairs = [(i, places[curve.problems[i]]) for i in mine if curve.problems[i] in places]
+    """Return costs [B] and shares [B, P] of both curves, cheapest first, on their common problems.
+
+    A common problem has a value at every point of both curves.
+    """
+    base_complete = np.flatnonzero(~np.isnan(base.shares).any(axis=0)).tolist()
+    places = {base.problems[i]: i for i in base_complete}
+    complete = np.flatnonzero(~np.isnan(curve.shares).any(axis=0)).tolist()
+    pairs = [(i, places[curve.problems[i]]) for i in complete if curve.problems[i] in places]
     if not pairs or curve.dataset != base.dataset:
         raise ConfigError(
             f"{curve.label!r} and {base.label!r} have no problem in common that is finished at every point of both",
@@ -288,21 +303,24 @@ def _sort(curve: Curve, axis: str, columns: NDArray[np.int64]) -> tuple[Floats, 
 
 
 def _crossing_points(accuracy: Floats, x: Floats, level: Floats) -> Floats:
-    """Return where lines through accuracy [R, B] over x [B] first reach their level [R]; NaN: nowhere."""
-    at = (accuracy >= level[:, None]).argmax(axis=1)
+    """Return the x where lines of accuracy [R, B] over x [B] first reach their level [R]; NaN: nowhere."""
+    point = (accuracy >= level[:, None]).argmax(axis=1)
     row = np.arange(len(accuracy))
-    before = np.maximum(at - 1, 0)
-    low, high = accuracy[row, before], accuracy[row, at]
-    share = np.where(at > 0, (level - low) / np.where(at > 0, high - low, 1), 1)
-    return np.where(high >= level, x[before] + share * (x[at] - x[before]), np.nan)
+    previous = np.maximum(point - 1, 0)
+    low, high = accuracy[row, previous], accuracy[row, point]
+    share = np.where(point > 0, (level - low) / np.where(point > 0, high - low, 1), 1)
+    return np.where(high >= level, x[previous] + share * (x[point] - x[previous]), np.nan)
 
 
 def _interpolate_shares(shares: Floats, x: Floats, places: Sequence[float]) -> Floats:
-    """Return shares [B, P] over costs x [B], interpolated at other costs, linear in the logarithm: [len(places), P]."""
-    logs, at = np.log(x), np.log(np.asarray(places))
-    right = np.clip(np.searchsorted(logs, at), 1, max(1, len(x) - 1))
+    """Return shares [B, P] over costs x [B], interpolated at other costs: [len(places), P].
+
+    Interpolation is linear in the logarithm of the cost.
+    """
+    logs, log_places = np.log(x), np.log(np.asarray(places))
+    right = np.clip(np.searchsorted(logs, log_places), 1, max(1, len(x) - 1))
     if len(x) == 1:
         return np.repeat(shares, len(places), axis=0)
     width = logs[right] - logs[right - 1]
-    share = np.where(width > 0, (at - logs[right - 1]) / np.where(width > 0, width, 1), 1)[:, None]
+    share = np.where(width > 0, (log_places - logs[right - 1]) / np.where(width > 0, width, 1), 1)[:, None]
     return (1 - share) * shares[right - 1] + share * shares[right]

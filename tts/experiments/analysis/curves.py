@@ -38,7 +38,7 @@ class Axis:
     Args:
         title: The title of the axis.
         unit: The unit as written after a number.
-        of: Reads it from a usage; None: unknown.
+        of: A function that returns the cost of a usage; None: unknown.
     """
 
     title: str
@@ -46,7 +46,7 @@ class Axis:
     of: Callable[[Usage], float | None]
 
 
-# Costs of one problem. What was cancelled was computed, so it counts.
+# Costs of one problem. Cancelled tokens were computed, and count.
 AXES: Final[Mapping[str, Axis]] = {
     "samples": Axis("samples per problem", "samples", lambda usage: usage.samples),
     "generated_tokens": Axis(
@@ -73,21 +73,21 @@ class Curve:
 
     Args:
         label: The label in legends.
-        dataset: The data set that it was measured on.
-        model: The model that it was measured with.
-        verifier: The verifier that it was measured with; "none": there is none.
+        dataset: The data set that the curve was measured on.
+        model: The model that the curve was measured with.
+        verifier: The verifier that the curve was measured with; "none": there is none.
         costs: The costs by name in `AXES`, the mean cost of a problem at each point, [B]. Unknown axes are left out.
         accuracy: The accuracy at each point, with an interval over problems (`accuracies`).
-        shares: [B, P], the share of a problem's seeds that were right at a point; NaN: it was not run there.
-        problems: [P], their ids. Curves are compared on the ids that they share.
+        shares: [B, P], the share of a problem's seeds that were right at a point; NaN: the problem was not run.
+        problems: [P], the ids of problems. Curves are compared on their common ids.
         seeds: The seeds of the runs, or of the recorded pools.
         kind: "live": each point is a run. "replayed": points are computed from recorded samples.
         role: "uniform", "allocator" and "oracle" are drawn as reference lines.
-        group: The panel that it is drawn in.
-        failed: Runs that failed and are in no point.
-        strategy: Its text, where the label says more.
-        units: The units that its budgets limit, which tell apart curves of the same strategy, model and verifier.
-        setting: The setting of its cells, which also tells such curves apart; see `Cell`.
+        group: The panel that the curve is drawn in.
+        failed: The number of runs that failed and are in no point.
+        strategy: The text of the strategy, where the label says more.
+        units: The units that the budgets limit, which tell apart curves of the same strategy, model and verifier.
+        setting: The setting of the curve's cells, which also tells such curves apart; see `Cell`.
     """
 
     label: str
@@ -121,7 +121,7 @@ class Curve:
         """Return the mean cost of a problem at each point, [B].
 
         Raises:
-            ConfigError: there is no such axis, or it is unknown for this curve.
+            ConfigError: there is no such axis, or this curve lacks the axis.
         """
         if axis not in AXES:
             raise unknown_name("axis", axis, AXES)
@@ -139,9 +139,9 @@ def accuracies(shares: Floats, rng: np.random.Generator) -> tuple[Estimate, ...]
 
 
 def accuracy(shares: Sequence[float] | Floats, rng: np.random.Generator) -> Estimate:
-    """Return the accuracy: the mean over problems of their mean over seeds.
+    """Return the accuracy, the mean over problems of their means over seeds, with an interval.
 
-    Its interval is over problems. Tables, curves and replays all use this estimator. A problem counts once, however
+    The interval is over problems. Tables, curves and replays all use this estimator. A problem counts once, however
     many of its runs are finished.
 
     Args:
@@ -154,18 +154,21 @@ def accuracy(shares: Sequence[float] | Floats, rng: np.random.Generator) -> Esti
 
 
 class CurveKey(NamedTuple):
-    """What the results of one curve have in common."""
+    """The fields that the results of one curve have in common."""
 
     dataset: str
     group: str | None
     strategy: str
     model: str
     verifier: str
-    units: str  # of its budgets: limits on tokens and on samples are two lines
+    units: str  # units of its budgets: limits on tokens and limits on samples are two lines
     setting: str
 
 
-_ROLES: Mapping[str, Role] = {"auto": "allocator", "best_of_n": "uniform"}  # of strategies, where one allocates
+_ROLES: Mapping[str, Role] = {
+    "auto": "allocator",
+    "best_of_n": "uniform",
+}  # roles of strategies, in figures with an allocator
 
 # Parts of a line that its label gets, in this order, until no two lines of a panel have the same label.
 _TOLD_APART_BY = {"model": "on {}", "verifier": "with verifier {}", "units": "by {}", "setting": "setting {:.8}"}
@@ -173,16 +176,16 @@ _TOLD_APART_BY = {"model": "on {}", "verifier": "with verifier {}", "units": "by
 
 @dataclass
 class _ResultColumns:
-    """Results as columns, a row for each that was judged."""
+    """Results as columns, with a row for each judged result."""
 
     lines: dict[CurveKey, int] = field(default_factory=dict[CurveKey, int])
     budgets: dict[tuple[tuple[str, float], ...], int] = field(default_factory=dict[tuple[tuple[str, float], ...], int])
     problems: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     failed: Counter[CurveKey] = field(default_factory=Counter[CurveKey])
-    place: array[int] = field(default_factory=lambda: array("q"))  # of each row: line, budget, problem, seed
+    place: array[int] = field(default_factory=lambda: array("q"))  # line, budget, problem and seed of each row
     right: array[int] = field(default_factory=lambda: array("b"))
-    costs: array[float] = field(default_factory=lambda: array("d"))  # of each row: in the order of AXES
-    bound: array[int] = field(default_factory=lambda: array("b"))  # of each row: whether its budget ended the search
+    costs: array[float] = field(default_factory=lambda: array("d"))  # costs of each row in the order of AXES
+    bound: array[int] = field(default_factory=lambda: array("b"))  # whether the budget of each row ended the search
     unchecked: Counter[str] = field(default_factory=Counter[str])
     oracles: set[CurveKey] = field(default_factory=set[CurveKey])  # lines with a verifier that saw the reference answer
 
@@ -206,12 +209,12 @@ class _ResultColumns:
         self.place.extend(row)
         self.right.append(result.right)
         self.bound.append(result.stopped_by.startswith("budget"))
-        known = (axis.of(usage) for axis in AXES.values())
-        self.costs.extend(math.nan if value is None else value for value in known)
+        costs = (axis.of(usage) for axis in AXES.values())
+        self.costs.extend(math.nan if value is None else value for value in costs)
 
 
 def choose_curves(curves: Sequence[Curve], names: Sequence[str]) -> list[Curve]:
-    """Return the curves whose label or strategy is named, all of them without names.
+    """Return the curves whose label or strategy is named; all curves if there are no names.
 
     Args:
         curves: The curves.
@@ -221,8 +224,8 @@ def choose_curves(curves: Sequence[Curve], names: Sequence[str]) -> list[Curve]:
         ConfigError: No curve has a name.
     """
     labels, strategies = {curve.label for curve in curves}, {curve.strategy for curve in curves if curve.strategy}
-    wanted = {name if name in labels else strategy_of(name, strategies | labels) for name in names}
-    return [curve for curve in curves if not names or curve.label in wanted or curve.strategy in wanted]
+    chosen_names = {name if name in labels else strategy_of(name, strategies | labels) for name in names}
+    return [curve for curve in curves if not names or curve.label in chosen_names or curve.strategy in chosen_names]
 
 
 def line_words(curves: Sequence[Curve], words: Mapping[str, str]) -> dict[str, str]:
@@ -235,24 +238,24 @@ def line_words(curves: Sequence[Curve], words: Mapping[str, str]) -> dict[str, s
     Raises:
         ConfigError: No line has a name.
     """
-    found: dict[str, str] = {}
-    for name, told in words.items():
-        chosen = choose_curves(curves, [name])
-        found |= {curve.label: told for curve in chosen}
-    return found
+    words_by_label: dict[str, str] = {}
+    for name, text in words.items():
+        matches = choose_curves(curves, [name])
+        words_by_label |= {curve.label: text for curve in matches}
+    return words_by_label
 
 
 def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: bool = False) -> list[Curve]:
     """Return the curves of a study's results, in order of first appearance.
 
     A problem's share and cost at a point are means over its seeds. A point is the mean over problems. Failed runs are
-    counted, and in no point. Points of an unfinished study may be means over different problems. Budgets that ended no
-    search, and under which every run drew equally many samples, measure one thing: they are one point.
+    counted, but are in no point. Points of an unfinished study may be means over different problems. Two budgets are
+    one point where they ended no search and every run drew equally many samples.
 
     Args:
-        results: The results of any data sets, models and settings. Different ones are never averaged.
-        rng: Draws the intervals.
-        by_group: A curve for each group of problems.
+        results: The results of any data sets, models and settings. Results of different settings are never averaged.
+        rng: The generator of the intervals.
+        by_group: Whether each group of problems has its own curve.
 
     Raises:
         ConfigError: a problem has no reference answer, so that its accuracy is unknown; or no run has finished without
@@ -295,14 +298,14 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
             rng=rng,
         )
         role: Role = "oracle" if line in columns.oracles else "strategy"
-        if has_allocator and role == "strategy":  # and its reference line
+        if has_allocator and role == "strategy":  # the allocator and its reference line
             role = _ROLES.get(_kind(line), role)
         curves.append(dataclasses.replace(curve, failed=columns.failed[line], role=role))
     return curves
 
 
 def _pool_equal(place: Whole, costs: Floats, bound: NDArray[np.bool_]) -> Whole:
-    """Return the places of a line's rows, those under budgets that made no difference with the first of these budgets.
+    """Return the places of a line's rows. Budgets that made no difference become the first of them.
 
     Args:
         place: [N, 4] line, budget, problem and seed of each row.
@@ -310,16 +313,16 @@ def _pool_equal(place: Whole, costs: Floats, bound: NDArray[np.bool_]) -> Whole:
         bound: [N] whether the budget ended the search.
     """
     samples, budgets = costs[:, list(AXES).index("samples")], np.unique(place[:, 1])
-    drawn = {
+    sample_counts = {
         int(budget): np.unique(samples[place[:, 1] == budget])
         for budget in budgets
         if not bound[place[:, 1] == budget].any()
     }
-    first: dict[float, int] = {}
+    first_budgets: dict[float, int] = {}
     pooled = place.copy()
-    for budget, counts in drawn.items():
+    for budget, counts in sample_counts.items():
         if len(counts) == 1:
-            pooled[place[:, 1] == budget, 1] = first.setdefault(float(counts[0]), budget)
+            pooled[place[:, 1] == budget, 1] = first_budgets.setdefault(float(counts[0]), budget)
     return pooled
 
 
@@ -352,22 +355,22 @@ def _curve(
     budgets, point = np.unique(place[:, 1], return_inverse=True)
     problems, column = np.unique(place[:, 2], return_inverse=True)
     shape = (len(budgets), len(problems))
-    at = point * shape[1] + column
-    runs = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
+    index = point * shape[1] + column
+    runs = np.bincount(index, minlength=shape[0] * shape[1]).reshape(shape)
 
     def mean(values: Floats) -> Floats:
-        """Return the mean over seeds, [B, P], NaN where there is no run."""
-        sums = np.bincount(at, values, shape[0] * shape[1]).reshape(shape)
+        """Return the mean over seeds, [B, P]; NaN: there is no run."""
+        sums = np.bincount(index, values, shape[0] * shape[1]).reshape(shape)
         return np.where(runs > 0, sums / np.maximum(runs, 1), np.nan)
 
     shares = mean(right.astype(np.float64))
-    known = {name: mean(costs[:, i]) for i, name in enumerate(AXES) if not np.isnan(costs[:, i]).any()}
+    means = {name: mean(costs[:, i]) for i, name in enumerate(AXES) if not np.isnan(costs[:, i]).any()}
     return Curve(
         label=label,
         dataset=line.dataset,
         model=line.model,
         verifier=line.verifier,
-        costs={name: np.nanmean(cost, axis=1) for name, cost in known.items()},
+        costs={name: np.nanmean(cost, axis=1) for name, cost in means.items()},
         accuracy=accuracies(shares, rng),
         shares=shares,
         problems=names[problems].tolist(),
@@ -380,7 +383,7 @@ def _curve(
 
 
 def verifiers_in_words(cell: Cell) -> str:
-    """Return the verifiers of a cell as text for legends; "none" without one."""
+    """Return the verifiers of a cell as text for legends; "none": it has no verifier."""
     return (
         ", ".join(text if role == "main" else f"{role}: {text}" for role, text in sorted(cell.verifiers.items()))
         or "none"
@@ -388,13 +391,13 @@ def verifiers_in_words(cell: Cell) -> str:
 
 
 def labels_of(lines: Sequence[CurveKey]) -> list[str]:
-    """Return a label for each line: its strategy, and what distinguishes it from other lines of its panel."""
+    """Return a label for each line: its strategy, and parts that distinguish it from others of its panel."""
     labels = [line.strategy for line in lines]
     for part, words in _TOLD_APART_BY.items():
         values: dict[tuple[str, str | None, str], set[str]] = {}
         for line, label in zip(lines, labels, strict=True):
             values.setdefault((line.dataset, line.group, label), set()).add(getattr(line, part))
-        clashing = {label for (_, _, label), found in values.items() if len(found) > 1}
+        clashing = {label for (_, _, label), part_values in values.items() if len(part_values) > 1}
         labels = [
             f"{label}, {words.format(getattr(line, part))}" if label in clashing else label
             for line, label in zip(lines, labels, strict=True)

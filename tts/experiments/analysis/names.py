@@ -13,7 +13,7 @@ from tts.search.plan import parse
 def strategy_of(name: str, known: Collection[str], kind: str = "strategy") -> str:
     """Return the stored text of a strategy that a user names.
 
-    It is the same plan in other words, or the only one without its selection.
+    The name may be the same plan in other words, or a plan without its selection where only one such plan is stored.
 
     Args:
         name: A strategy, such as "single" for "single | majority".
@@ -21,14 +21,14 @@ def strategy_of(name: str, known: Collection[str], kind: str = "strategy") -> st
         kind: The role of the strategy, for the error.
 
     Raises:
-        ConfigError: None of them is meant, or more than one.
+        ConfigError: The name fits no stored strategy, or several.
     """
     if name in known:
         return name
     with suppress(TTSError):
         if (text := str(parse(name, file_scope()))) in known:
             return text
-    begun = [text for text in known if text.partition(" | ")[0] == name]
-    if len(begun) != 1:
+    matches = [text for text in known if text.partition(" | ")[0] == name]
+    if len(matches) != 1:
         raise unknown_name(kind, name, known)
-    return begun[0]
+    return matches[0]

@@ -1,4 +1,4 @@
-"""Two strategies of a study on the same problems, under each budget that both have."""
+"""Compares two strategies of a study on the same problems, under each budget that both have."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class PairedRow:
         first: The first strategy.
         second: The second strategy.
         problems: The number of problems that both finished with a common seed.
-        first_accuracy: The mean over problems of the share of right answers of the first strategy.
-        second_accuracy: The same of the second strategy.
-        difference: The first accuracy less the second, with its interval. Problems are the clusters: seeds of one are
-            averaged first.
+        first_accuracy: The mean over problems of the first strategy's share of right answers.
+        second_accuracy: The mean over problems of the second strategy's share of right answers.
+        difference: The first accuracy less the second, with its interval. Problems are the clusters: the seeds of a
+            problem are averaged first.
         p: The p-value of the sign-flip test of the difference.
-        p_holm: This p-value, adjusted for the number of rows by Holm's method.
+        p_holm: The p-value adjusted for the number of rows by Holm's method.
         first_better: The number of problems on which the first strategy is better.
-        second_better: The number of problems on which the second one is.
-        mcnemar: The p-value of McNemar's exact test of these two numbers.
+        second_better: The number of problems on which the second strategy is better.
+        mcnemar: The p-value of McNemar's exact test of `first_better` and `second_better`.
     """
 
     dataset: str
@@ -58,22 +58,22 @@ class PairedRow:
 
 
 def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np.random.Generator) -> list[PairedRow]:
-    """Return two strategies beside each other, a row for each data set, model and budget that both have.
+    """Return the comparison of two strategies, a row for each data set, model and budget that both have.
 
     Random: resamples of the intervals, and signs of the tests, as in `tts.statistics.paired_difference`.
 
     Args:
-        results: The results of a study. Failed runs, and those without a reference answer, are left out.
-        first: A strategy, as the study or its table writes it; without its selection where the study has one such
-            strategy.
-        second: Another one.
+        results: The results of a study. Failed runs, and runs without a reference answer, are left out.
+        first: A strategy, as the study or its table writes it. The selection may be omitted where only one strategy
+            fits.
+        second: Another strategy.
         rng: The source of the resamples.
 
     Raises:
         ConfigError: A strategy is unknown, both are the same, or no problem was finished by both under one budget.
     """
-    given = list(results)
-    strategies = {result.cell.strategy for result in given}
+    result_list = list(results)
+    strategies = {result.cell.strategy for result in result_list}
     first, second = (strategy_of(name, strategies) for name in (first, second))
     if first == second:
         raise ConfigError(
@@ -81,7 +81,7 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
         )
     runs: dict[_Condition, dict[str, _Runs]] = defaultdict(dict)
     cells: dict[_Condition, Cell] = {}
-    for result in given:
+    for result in result_list:
         cell = result.cell
         if result.error is None and result.right is not None and cell.strategy in (first, second):
             condition = (
@@ -93,23 +93,23 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
             )
             cells.setdefault(condition, cell)
             runs[condition].setdefault(cell.strategy, {}).setdefault(cell.problem, {})[cell.seed] = result.right
-    found = [
+    compared = [
         (cells[condition], *pairs, paired_difference(*pairs, rng=rng))
-        for condition, of in runs.items()
-        if len((pairs := _pairs(of.get(first, {}), of.get(second, {})))[0])
+        for condition, runs_by_strategy in runs.items()
+        if len((pairs := _pairs(runs_by_strategy.get(first, {}), runs_by_strategy.get(second, {})))[0])
     ]
-    if not found:
+    if not compared:
         raise ConfigError(
             f"{first!r} and {second!r} have no problem in common that both finished under one budget and whose answer "
             "is known",
             hint="finish the study with tts run, or give its problems reference answers",
         )
-    adjusted = holm([difference.p for *_, difference in found])
-    return [_row(first, second, *one, p_holm=float(p)) for one, p in zip(found, adjusted, strict=True)]
+    adjusted = holm([difference.p for *_, difference in compared])
+    return [_row(first, second, *entry, p_holm=float(p)) for entry, p in zip(compared, adjusted, strict=True)]
 
 
 def _pairs(first: _Runs, second: _Runs) -> tuple[list[float], list[float]]:
-    """Return for each problem the shares of right answers of both, over the seeds that both have."""
+    """Return both strategies' shares of right answers on each common problem, over their common seeds."""
     pairs = list[tuple[float, float]]()
     for problem in first:
         mine, theirs = first[problem], second.get(problem, {})

@@ -1,4 +1,4 @@
-"""The points of curves as rows of a table, live and replayed ones."""
+"""The points of live and replayed curves as rows of a table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Point:
         verifier: The verifier of its curve.
         strategy: The strategy of its curve.
         kind: The kind of its curve.
-        problems: How many problems it is averaged over.
-        seeds: How many seeds it is averaged over.
+        problems: The number of problems that the point is averaged over.
+        seeds: The number of seeds that the point is averaged over.
         accuracy: The accuracy with its interval over problems.
-        drawing_error: The part of its standard error from random subsets; 0: it is exact; None: the point is live.
-        too_small: Problems left out of it, because their pools are too small.
+        drawing_error: The part of the standard error that random subsets cause; 0: none; None: the point is live.
+        too_small: The number of problems left out, because their pools are too small.
         order: The order of a replayed point's samples: "recorded", or the mean over "all"; None: the point is live.
         costs: The costs of one problem on average, by name in `AXES`; None: unknown.
     """
@@ -60,7 +60,7 @@ def front_points(curves: Sequence[Curve], axis: str) -> list[Point]:
         axis: The cost, a name in `AXES`.
 
     Raises:
-        ConfigError: The curves are of several data sets, or the axis is unknown for one.
+        ConfigError: The curves are of several data sets, or a curve lacks the axis.
     """
     datasets = sorted({curve.dataset for curve in curves})
     if len(datasets) > 1:
@@ -68,14 +68,14 @@ def front_points(curves: Sequence[Curve], axis: str) -> list[Point]:
             f"the curves are of the data sets {', '.join(datasets)}, but a front is of one",
             hint="run a study of one data set",
         )
-    every = points_of(curve for curve in curves if curve.role != "oracle")
-    chosen = {(point.label, point.cost, point.accuracy) for point in pareto_front(curves, axis)}
-    kept = [point for point in every if (point.strategy, point.costs[axis], point.accuracy.value) in chosen]
-    return sorted(kept, key=lambda point: point.costs[axis] or 0.0)
+    points = points_of(curve for curve in curves if curve.role != "oracle")
+    front = {(point.label, point.cost, point.accuracy) for point in pareto_front(curves, axis)}
+    chosen = [point for point in points if (point.strategy, point.costs[axis], point.accuracy.value) in front]
+    return sorted(chosen, key=lambda point: point.costs[axis] or 0.0)
 
 
-def _points(one: Curve | ReplayedCurve) -> list[Point]:
-    curve, replayed = (one.curve, one) if isinstance(one, ReplayedCurve) else (one, None)
+def _points(line: Curve | ReplayedCurve) -> list[Point]:
+    curve, replayed = (line.curve, line) if isinstance(line, ReplayedCurve) else (line, None)
     return [
         Point(
             dataset=curve.dataset,

@@ -1,7 +1,7 @@
 """Pools: recorded candidates of one problem, drawn independently from one distribution, for replay.
 
-A result of `best_of_n` that only a limit on samples ended is a pool. A stop rule would have ended it depending on the
-answers, and a limit on tokens or time may have truncated samples. Other results are passed over, and counted.
+A result of `best_of_n` is a pool where only a limit on samples ended the search. A stop rule would depend on the
+answers, and a limit on tokens or time may truncate samples. Other results are passed over, and counted.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class ProblemPool:
     """The recorded candidates of one problem with one seed.
 
     Args:
-        cell: The cell that drew them.
+        cell: The cell that drew the candidates.
         law: The strategy without its size and its selection. Pools of different laws are not compared.
         drawn: The recorded samples in order of drawing.
-        oracle: Whether a verifier that scored them saw the reference answer.
-        prompt_tokens: The mean number of tokens of prompts that are read for a sample.
+        oracle: Whether a verifier that scored the samples saw the reference answer.
+        prompt_tokens: The mean number of prompt tokens that are read for a sample.
     """
 
     cell: Cell
@@ -41,27 +41,27 @@ class ProblemPool:
     prompt_tokens: float = 0.0
 
     def has(self, role: str) -> bool:
-        """Whether every candidate was scored by a role."""
+        """Return whether every candidate was scored by a role."""
         return all(role in drawn.scores for drawn in self.drawn)
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The pools of a study. passed_over: how many results are not pools, by reason."""
+    """The pools of a study, and the number of results that are not pools, by reason."""
 
     pools: tuple[ProblemPool, ...]
     passed_over: Mapping[str, int]
 
 
 def pools_of(results: Iterable[Result]) -> Pools:
-    """Return the pools among results: for each problem, seed, setting and law the largest.
+    """Return the largest pool for each problem, seed, setting and law among results.
 
-    Of equally large pools it is the one with most scores.
+    Of equally large pools, the pool with most scores is taken.
 
     Raises:
-        ConfigError: there is none; the text has every reason.
+        ConfigError: there is no pool; the error has every reason.
     """
-    found: dict[tuple[object, ...], ProblemPool] = {}
+    pools: dict[tuple[object, ...], ProblemPool] = {}
     passed_over: Counter[str] = Counter()
     for result in results:
         pool = _pool(result)
@@ -70,9 +70,16 @@ def pools_of(results: Iterable[Result]) -> Pools:
             continue
         cell = pool.cell
         key = (cell.dataset, cell.model, cell.setting, str(pool.law), cell.problem, cell.seed)
-        other = found.setdefault(key, pool)
-        found[key] = max(other, pool, key=lambda one: (len(one.drawn), sum(len(drawn.scores) for drawn in one.drawn)))
-    if not found:
+        known_pool = pools.setdefault(key, pool)
+        pools[key] = max(
+            known_pool,
+            pool,
+            key=lambda candidate_pool: (
+                len(candidate_pool.drawn),
+                sum(len(drawn.scores) for drawn in candidate_pool.drawn),
+            ),
+        )
+    if not pools:
         reasons = (
             "; ".join(f"{count:,} {reason}" for reason, count in sorted(passed_over.items())) or "there are no results"
         )
@@ -80,17 +87,20 @@ def pools_of(results: Iterable[Result]) -> Pools:
             f"the study has no pool of samples: {reasons}",
             hint="name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n",
         )
-    return Pools(tuple(found.values()), dict(passed_over))
+    return Pools(tuple(pools.values()), dict(passed_over))
 
 
 def pool_study(config: StudyConfig, size: int) -> StudyConfig:
-    """Return the study that draws pools for another, of n samples.
+    """Return a study that draws pools of n samples for another study.
 
-    They are drawn by each law of its strategies, else by plain best_of_n. Every verifier of the study scores them.
+    Pools are drawn by each law of the other study's strategies, else by plain best_of_n. Every verifier of the study
+    scores the samples.
     """
     check_int("n", size, 1, optional=False)
     strategies = (parse(text).strategy for text in config.strategies)
-    laws = dict.fromkeys(str(dataclasses.replace(one, n=None)) for one in strategies if isinstance(one, BestOfN))
+    laws = dict.fromkeys(
+        str(dataclasses.replace(strategy, n=None)) for strategy in strategies if isinstance(strategy, BestOfN)
+    )
     record = config.record.model_copy(update={"candidates": True, "scores": True})
     return config.model_copy(
         update={"strategies": list(laws) or [str(BestOfN())], "budgets": [{"samples": size}], "record": record}
@@ -98,7 +108,7 @@ def pool_study(config: StudyConfig, size: int) -> StudyConfig:
 
 
 def _pool(result: Result) -> ProblemPool | str:
-    """Return the pool of a result, or the reason that it is not one."""
+    """Return the pool of a result, or the reason why the result is no pool."""
     if result.error is not None:
         return "failed"
     if result.drawn is None:
@@ -119,7 +129,7 @@ def _pool(result: Result) -> ProblemPool | str:
 
 @cache
 def _law(strategy: str, scope: Scope) -> BestOfN | str:
-    """Return the law by which a strategy draws its samples, or the reason that they are not a pool."""
+    """Return the law by which a strategy draws its samples, or the reason why these are no pool."""
     plan = parse(strategy, scope)
     if not isinstance(plan.strategy, BestOfN):
         return "are of another strategy than best_of_n"

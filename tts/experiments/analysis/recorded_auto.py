@@ -1,7 +1,7 @@
 """`auto` on recorded samples: the live search itself, on a backend of recorded samples.
 
 The backend hands out a pool's samples in order. The text of a sample is its number and its class. The task reads the
-class as the answer, and a verifier reads the recorded score. So classes, scores and tokens are those of the pool.
+class as the answer, and a verifier reads the recorded score. Classes, scores and tokens therefore equal the pool's.
 Departures from a live run: scores cost nothing within the budget, and their recorded tokens are added to the cost
 afterwards; no problem gets more samples than the smallest pool has.
 """
@@ -30,14 +30,14 @@ from tts.tasks.base import Task
 from tts.types import Problem, Prompt, Solution
 from tts.verifiers.function import FunctionVerifier
 
-_MOST_ORDERS: Final = 16  # each is a whole search
+_MOST_ORDERS: Final = 16  # orders of samples, each of which takes a whole search
 
 
 class RecordedTask(Task):
     """The task of recorded samples.
 
-    Their texts are "NUMBER CLASS": the sample's number, and the class of its answer as the answer. A text of a number
-    alone has no answer.
+    The text of a sample is "NUMBER CLASS": the sample's number, and the class of its answer. A text of a number alone
+    has no answer.
     """
 
     name = "recorded"
@@ -49,18 +49,18 @@ class RecordedTask(Task):
         return problem.prompt
 
     def extract(self, text: str) -> str | None:
-        """Return the class, or None."""
+        """Return the class of a text; None: it has no answer."""
         return text.split()[1] if " " in text else None
 
 
 class RecordedBackend(Backend):
     """Returns the samples of each problem in an order.
 
-    A sample that does not fit its row is cut. A row that continues it gets the rest.
+    A sample that does not fit its row is cut. A row that continues the sample gets the rest.
 
     Args:
-        pools: The pools by the prompt of each.
-        orders: The orders of their samples.
+        pools: The pools by their prompts.
+        orders: The orders of the pools' samples, by prompt.
     """
 
     caps = Caps()
@@ -74,19 +74,19 @@ class RecordedBackend(Backend):
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return a handle for each prompt.
 
-        It is the problem, the sample (None: not drawn), and the tokens of the sample that were returned before.
+        A handle has the problem, the sample (None: not drawn), and the number of tokens returned before.
         """
         return [Reply((prompt, None, 0), 0, None) for prompt in prompts]
 
     def sample(self, request: SampleRequest) -> RowSet:
-        """Return the next samples of the problem, one a row; a handle of a cut sample is continued."""
+        """Return the next samples of the problem, one a row. A handle of a cut sample continues the sample."""
         rows = RowSet(request)
         for index, row in enumerate(request.rows):
             rows.resolve(index, self._draw_row(request.handle, row))
         return rows
 
     def _draw_row(self, handle: tuple[str, int | None, int], row: Row) -> Sample:
-        problem, number, given = handle
+        problem, number, returned_tokens = handle
         if number is None:
             order = self._orders[problem]
             if self.next[problem] >= len(order):
@@ -94,14 +94,14 @@ class RecordedBackend(Backend):
             number = order[self.next[problem]]
             self.next[problem] += 1
         drawn = self._pools[problem].drawn[number]
-        left = drawn.tokens - given
-        if left > row.max_tokens:
+        remaining = drawn.tokens - returned_tokens
+        if remaining > row.max_tokens:
             self.counters.generated_tokens += row.max_tokens
-            return Sample("", (), (), "length", (problem, number, given + row.max_tokens), row.max_tokens)
-        self.counters.generated_tokens += left
+            return Sample("", (), (), "length", (problem, number, returned_tokens + row.max_tokens), row.max_tokens)
+        self.counters.generated_tokens += remaining
         text = f"{number}" if drawn.answer_class is None else f"{number} {drawn.answer_class}"
         finish = "length" if drawn.status == "truncated" else "eos"
-        return Sample(text, (), (), finish, (problem, number, drawn.tokens), left)
+        return Sample(text, (), (), finish, (problem, number, drawn.tokens), remaining)
 
 
 def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings) -> NDArray[np.float64]:
@@ -112,24 +112,24 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
     Args:
         pools: The recorded samples of each problem.
         plan: The plan of `auto`.
-        reading: If `shared`, sizes are means over problems, which share their sum.
+        reading: The settings of the replay. If `shared`, problems share one total, and sizes are means over problems.
 
     Cost: a search for each order and size; at most 16 random orders are drawn.
     """
     runs = 1 if reading.first else min(reading.draws, _MOST_ORDERS)
     orders = [[np.arange(len(pool.drawn))] if reading.first else reading.orders(pool)[:runs] for pool in pools]
-    found = np.full((len(pools), len(reading.sizes), len(RunMeans._fields)), math.nan)
+    means = np.full((len(pools), len(reading.sizes), len(RunMeans._fields)), math.nan)
     for column, size in enumerate(reading.sizes):
-        inside = [i for i, pool in enumerate(pools) if reading.shared or _reaches(pool, size, reading)]
-        if not inside or (reading.shared and size > payable(pools, reading)):
+        reaching = [i for i, pool in enumerate(pools) if reading.shared or _reaches(pool, size, reading)]
+        if not reaching or (reading.shared and size > payable(pools, reading)):
             continue
         by_run = [
-            _outcomes([pools[i] for i in inside], [orders[i][run] for i in inside], plan, size, reading)
+            _outcomes([pools[i] for i in reaching], [orders[i][run] for i in reaching], plan, size, reading)
             for run in range(runs)
         ]
-        for place, i in enumerate(inside):
-            found[i, column] = mean_of([one[place] for one in by_run], exact=False)
-    return found
+        for place, i in enumerate(reaching):
+            means[i, column] = mean_of([run_outcomes[place] for run_outcomes in by_run], exact=False)
+    return means
 
 
 def payable(pools: Sequence[ProblemPool], reading: ReplaySettings) -> float:
@@ -137,14 +137,14 @@ def payable(pools: Sequence[ProblemPool], reading: ReplaySettings) -> float:
 
     No problem gets more samples than the smallest pool.
     """
-    most = min(len(pool.drawn) for pool in pools)
+    smallest = min(len(pool.drawn) for pool in pools)
     if reading.unit == "samples":
-        return most
-    return float(np.mean([most * np.mean([one.tokens for one in pool.drawn]) for pool in pools]))
+        return smallest
+    return float(np.mean([smallest * np.mean([sample.tokens for sample in pool.drawn]) for pool in pools]))
 
 
 def _reaches(pool: ProblemPool, size: int, reading: ReplaySettings) -> bool:
-    """Whether a pool has as many samples or tokens as a size."""
+    """Return whether a pool has as many samples or tokens as a size."""
     return size <= (len(pool.drawn) if reading.unit == "samples" else sum(one.tokens for one in pool.drawn))
 
 
@@ -155,22 +155,22 @@ def _outcomes(
     by_name = {f"problem {i}": pool for i, pool in enumerate(pools)}
     backend = RecordedBackend(by_name, {name: order.tolist() for name, order in zip(by_name, orders, strict=True)})
     auto: Any = plan.strategy
-    most = min(len(pool.drawn) for pool in pools)
-    capped = dataclasses.replace(plan, strategy=dataclasses.replace(auto, n=min(most, auto.n or most)))
+    smallest = min(len(pool.drawn) for pool in pools)
+    capped_plan = dataclasses.replace(plan, strategy=dataclasses.replace(auto, n=min(smallest, auto.n or smallest)))
     problems = [Problem(name, id=name) for name in by_name]
-    mean = max(1, round(float(np.mean([one.tokens for pool in pools for one in pool.drawn]))))
+    mean_tokens = max(1, round(float(np.mean([solution.tokens for pool in pools for solution in pool.drawn]))))
     with Solver(
-        backend, _verifiers(by_name, plan), task=RecordedTask(), strategy=capped, expected_tokens=mean
+        backend, _verifiers(by_name, plan), task=RecordedTask(), strategy=capped_plan, expected_tokens=mean_tokens
     ) as solver:
         budget = Budget(**{reading.unit: size * len(pools) if reading.shared else size})
         solutions = solver.solve_many(
             problems, budget if reading.shared else None, each=None if reading.shared else budget, seed=reading.seed
         )
-    return [_outcome(pool, one) for pool, one in zip(pools, solutions, strict=True)]
+    return [_outcome(pool, solution) for pool, solution in zip(pools, solutions, strict=True)]
 
 
 def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, FunctionVerifier]:
-    """Return the recorded verifiers of all roles; none where the selection uses none, so that votes decide."""
+    """Return the recorded verifiers of all roles; {}: the selection uses none, and votes decide."""
     auto: Any = plan.strategy
     if plan.selection is not None and not needs_of(plan.selection).verifiers and auto.verifier is None:
         return {}
@@ -196,15 +196,17 @@ def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
     if solution.error is not None:
         raise solution.error
     drawn = [
-        int(one.trajectory.full_text.split(maxsplit=1)[0]) for one in solution.candidates if one.trajectory.full_text
+        int(item.trajectory.full_text.split(maxsplit=1)[0]) for item in solution.candidates if item.trajectory.full_text
     ]
-    chosen = (
-        None if solution.answer is None else next(one for one in pool.drawn if one.answer_class == int(solution.answer))
+    sample = (
+        None
+        if solution.answer is None
+        else next(item for item in pool.drawn if item.answer_class == int(solution.answer))
     )
     scored = drawn if solution.usage.verifier_calls else []
     return ReplayOutcome(
-        answer=None if chosen is None else chosen.answer,
-        right=chosen is not None and chosen.right,
+        answer=None if sample is None else sample.answer,
+        right=sample is not None and sample.right,
         samples=solution.usage.samples,
         generated_tokens=solution.usage.generated_tokens,
         path_tokens=max((c.trajectory.num_tokens for c in solution.candidates), default=0),
@@ -214,5 +216,5 @@ def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
 
 
 def is_auto(plan: Plan | str) -> TypeGuard[Plan]:
-    """Whether a plan is of `auto`; the name of a measure is not."""
+    """Return whether a plan has the strategy `auto`. The name of a measure is no such plan."""
     return isinstance(plan, Plan) and isinstance(plan.strategy, Auto)

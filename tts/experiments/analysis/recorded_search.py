@@ -1,7 +1,4 @@
-"""Runs of best-of-n on recorded samples.
-
-They have the selections and stop rules of a live search, and the recorded scores.
-"""
+"""Runs best-of-n on recorded samples, with a live search's selections and stop rules."""
 
 from __future__ import annotations
 
@@ -45,13 +42,13 @@ class ReplayOutcome:
     """The outcome of a run on recorded samples.
 
     Args:
-        answer: The chosen one; None: there is none.
-        right: Whether it is right, or a measure's value; None: the problem has no reference answer.
+        answer: The chosen answer; None: there is none.
+        right: Whether the answer is right, or a measure's value; None: the problem has no reference answer.
         samples: The number of samples that were drawn.
         generated_tokens: The tokens that were generated for these samples.
         verifier_tokens: The tokens that verifiers computed for the scores that were read.
-        path_tokens: The tokens of the longest sample that was drawn: what is waited for where all are written at once.
-        usd: The dollars that the samples cost, as their source states them; None: they are not known.
+        path_tokens: The tokens of the longest drawn sample, which decide the time where samples are written at once.
+        usd: The cost of the samples in dollars, as their source states; None: unknown.
         stopped_by: The stop rule's reason, or "done".
     """
 
@@ -80,7 +77,7 @@ class RecordedSearch:
         self._stopping = plan.stopping
         self._judged = _rule_scores(pool, plan.stopping)
         self._right = {drawn.answer: drawn.right for drawn in pool.drawn}
-        # one answer, two verdicts
+        # whether samples with the same answer have different verdicts
         self._disputed = any(self._right[drawn.answer] != drawn.right for drawn in pool.drawn)
 
     def run(self, order: Sequence[int]) -> ReplayOutcome:
@@ -101,7 +98,7 @@ class RecordedSearch:
         return self.run(order), selected.confidence
 
     def prefixes(self, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
-        """Return the outcomes of drawing the first so many samples of an order, one for each count.
+        """Return the outcomes of drawing the first samples of an order, one outcome for each count.
 
         One pass over the order suffices. A stop rule reads earlier samples only, so a rule that ends a run ends all
         longer runs at the same sample.
@@ -111,9 +108,9 @@ class RecordedSearch:
         """
         order = order[: max(counts, default=0)]
         if self._stopping is not None and self._stopping.order == "finished":
-            at_once = {count: self._write_at_once(order[:count]) for count in dict.fromkeys(counts)}
-            return [at_once[count] for count in counts]
-        # whose leaders are counted without candidates
+            outcome_of = {count: self._write_at_once(order[:count]) for count in dict.fromkeys(counts)}
+            return [outcome_of[count] for count in counts]
+        # the leaders of a plain vote are counted without candidates
         is_vote = self._stopping is None and type(self.selection) is Majority
         candidates = [] if is_vote else self._candidates(order)
         end, stop = self._stop(candidates) if candidates else (len(order), None)
@@ -121,20 +118,22 @@ class RecordedSearch:
         tokens = [self.pool.drawn[i].tokens for i in order[:end]]
         dollars = accumulate((usd_of(self.pool.drawn[i]) for i in order[:end]), initial=0.0)
         spent = list(zip(accumulate(tokens, initial=0), accumulate(tokens, max, initial=0), dollars, strict=True))
-        found: dict[int, ReplayOutcome] = {}
+        outcomes: dict[int, ReplayOutcome] = {}
         for count in dict.fromkeys(min(count, end) for count in counts if count < end or stop is None):
-            found[count] = self._outcome(order[:count], candidates, None, leaders, spent[count])
-        ended = (
+            outcomes[count] = self._outcome(order[:count], candidates, None, leaders, spent[count])
+        stopped_outcome = (
             self._outcome(order[:end], candidates, stop, leaders, spent[end])
             if stop is not None and max(counts) >= end
             else None
         )
-        return [found[min(count, end)] if ended is None or count < end else ended for count in counts]
+        return [
+            outcomes[min(count, end)] if stopped_outcome is None or count < end else stopped_outcome for count in counts
+        ]
 
     def _write_at_once(self, order: Sequence[int]) -> ReplayOutcome:
-        """Return the outcome where these samples are written at once, and a stop rule reads them in finish order.
+        """Return the outcome of samples that are written at once, and that a rule reads in finish order.
 
-        Each costs its tokens, at most those of the last one that the rule waits for.
+        A sample costs its tokens, but at most the tokens of the last sample that the rule waits for.
 
         Raises:
             ConfigError: No sample has a count of tokens.
@@ -146,15 +145,17 @@ class RecordedSearch:
                 f"{self.pool.cell.problem!r} have no counts",
                 hint="record tokens with the samples, or choose a stop rule that reads answers",
             )
-        ends = sorted(order, key=lambda i: drawn[i].tokens)
-        candidates = self._candidates(ends)
+        finish_order = sorted(order, key=lambda i: drawn[i].tokens)
+        candidates = self._candidates(finish_order)
         count, stop = self._stop(candidates)
-        longest = max((drawn[i].tokens for i in ends[:count]), default=0)
-        written = {i: min(drawn[i].tokens, longest) if stop is not None else drawn[i].tokens for i in ends}
+        longest = max((drawn[i].tokens for i in finish_order[:count]), default=0)
+        tokens_of = {i: min(drawn[i].tokens, longest) if stop is not None else drawn[i].tokens for i in finish_order}
         dollars = sum(
-            usd_of(drawn[i]) * (tokens / drawn[i].tokens if drawn[i].tokens else 1.0) for i, tokens in written.items()
+            usd_of(drawn[i]) * (tokens / drawn[i].tokens if drawn[i].tokens else 1.0) for i, tokens in tokens_of.items()
         )
-        outcome = self._outcome(ends[:count], candidates, stop, None, (sum(written.values()), longest, dollars))
+        outcome = self._outcome(
+            finish_order[:count], candidates, stop, None, (sum(tokens_of.values()), longest, dollars)
+        )
         return dataclasses.replace(outcome, samples=len(order))
 
     def _outcome(
@@ -168,36 +169,37 @@ class RecordedSearch:
         """Return the outcome where the samples of an order are drawn.
 
         Args:
-            order: The samples, by number, in the order in which they are drawn.
-            candidates: The candidates of all samples, by number.
+            order: The numbers of the samples, in the order in which they are drawn.
+            candidates: The candidates of all samples, in the same order.
             stop: The decision of a stop rule; None: all samples were drawn.
-            leaders: The majority's answer after each of them.
-            spent: Their tokens, those of the longest, and their dollars.
+            leaders: The majority's answer after each sample; None: the selection is no vote.
+            spent: The sum of tokens, the tokens of the longest sample, and the dollars.
         """
-        asked: set[int] = set(order) if self._judged else set()
-        answer, first = None if stop is None else stop.answer, None
+        scored_samples: set[int] = set(order) if self._judged else set()
+        answer, best = None if stop is None else stop.answer, None
         if leaders is not None and (answer is not None or stop is None or stop.used == slice(None)):
             answer = leaders[len(order)] if answer is None else answer
         else:
-            scores = RecordedScores(self.pool, asked)
-            used = candidates[: len(order)] if stop is None else candidates[: len(order)][stop.used]
-            chosen = choose_by_scores(self.selection, used, scores)
+            scores = RecordedScores(self.pool, scored_samples)
+            chosen_from = candidates[: len(order)] if stop is None else candidates[: len(order)][stop.used]
+            chosen = choose_by_scores(self.selection, chosen_from, scores)
             answer = answer if answer is not None else chosen.answers[0] if chosen.answers else None
-            first = chosen.ranked[0] if chosen.ranked else None
+            best = chosen.ranked[0] if chosen.ranked else None
         return ReplayOutcome(
             answer=answer,
-            right=answer is not None and self._verdict(answer, order, first),
+            right=answer is not None and self._verdict(answer, order, best),
             samples=len(order),
             generated_tokens=spent[0],
-            verifier_tokens=cost_of(self.pool.drawn, asked) if asked else 0,
+            verifier_tokens=cost_of(self.pool.drawn, scored_samples) if scored_samples else 0,
             path_tokens=spent[1],
             usd=None if math.isnan(spent[2]) else spent[2],
             stopped_by="done" if stop is None else stop.reason,
         )
 
     def _verdict(self, answer: str, order: Sequence[int], first: Candidate | None) -> bool | None:
-        """Return whether an answer is right. Where verdicts on it differ: that of the best candidate, else of the first
-        drawn one.
+        """Return whether an answer is right.
+
+        Where samples with this answer have different verdicts, the best candidate's counts, else the first sample's.
 
         Args:
             answer: The answer to judge.
@@ -207,35 +209,36 @@ class RecordedSearch:
         if not self._disputed:
             return self._right[answer]
         drawn = self.pool.drawn
-        chosen = first.trajectory.node if first is not None and first.answer == answer else None
-        return drawn[next(i for i in order if drawn[i].answer == answer) if chosen is None else chosen].right
+        best = first.trajectory.node if first is not None and first.answer == answer else None
+        return drawn[next(i for i in order if drawn[i].answer == answer) if best is None else best].right
 
     def _leaders(self, order: Sequence[int]) -> list[str | None]:
-        """Return the majority's answer after each sample, and before the first: of equal counts that of the class that
-        came first.
+        """Return the majority's answer before the first sample, and after each sample.
+
+        Of classes with equal votes, the earliest class wins.
         """
         drops = cast("Majority", self.selection).truncated == "drop"
-        written: dict[int, str | None] = {}  # by class: its first vote
-        places: dict[int, int] = {}
+        answers: dict[int, str | None] = {}  # by class: its first vote
+        class_order: dict[int, int] = {}
         votes: Counter[int] = Counter()
-        found: list[str | None] = [None]
-        leader, most = -1, 0
+        leaders: list[str | None] = [None]
+        leader, leader_votes = -1, 0
         for i in order:
             drawn = self.pool.drawn[i]
-            kind = drawn.answer_class
-            if kind is not None:
-                places.setdefault(kind, len(places))
-            if kind is not None and not (drops and drawn.status == "truncated"):
-                written.setdefault(kind, drawn.answer)
-                count = votes[kind] = votes[kind] + 1
-                if count > most or (count == most and places[kind] < places[leader]):
-                    leader, most = kind, count
-            found.append(written.get(leader))
-        return found
+            class_ = drawn.answer_class
+            if class_ is not None:
+                class_order.setdefault(class_, len(class_order))
+            if class_ is not None and not (drops and drawn.status == "truncated"):
+                answers.setdefault(class_, drawn.answer)
+                count = votes[class_] = votes[class_] + 1
+                if count > leader_votes or (count == leader_votes and class_order[class_] < class_order[leader]):
+                    leader, leader_votes = class_, count
+            leaders.append(answers.get(leader))
+        return leaders
 
     @cached_property
     def _trajectories(self) -> list[Trajectory]:
-        """The samples as trajectories, whose texts are equal where those of the samples were."""
+        """The samples as trajectories. Samples with equal texts have trajectories with equal texts."""
         return [
             Trajectory(
                 _ROOT,
@@ -254,33 +257,35 @@ class RecordedSearch:
     def _candidates(self, order: Sequence[int]) -> list[Candidate]:
         """Return the samples as candidates. Classes are numbered anew by first appearance, which decides ties."""
         classes: dict[int, int] = {}
-        made: list[Candidate] = []
+        candidates: list[Candidate] = []
         for place, i in enumerate(order):
             drawn = self.pool.drawn[i]
-            kind = None if drawn.answer_class is None else classes.setdefault(drawn.answer_class, len(classes))
-            made.append(
-                Candidate(self._trajectories[i], drawn.answer, kind, place, i, self._judged[i] if self._judged else {})
+            class_ = None if drawn.answer_class is None else classes.setdefault(drawn.answer_class, len(classes))
+            candidates.append(
+                Candidate(
+                    self._trajectories[i], drawn.answer, class_, place, i, self._judged[i] if self._judged else {}
+                )
             )
-        return made
+        return candidates
 
     def _stop(self, candidates: list[Candidate]) -> tuple[int, StopDecision | None]:
-        """Return how many candidates are drawn, and the stop rule's decision if it fires."""
+        """Return the number of drawn candidates, and the stop rule's decision; None: the rule did not fire."""
         if self._stopping is not None and self._stopping.registered_as != "never":
-            seen = Candidates()  # counts votes as they come
+            drawn_candidates = Candidates()  # counts votes as they come
             for candidate in candidates:
-                seen.append(candidate)
-                if (verdict := self._stopping.should_stop(seen)) is not None:
-                    return len(seen), verdict
+                drawn_candidates.append(candidate)
+                if (verdict := self._stopping.should_stop(drawn_candidates)) is not None:
+                    return len(drawn_candidates), verdict
         return len(candidates), None
 
 
 def usd_of(drawn: RecordedSample) -> float:
-    """Return the dollars that a sample cost; NaN: they are not known."""
+    """Return the cost of a sample in dollars; NaN: unknown."""
     return math.nan if drawn.usd is None else drawn.usd
 
 
 def _rule_scores(pool: ProblemPool, rule: StopRule | None) -> list[dict[str, float]]:
-    """Return the scores of each sample that a stop rule reads; none where it reads answers only."""
+    """Return each sample's scores that a stop rule reads; empty: the rule reads answers only."""
     needs = Needs() if rule is None else needs_of(rule)
     if not needs.verifiers:
         return []
@@ -307,7 +312,7 @@ class RecordedScores(KnownScores):
         """Return the verifier of a role.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no such verifier.
         """
         text = self._pool.cell.verifiers.get(role)
         if text is None:
@@ -322,7 +327,7 @@ class RecordedScores(KnownScores):
         *,
         required: bool = True,
     ) -> NDArray[np.float64]:
-        """Return recorded scores, and note whose they are."""
+        """Return recorded scores, and note the samples whose scores were read."""
         self.asked.update(t.node for t in ts)
         return await super().score(ts, verifier, aggregate, required=required)
 
@@ -335,12 +340,12 @@ class RecordedScores(KnownScores):
         """Return the scores of samples.
 
         Raises:
-            ConfigError: one was not scored by the role.
+            ConfigError: the role did not score one of the samples.
         """
         drawn = [self._pool.drawn[i] for i in nodes]
-        if not all(role in one.scores for one in drawn):
+        if not all(role in sample.scores for sample in drawn):
             raise self._missing_scores_error(role)
-        return np.array([score_of(one, role, aggregate) for one in drawn], dtype=np.float64)
+        return np.array([score_of(sample, role, aggregate) for sample in drawn], dtype=np.float64)
 
     def _missing_scores_error(self, role: str) -> ConfigError:
         return ConfigError(
@@ -369,7 +374,7 @@ def _make_verifier(verifier: str, scope: Scope) -> Verifier:
 def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifier:
     """Return a placeholder for the verifier of imported scores, which states their range.
 
-    A cell names it `recorded(low=0, high=1)`.
+    The text of this verifier in a cell is `recorded(low=0, high=1)`.
     """
 
     def refuse(problem: Problem, text: str) -> float:

@@ -1,15 +1,13 @@
 """Replay: the accuracy of selections and stop rules on recorded samples.
 
-It is computed at any size and token limit, without new tokens.
+Accuracy is computed at any size and token limit, without new tokens.
 
 Idea: the samples of a pool are exchangeable, so any n of them, in any order, are a possible run of best-of-n. A point
-is the mean over
-    such runs (`tts.experiments.analysis.averaging`). Means without a closed form run the selection and stop rule of a
-    live search on recorded scores (`tts.experiments.analysis.recorded_search`). With `first`, all points do, on the
-    first n samples: they equal a live run with the pool's seed.
+    is the mean over such runs (`tts.experiments.analysis.averaging`). Means without a closed form run the selection
+    and stop rule of a live search on recorded scores (`tts.experiments.analysis.recorded_search`). With `first`, every
+    point is run on the first n samples, and equals a live run with the pool's seed.
 Departure from a live run: a stop rule pays for the samples drawn until it fires. A live run that samples concurrently
-also pays for the
-    samples that it cancels.
+    also pays for the samples that it cancels.
 Source: algorithms A18 (pass@k) and C3; Chen et al. (2107.03374) for subsets in place of the first n.
 """
 
@@ -36,7 +34,7 @@ from tts.search.strategies.samples.best_of_n import BestOfN
 
 Order = Literal["recorded", "all"]
 COVERAGE: Final = "pass@k"  # a perfect selection: right where any sample is
-CHANCE: Final = "random choice"  # of one of the samples: what every selection must beat
+CHANCE: Final = "random choice"  # a random sample's answer, which every selection must beat
 DRAWS: Final = 200  # orders of a pool; over 200 problems, an error of at most 0.003
 
 
@@ -66,7 +64,7 @@ class ReplayedCurve:
 class Prices:
     """Dollars for a million tokens.
 
-    Tokens are those of a prompt, which every sample reads, and those generated. Verifier tokens have no price.
+    Prices are for prompt tokens, which every sample reads, and for generated tokens. Verifier tokens have no price.
     """
 
     usd_in: float = 0.0
@@ -88,30 +86,29 @@ def replay(  # noqa: PLR0913 - the options of a replay
 ) -> list[ReplayedCurve]:
     """Return the curves of strategies on recorded samples.
 
-    Each strategy has one for each data set, model, setting and sampling. The value of a problem at a point is the mean
-    over its seeds. A point is the mean over problems.
+    Each strategy has a curve for each data set, model, setting and sampling. The value of a problem at a point is the
+    mean over its seeds. A point is the mean over problems. Problems without a reference answer are left out; see
+    `problems_without_answer`.
 
     Args:
         pools: The recorded samples.
-        strategies: Such as "best_of_n | weighted", "best_of_n | unanimous(window=4) | majority", or "pass@k",
-            "pass^k" (right where all samples are) or "random choice" (the share of right samples).
+        strategies: Texts such as "best_of_n | weighted" or "best_of_n | unanimous(window=4) | majority", or measures:
+            "pass@k", "pass^k" (right where all samples are) and "random choice" (the share of right samples).
         sizes: The limits of a run, in samples (n) or in tokens of a problem.
-        unit: The unit of the sizes. With "tokens", samples are drawn while the next one fits, with its score if the
-            selection needs one. A live run also starts the first one that does not fit, and truncates it.
+        unit: The unit of the sizes. With "tokens", samples are drawn while the next sample fits, with its score if the
+            selection needs scores. A live run also starts the first sample that does not fit, and truncates it.
         first: Whether to take only the first samples, in the order of drawing.
-        draws: Random subsets of a pool, at least 2.
+        draws: The number of random subsets of a pool, at least 2.
         by_group: Whether each group of problems has its own curve.
         seed: The seed of random subsets and intervals.
-        shared: Whether `auto` divides one total among the problems, whose mean is the size. Other strategies have the
-            size for each.
-        prices: The prices for costs in dollars; None: those that the samples' source states, if it states all.
+        shared: Whether `auto` divides one total among the problems, with the size as mean. Other strategies have the
+            size for each problem.
+        prices: The prices for costs in dollars; None: costs as the samples' source states them, if it states all.
 
     Raises:
         ConfigError: there is nothing to replay; a strategy is neither best_of_n nor auto, names its n, or has another
             sampling; a score was not recorded; no problem has a reference answer; a total is requested without `auto`;
             or all pools are too small.
-
-    Problems without a reference answer are left out; see `problems_without_answer`.
     """
     for size in sizes:
         check_int("a size", size, 1, optional=False)
@@ -135,17 +132,18 @@ def replay(  # noqa: PLR0913 - the options of a replay
     for pool in pools:
         cell, group = pool.cell, pool.cell.group if by_group else None
         lines.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
-    asked = [(plan, line) for plan in plans for line in _filter_by_sampling(list(lines.values()), plan)]
+    replayed_lines = [(plan, line) for plan in plans for line in _filter_by_sampling(list(lines.values()), plan)]
     curves = [
-        _replay(line, plan, reading, prices, group=line[0].cell.group if by_group else None) for plan, line in asked
+        _replay(line, plan, reading, prices, group=line[0].cell.group if by_group else None)
+        for plan, line in replayed_lines
     ]
-    return _told_apart(curves, [line[0].cell.setting for _, line in asked])
+    return _told_apart(curves, [line[0].cell.setting for _, line in replayed_lines])
 
 
 def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:
-    """Return the default strategies: pass@k, a random choice, the vote, and further selections.
+    """Return the default strategies: pass@k, a random choice, the vote, and selections by score or tests.
 
-    These are selections by score or tests if every sample has such.
+    Selections by score need a score of every sample, and selections by tests the outcomes of its tests.
     """
     by_score = ("best", "weighted", "best_of_majority") if all(pool.has("main") for pool in pools) else ()
     tested = all("tests" in drawn.steps for pool in pools for drawn in pool.drawn)
@@ -176,7 +174,7 @@ def _pools_with_reference(pools: Sequence[ProblemPool]) -> Sequence[ProblemPool]
     """Return the pools of problems with a reference answer.
 
     Raises:
-        ConfigError: no problem has one.
+        ConfigError: no problem has a reference answer.
     """
     answered = [pool for pool in pools if not _is_unanswered(pool)]
     if not answered:
@@ -206,13 +204,13 @@ def _filter_by_sampling(lines: Sequence[list[ProblemPool]], plan: Plan | str) ->
     """Return the lines with a plan's sampling: all lines, unless the plan states a temperature."""
     if isinstance(plan, str) or is_auto(plan) or plan.strategy == BestOfN():
         return list(lines)
-    of_law = [line for line in lines if line[0].law == plan.strategy]
-    if not of_law:
+    matches = [line for line in lines if line[0].law == plan.strategy]
+    if not matches:
         laws = ", ".join(sorted({str(line[0].law) for line in lines}))
         raise ConfigError(
             f"strategy is {str(plan)!r}, but no pool was drawn by {plan.strategy}", hint=f"there are pools of {laws}"
         )
-    return of_law
+    return matches
 
 
 def _replay(
@@ -225,31 +223,33 @@ def _replay(
         plan = dataclasses.replace(plan, strategy=law, selection=plan.selection or default)
     problems = list(dict.fromkeys(pool.cell.problem for pool in pools))
     column = {problem: i for i, problem in enumerate(problems)}
-    at = np.array([column[pool.cell.problem] for pool in pools])
+    problem_index = np.array([column[pool.cell.problem] for pool in pools])
     if is_auto(plan):
         means = auto_means(pools, plan, reading)
     else:
-        counted: Plan | Measure = MEASURES[plan] if isinstance(plan, str) else plan
-        means = np.array([means_of(pool, counted, reading) for pool in pools])  # [pools, B, fields of RunMeans]
-    known = ~np.isnan(means[:, :, 0])
-    if not known.any(axis=0).all():
-        raise _too_large(pools, plan, reading, int(known.any(axis=0).argmin()))
-    runs = _sum(known, at, len(problems))  # [P, B]
+        counted_plan: Plan | Measure = MEASURES[plan] if isinstance(plan, str) else plan
+        means = np.array([means_of(pool, counted_plan, reading) for pool in pools])  # [pools, B, fields of RunMeans]
+    has_value = ~np.isnan(means[:, :, 0])
+    if not has_value.any(axis=0).all():
+        raise _too_large(pools, plan, reading, int(has_value.any(axis=0).argmin()))
+    runs = _sum(has_value, problem_index, len(problems))  # [P, B]
     with np.errstate(invalid="ignore"):  # 0 / 0: no run of a problem at a point
-        by_problem = _sum(np.nan_to_num(means), at, len(problems)) / runs[:, :, None]
-        errors = np.sqrt(_sum(np.nan_to_num(means[:, :, 1]) ** 2, at, len(problems))) / runs
-    usd_known = known & ~np.isnan(means[:, :, -1])
+        by_problem = _sum(np.nan_to_num(means), problem_index, len(problems)) / runs[:, :, None]
+        errors = np.sqrt(_sum(np.nan_to_num(means[:, :, 1]) ** 2, problem_index, len(problems))) / runs
+    usd_known = has_value & ~np.isnan(means[:, :, -1])
     _, _, samples, generated, verifier, path, usd = np.nanmean(by_problem, axis=0).T
     costs = {
         "samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier,
         "path_tokens": path,
     }  # fmt: skip
-    if prices is None and (usd_known == known).all():
+    if prices is None and (usd_known == has_value).all():
         costs["usd"] = usd
     if prices is not None:
-        prompts = _sum(np.array([pool.prompt_tokens for pool in pools]), at, len(problems)) / np.bincount(at)  # [P]
-        read = np.nanmean(by_problem[:, :, 2] * prompts[:, None], axis=0)
-        costs["usd"] = (prices.usd_in * read + prices.usd_out * generated) / 1e6
+        prompts = _sum(np.array([pool.prompt_tokens for pool in pools]), problem_index, len(problems)) / np.bincount(
+            problem_index
+        )  # [P]
+        prompt_tokens = np.nanmean(by_problem[:, :, 2] * prompts[:, None], axis=0)
+        costs["usd"] = (prices.usd_in * prompt_tokens + prices.usd_out * generated) / 1e6
     shares, cell = by_problem[:, :, 0].T, pools[0].cell
     curve = Curve(
         label=str(plan),
@@ -277,21 +277,21 @@ def _replay(
 
 
 def _sees_answers(plan: Plan | str, pool: ProblemPool) -> bool:
-    """Return whether what is replayed goes by which samples are right."""
+    """Return whether a plan or measure uses the knowledge of which samples are right."""
     if isinstance(plan, str):
         return MEASURES[plan].oracle
     return bool(pool.oracle and plan.selection and needs_of(plan.selection).verifiers)
 
 
 def _told_apart(curves: Sequence[ReplayedCurve], settings: Sequence[str]) -> list[ReplayedCurve]:
-    """Return curves with labels that distinguish those of one strategy."""
+    """Return curves with labels that distinguish the curves of one strategy."""
     lines = [
         CurveKey(curve.dataset, curve.group, curve.label, curve.model, curve.verifier, "", setting)
-        for curve, setting in zip((one.curve for one in curves), settings, strict=True)
+        for curve, setting in zip((replayed.curve for replayed in curves), settings, strict=True)
     ]
     return [
-        dataclasses.replace(one, curve=dataclasses.replace(one.curve, label=label))
-        for one, label in zip(curves, labels_of(lines), strict=True)
+        dataclasses.replace(replayed, curve=dataclasses.replace(replayed.curve, label=label))
+        for replayed, label in zip(curves, labels_of(lines), strict=True)
     ]
 
 

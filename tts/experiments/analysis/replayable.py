@@ -1,4 +1,4 @@
-"""What has recorded samples and can be replayed: studies and pools share one method."""
+"""The base class of studies and pools, whose recorded samples can be replayed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tts.experiments.analysis.replay import (
     sizes_of,
 )
 
-SEED: Final = 0  # of the intervals' resamples: equal results give equal tables
+SEED: Final = 0  # seed of the intervals' resamples: equal results give equal tables
 
 
 class PartialResults(UserWarning):
@@ -29,7 +29,7 @@ class PartialResults(UserWarning):
 
 @hint_methods
 class Replayable(HintsKeywords, ABC):
-    """Has recorded samples of problems."""
+    """A base class of objects with recorded samples of problems."""
 
     @abstractmethod
     def _pools(self) -> Sequence[ProblemPool]:
@@ -50,29 +50,29 @@ class Replayable(HintsKeywords, ABC):
         """Return the curves of selections and stop rules on recorded samples. Nothing is generated.
 
         Args:
-            strategies: "best_of_n | weighted", with any stop rule, "auto", "pass@k", "pass^k" or "random choice"; none:
-                those that the samples have scores for.
-            sizes: How large runs are, in `unit`; none: powers of two up to the largest pool.
+            strategies: Texts such as "best_of_n | weighted", with any stop rule, "auto", or the measures "pass@k",
+                "pass^k" and "random choice"; none: the strategies that the samples have scores for.
+            sizes: The sizes of runs, in `unit`; none: powers of two up to the largest pool.
             unit: "samples", or "tokens" of a problem.
-            first: Only the first samples, as one live run draws them, without averaging.
-            draws: Random orders of a pool, at least 2, where a mean has no closed form.
-            by_group: A curve for each group of problems.
+            first: Whether to take only the first samples, as one live run draws them, without averaging.
+            draws: The number of random orders of a pool, at least 2, where a mean has no closed form.
+            by_group: Whether each group of problems has its own curve.
             shared: Whether `auto` divides one total, of which a size is the mean over problems.
             prices: The prices for costs in dollars.
 
         Raises:
-            ConfigError: there are no pools (see `Study.sample`), or none is of a problem with a reference answer; a
-                strategy or size cannot be replayed on them; or `shared` is given without `auto`.
+            ConfigError: there are no pools (see `Study.sample`) of problems with a reference answer, a strategy or
+                size cannot be replayed, or `shared` is given without `auto`.
 
         Warns:
-            PartialResults: results are not pools of samples, or problems have no reference answer; they are left out.
+            PartialResults: results that are no pools, or problems without a reference answer, are left out.
         """
         pools = self._pools()
-        asked, wanted = strategies or fitting_strategies(pools), sizes or sizes_of(pools)
+        chosen_strategies, chosen_sizes = strategies or fitting_strategies(pools), sizes or sizes_of(pools)
         curves = replay(
             pools,
-            asked,
-            wanted,
+            chosen_strategies,
+            chosen_sizes,
             unit=unit,
             first=first,
             draws=draws,

@@ -1,6 +1,4 @@
-"""The final table of a study: accuracy and cost.
-
-It has a row for each data set, model, setting, strategy and budget.
+"""The final table of a study: accuracy and cost by data set, model, setting, strategy and budget.
 
 Results are summed as they are read: a table takes one pass, and memory for its problems only. Unknown values are None.
 """
@@ -44,17 +42,17 @@ class TableRow:
         verifiers: As in `Cell`.
         strategy: As in `Cell`.
         budget: As in `Cell`.
-        problems: How many different problems.
-        seeds: How many different seeds.
-        runs: Finished cells.
-        failed: Those of them with an error.
-        accuracy: Mean over problems of the share of right answers among a problem's runs that did not fail, with its
-            interval over problems.
-        no_accuracy: The reason that there is none; None where there is one.
+        problems: The number of different problems.
+        seeds: The number of different seeds.
+        runs: The number of finished cells.
+        failed: The number of finished cells with an error.
+        accuracy: The mean over problems of the share of right answers among a problem's runs that did not fail, with
+            an interval over problems; None: `no_accuracy` has the reason.
+        no_accuracy: The reason why there is no accuracy; None: there is an accuracy.
         standard_error: The standard error of the accuracy, by problem.
-        group_error: The group error by group, where problems of one group depend on each other, as questions on one
-            text do (`tts.statistics.mean_with_error`). None: unknown, or the problems are of fewer than ten groups:
-            levels of difficulty are no clusters, and an error from few groups is unreliable.
+        group_error: The standard error by group, for problems that depend on each other, such as questions on one
+            text (`tts.statistics.mean_with_error`). None: unknown, or there are fewer than ten groups. Levels of
+            difficulty are no clusters, and an error from few groups is unreliable.
         prompt_tokens: As in `Usage`.
         reused_tokens: As in `Usage`.
         generated_tokens: As in `Usage`.
@@ -66,11 +64,11 @@ class TableRow:
         usd: As in `Usage`.
         seconds: As in `Usage`.
         work_seconds: As in `Usage`.
-        stops: Runs by reason of their end.
-        failures: Failed rows of them by kind.
-        errors: Failed runs by kind.
-        notes: What holds for any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did
-            not report what it spent), "not reproducible".
+        stops: The number of runs by the reason of their end.
+        failures: The number of failed rows by kind.
+        errors: The number of failed runs by kind.
+        notes: Notes on any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not
+            report its usage), "not reproducible".
     """
 
     dataset: str
@@ -153,7 +151,7 @@ class _RowSums:
         self.notes.update(note for note, holds in marks.items() if holds)
 
     def accuracy(self, rng: np.random.Generator) -> tuple[Estimate | None, str | None]:
-        """Return the accuracy, or the reason that there is none."""
+        """Return the accuracy and None, or None and the reason why there is no accuracy."""
         problems = self.problems.values()
         if unanswerable := sum(problem.unanswerable for problem in problems):
             return None, f"{unanswerable:,} of {len(problems):,} problems have no reference answer"
@@ -167,16 +165,16 @@ class _RowSums:
         values = [problem.right / problem.judged for problem in problems]
         groups = [problem.group for problem in problems if problem.group is not None]
         clustered = len(groups) == len(values) and len(set(groups)) >= _LEAST_GROUPS
-        found = mean_with_error(values).error, mean_with_error(values, groups).error if clustered else math.nan
-        plain, grouped = (None if math.isnan(each) else each for each in found)
+        errors = mean_with_error(values).error, mean_with_error(values, groups).error if clustered else math.nan
+        plain, grouped = (None if math.isnan(error) else error for error in errors)
         return plain, grouped
 
 
 def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableRow]:
     """Return the table of results, in the order in which strategies first appear, then by budget.
 
-    Random: the intervals' resamples. Those of a row do not depend on other rows, and equal those of the same point of a
-    curve.
+    Random: the intervals' resamples. A row's resamples do not depend on other rows, and equal the resamples of the
+    same point of a curve.
     """
     rows: dict[tuple[Any, ...], tuple[Result, _RowSums]] = {}
     for result in results:
@@ -224,5 +222,5 @@ def _row(first: Result, sums: _RowSums, rng: np.random.Generator) -> TableRow:
 
 
 def _rank(counts: Counter[str]) -> dict[str, int]:
-    """Return counts in descending order, equal ones by name."""
+    """Return counts in descending order, and equal counts by name."""
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

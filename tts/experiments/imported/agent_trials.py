@@ -1,19 +1,17 @@
-"""Recorded trials of agents.
-
-They are folders of Harbor, whose trajectories have the form ATIF, and trajectories of mini-swe-agent.
+"""Reads recorded trials of agents: Harbor's folders of ATIF trajectories, and files of mini-swe-agent.
 
 | form | a problem | a sample | verdict | tokens and dollars |
 |---|---|---|---|---|
 | ATIF | `task_name` | a folder with `result.json` and `agent/trajectory.json` | the reward | of the whole, else sums over steps |
 | mini-swe-agent | `instance_id`, else its first message | a file `….traj.json` | none | `usage` of each response; `instance_cost` |
 
-A step is a turn of the agent; their number is reported. The text of a trial is what the agent said last, and after it
-its patch, where it submitted one. Prompts of trials with an id are not kept, as agents write their surroundings into
-them.
+A step is a turn of the agent; the number of steps is reported. The text of a trial is the agent's last message, followed
+by the submitted patch, if any. Prompts of trials with an id are not stored, as agents write their surroundings into
+prompts.
 
-A reward of 0 or 1 is the verdict, another one the score of "main". Of several rewards, `reward` counts, or else the
-first. The others are scores by their names. Harbor's trials that failed before the agent or the tests came to an end
-are left out, and counted.
+A reward of 0 or 1 is the verdict; any other reward is the score of "main". Of several rewards, `reward` counts, or
+else the first. The other rewards are scores by their names. Harbor's trials that failed before the agent or the tests
+came to an end are left out, and counted.
 
 Sources: the models of ATIF 1.0 to 1.7 and of a trial's result in Harbor; the files that mini-swe-agent 1 and 2 save.
 """  # noqa: E501
@@ -41,20 +39,20 @@ _PATCH: Final = "diff --git "
 
 
 def is_trajectory(file: Path) -> bool:
-    """Whether a file has the name of a trajectory of mini-swe-agent."""
+    """Return whether a file has the name of a trajectory of mini-swe-agent."""
     return file.name.endswith(".traj.json")
 
 
 def read_atif(path: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
-    """Yield the trials in a folder of Harbor: that of a trial, of a job, or of several jobs.
+    """Yield the trials in a folder of Harbor: the folder of a trial, of a job, or of several jobs.
 
     Args:
         path: The folder, or the `result.json` of a trial.
-        source: Not used.
-        facts: Collects what the trials state.
+        source: The options of the import, which are not used.
+        facts: The collector of facts that the trials state.
 
     Raises:
-        ConfigError: There is no trial, or one is of another form.
+        ConfigError: There is no trial, or a trial has another form.
     """
     del source
     facts.tasks.add("text")
@@ -76,15 +74,15 @@ def read_atif(path: Path, source: Source, facts: SourceFacts) -> Iterator[Sample
 
 
 def read_mini_swe_agent(path: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
-    """Yield the trajectories of mini-swe-agent in a folder, or the one of a file.
+    """Yield the trajectories of mini-swe-agent in a folder, or the trajectory of a file.
 
     Args:
         path: The folder or the file.
-        source: Not used.
-        facts: Collects what the trajectories state.
+        source: The options of the import, which are not used.
+        facts: The collector of facts that the trajectories state.
 
     Raises:
-        ConfigError: There is no trajectory, or one is of another form.
+        ConfigError: There is no trajectory, or a trajectory has another form.
     """
     del source
     files = sorted(file for file in path.rglob("*.json") if is_trajectory(file)) if path.is_dir() else [path]
@@ -99,7 +97,7 @@ def read_mini_swe_agent(path: Path, source: Source, facts: SourceFacts) -> Itera
 
 
 class _Placed:
-    """Names the file in which a value is of another form than its program writes."""
+    """Adds the name of the file to the error of a value whose form its program does not write."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -116,7 +114,7 @@ def _read(file: Path) -> Mapping[str, Any]:
     """Return the JSON object in a file.
 
     Raises:
-        ConfigError: It is no JSON, no object, or too large.
+        ConfigError: The file has no JSON object, or is too large.
     """
     try:
         with file.open("rb") as stream:
@@ -131,7 +129,7 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 
 def _trials(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield the results of the trials in a folder, with their files. Nothing is looked for within a trial."""
+    """Yield the file and result of each trial in a folder. Folders within a trial are not searched."""
     file = folder / "result.json"
     result = _read(file) if file.is_file() else {}
     if "trial_name" in result:
@@ -144,10 +142,10 @@ def _trials(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
 
 def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleRow | None:
     """Return a trial of Harbor; None: it failed."""
-    failed = _mapping(result, "exception_info")
+    exception = _mapping(result, "exception_info")
     rewards = _rewards(_mapping(result, "verifier_result"))
     log = file.parent / "agent" / "trajectory.json"
-    if failed and (not rewards or not log.is_file()):
+    if exception and (not rewards or not log.is_file()):
         return None
     if not log.is_file():
         raise BadRow("its trial has no agent/trajectory.json; run an agent that writes ATIF, or leave the trial out")
@@ -158,11 +156,13 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
             raise BadRow(f"its schema_version is {quote(version)}, but must begin with {_ATIF}")
         steps = _mappings(trajectory, "steps")
         turns = [step for step in steps if step.get("source") == "agent"]
-        final, used = _mapping(trajectory, "final_metrics"), _mapping(result, "agent_result")
-        tokens = _total(final, "total_completion_tokens", turns, "completion_tokens", used, "n_output_tokens")
-        cost = _total(final, "total_cost_usd", turns, "cost_usd", used, "cost_usd")
+        final_metrics, agent_result = _mapping(trajectory, "final_metrics"), _mapping(result, "agent_result")
+        tokens = _total(
+            final_metrics, "total_completion_tokens", turns, "completion_tokens", agent_result, "n_output_tokens"
+        )
+        cost = _total(final_metrics, "total_cost_usd", turns, "cost_usd", agent_result, "cost_usd")
         agent = _mapping(trajectory, "agent")
-        said = [text for turn in turns if (text := _plain(turn.get("message"))).strip()]
+        messages = [text for turn in turns if (text := _plain(turn.get("message"))).strip()]
     facts.models["/".join(str(agent[name]) for name in ("name", "model_name") if agent.get(name)) or "recorded"] = None
     facts.notes["steps of agents"] += len(turns)
     scores = dict(list(rewards.items())[1:])
@@ -173,40 +173,42 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
         place=str(file),
         problem=_name(result, "task_name"),
         sample=_name(result, "trial_name"),
-        text=said[-1] if said else "",
+        text=messages[-1] if messages else "",
         correct=bool(verdict) if verdict in (0.0, 1.0) else None,
         tokens=None if tokens is None else whole_number(tokens, "count of completion tokens"),
         usd=dollars(cost, "cost_usd"),
         scores=scores,
-        truncated=failed.get("exception_type") == _LATE,
+        truncated=exception.get("exception_type") == _LATE,
     )
 
 
-def _rewards(told: Mapping[str, Any]) -> dict[str, float]:
-    """Return the rewards of a trial by their names, the one that counts first."""
-    rewards = dict(_mapping(told, "rewards")) or ({"reward": told["reward"]} if told.get("reward") is not None else {})
+def _rewards(verifier_result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the rewards of a trial by their names, beginning with the reward that counts."""
+    rewards = dict(_mapping(verifier_result, "rewards")) or (
+        {"reward": verifier_result["reward"]} if verifier_result.get("reward") is not None else {}
+    )
     for name, reward in rewards.items():
         if type(reward) not in (int, float) or not abs(reward) < float("inf"):
             raise BadRow(f"its reward {name!r} is {quote(reward)}, but must be a finite number")
-    first = ["reward"] if "reward" in rewards else []
-    return {name: float(rewards[name]) for name in dict.fromkeys([*first, *rewards])}
+    first_names = ["reward"] if "reward" in rewards else []
+    return {name: float(rewards[name]) for name in dict.fromkeys([*first_names, *rewards])}
 
 
 def _total(
-    final: Mapping[str, Any],
-    whole: str,
+    final_metrics: Mapping[str, Any],
+    final_name: str,
     turns: Sequence[Mapping[str, Any]],
-    part: str,
-    used: Mapping[str, Any],
-    last: str,
+    step_name: str,
+    agent_result: Mapping[str, Any],
+    result_name: str,
 ) -> Any:
-    """Return what the whole states, else the sum over turns, else what the result states; None: none does."""
-    if final.get(whole) is not None:
-        return final[whole]
-    parts: list[Any] = [_mapping(turn, "metrics").get(part) for turn in turns]
-    if parts and all(type(each) in (int, float) for each in parts):
-        return sum(parts)
-    return used.get(last)
+    """Return the final metric, else the sum of a metric over turns, else the result's; None: unknown."""
+    if final_metrics.get(final_name) is not None:
+        return final_metrics[final_name]
+    values: list[Any] = [_mapping(turn, "metrics").get(step_name) for turn in turns]
+    if values and all(type(value) in (int, float) for value in values):
+        return sum(values)
+    return agent_result.get(result_name)
 
 
 def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> SampleRow:
@@ -221,30 +223,30 @@ def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> 
     turns = [
         message for message in messages if message.get("role") == "assistant" or message.get("object") == "response"
     ]
-    asked = next((_plain(message.get("content")) for message in messages if message.get("role") == "user"), "")
+    first_message = next((_plain(message.get("content")) for message in messages if message.get("role") == "user"), "")
     instance = log.get("instance_id") or info.get("instance_id")
-    if instance is None and not asked:
+    if instance is None and not first_message:
         raise BadRow("it has neither an instance_id nor a message of the user, so that its problem is not known")
     is_patch = submission.lstrip().startswith(_PATCH)
     if submission.strip():
         facts.tasks.add("patch" if is_patch else "text")
     facts.models[str(_mapping(_mapping(info, "config"), "model").get("model_name") or "mini-swe-agent")] = None
     facts.notes["steps of agents"] += len(turns)
-    said = next((text for turn in reversed(turns) if (text := _plain(turn.get("content"))).strip()), "")
-    ended = info.get("exit_status")
+    last_message = next((text for turn in reversed(turns) if (text := _plain(turn.get("content"))).strip()), "")
+    exit_status = info.get("exit_status")
     return SampleRow(
         place=str(file),
         problem=None if instance is None else join_surrogates(str(instance)),
-        prompt=None if instance is not None else asked,
-        text=format_turn(said, submission.lstrip(), is_last=True) if is_patch else submission,
+        prompt=None if instance is not None else first_message,
+        text=format_turn(last_message, submission.lstrip(), is_last=True) if is_patch else submission,
         tokens=_mini_tokens(turns),
         usd=dollars(_mapping(info, "model_stats").get("instance_cost"), "instance_cost"),
-        truncated=ended is not None and ended != _SUBMITTED,
+        truncated=exit_status is not None and exit_status != _SUBMITTED,
     )
 
 
 def _mini_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the tokens that the responses state; None: one states none."""
+    """Return the sum of the responses' tokens; None: a response states no tokens."""
     total = 0
     for turn in turns:
         usage = _mapping(_mapping(_mapping(turn, "extra"), "response"), "usage") or _mapping(turn, "usage")
@@ -256,26 +258,26 @@ def _mini_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a member that is an object; an empty one where it is null or missing."""
-    found = value.get(name)
-    if found is not None and not isinstance(found, dict):
-        raise BadRow(f"its {name} is {quote(found)}, but must be an object")
-    return cast("dict[str, Any]", found or {})
+    """Return a member that is an object; an empty object where the member is null or missing."""
+    member = value.get(name)
+    if member is not None and not isinstance(member, dict):
+        raise BadRow(f"its {name} is {quote(member)}, but must be an object")
+    return cast("dict[str, Any]", member or {})
 
 
 def _mappings(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """Return a member that is a list of objects."""
-    found = value.get(name)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[Any]", found)):
-        raise BadRow(f"its {name} is {quote(found)}, but must be a list of objects")
-    return cast("list[Mapping[str, Any]]", found)
+    members = value.get(name)
+    if not isinstance(members, list) or not all(isinstance(member, dict) for member in cast("list[Any]", members)):
+        raise BadRow(f"its {name} is {quote(members)}, but must be a list of objects")
+    return cast("list[Mapping[str, Any]]", members)
 
 
 def _name(value: Mapping[str, Any], name: str) -> str:
-    found = value.get(name)
-    if not isinstance(found, str) or not found.strip():
-        raise BadRow(f"its {name} is {quote(found)}, but must be a text")
-    return join_surrogates(found)
+    text = value.get(name)
+    if not isinstance(text, str) or not text.strip():
+        raise BadRow(f"its {name} is {quote(text)}, but must be a text")
+    return join_surrogates(text)
 
 
 def _plain(content: Any) -> str:

@@ -28,43 +28,43 @@ from tts.verifiers.code.verifier import program_in
 Verdicts = Literal["ours", "given"]
 CountTokens = Callable[[str], int]
 
-_BYTES_PER_TOKEN: Final = 4  # of English text, where no tokenizer is named
+_BYTES_PER_TOKEN: Final = 4  # estimate for English text, where no tokenizer is named
 _MOST_NAMED: Final = 20  # differing verdicts that a report lists
-_MOST_UNLIKE: Final = 5  # differing answers that it lists
+_MOST_UNLIKE: Final = 5  # differing answers that a report lists
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """What was imported, and what the user should check.
+    """The counts of an import, and the findings that the user should check.
 
     Args:
-        notes: What sources state, with the number of samples that it holds for.
+        notes: Sentences about samples, with the number of samples that each sentence is about.
         problems: The number of problems.
         samples: The number of samples.
-        sizes: How many problems have so many samples.
+        sizes: The number of problems by their number of samples.
         silent: The number of samples without an answer.
         repeated: The number of samples with the text of an earlier sample of their problem.
-        judged: The number of samples with a verdict of ours and one of the source.
-        differ: The number of these where the two verdicts differ.
-        differences: The first of these samples.
+        judged: The number of samples with a verdict of the task and a verdict of the source.
+        differ: The number of samples whose two verdicts differ.
+        differences: A line on each of the first samples whose verdicts differ.
         disputed: The number of problems in which the source gives equal answers different verdicts.
         unjudged: The number of problems without any verdict.
-        tokens: How many samples have their tokens given, counted or estimated.
+        tokens: The number of samples whose tokens were given, counted or estimated.
         written: Whether a problem has tests that a model wrote.
-        faults: What the task raised on texts, one line a kind.
+        faults: The errors that the task raised on texts, one line a kind.
         scored: The number of samples with a score, by verifier role.
-        lowest: The lowest of these scores.
-        highest: The highest of these scores.
+        lowest: The lowest score, by verifier role.
+        highest: The highest score, by verifier role.
         references: The first different references.
-        task: How the task was chosen; "": it was named.
-        read: Which fields were read for which meaning, a sentence a line.
-        right: The number of samples with both verdicts that are right by ours, by the source's, and by both.
-        compared: The number of samples whose text and answer of the source were compared.
-        unlike: The number of these where the task extracts another answer.
-        unlikenesses: The first of these samples.
-        unfiltered: The number of samples whose answer of the source is their text, so that the task extracts it.
+        task: A line on how the task was chosen; "": the user named the task.
+        read: Lines on the fields that were read, and on the meaning of each.
+        right: The number of samples with both verdicts that are right by the task, by the source, and by both.
+        compared: The number of samples whose source has both a text and an answer, which were compared.
+        unlike: The number of compared samples where the task extracts another answer.
+        unlikenesses: A line on each of the first compared samples with another answer.
+        unfiltered: The number of samples whose answer by the source is their whole text, so that the task extracts it.
         thinking: The number of samples that end within their thought.
-        unmarked: The number of texts with a thought whose marks were not given, by opening mark.
+        unmarked: The number of texts that begin with a mark of thoughts that was not given, by this mark.
     """
 
     references: dict[str, None] = field(default_factory=dict[str, None])
@@ -96,7 +96,7 @@ class ImportReport:
     unmarked: Counter[str] = field(default_factory=Counter[str])
 
     def note_row(self, row: SampleRow) -> SampleRow:
-        """Add what a row has beside its answer, and return it."""
+        """Count the tests, references and scores of a row, and return the row."""
         self.written = self.written or row.written_tests is not None
         if row.reference is not None and row.tests is None and len(self.references) < MOST_REFERENCES:
             self.references[row.reference] = None
@@ -109,53 +109,57 @@ class ImportReport:
 
     def lines(self) -> list[str]:
         """Return the report, a sentence a line."""
-        least, most = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
-        each = (
-            f"{most} each"
-            if least == most
-            else f"{least} to {most} each: curves beyond {least} are over fewer problems"
+        fewest, largest = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
+        size_words = (
+            f"{largest} each"
+            if fewest == largest
+            else f"{fewest} to {largest} each: curves beyond {fewest} are over fewer problems"
         )
-        told = [f"{self.samples:,} samples of {self.problems:,} problems, {each}", *self.read]
-        told += [self.task] if self.task else []
+        lines = [f"{self.samples:,} samples of {self.problems:,} problems, {size_words}", *self.read]
+        lines += [self.task] if self.task else []
         if self.unfiltered:
-            told.append(f"{self.unfiltered:,} answers of the source are the whole text, so that the task extracts them")
+            lines.append(
+                f"{self.unfiltered:,} answers of the source are the whole text, so that the task extracts them"
+            )
         if self.compared:
-            unlike = f"{self.unlike:,} of {self.compared:,} answers of the source are not those that the task extracts"
-            told.append(unlike + _colon(self.unlikenesses))
-            told += [f"  {line}" for line in self.unlikenesses]
+            sentence = (
+                f"{self.unlike:,} of {self.compared:,} answers of the source are not those that the task extracts"
+            )
+            lines.append(sentence + _colon(self.unlikenesses))
+            lines += [f"  {line}" for line in self.unlikenesses]
         if self.thinking:
-            told.append(f"{self.thinking:,} samples end within their thought, and have no answer")
-        told += [
+            lines.append(f"{self.thinking:,} samples end within their thought, and have no answer")
+        lines += [
             f"{count:,} texts begin with {mark!r}, the mark of a thought, but its marks were not given: --thoughts "
             f"{shlex.quote(mark)}"
             for mark, count in sorted(self.unmarked.items())
         ]
         if self.silent:
-            told.append(f"{self.silent:,} samples have no answer, and do not vote")
+            lines.append(f"{self.silent:,} samples have no answer, and do not vote")
         if self.repeated:
-            told.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
+            lines.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
         if self.judged:
             shares = (
                 f"{100 * self.right[whose] / self.judged:.1f} % {whose}" for whose in ("by the task", "by the source")
             )
-            told.append(f"right: {', '.join(shares)}")
-            told.append(
+            lines.append(f"right: {', '.join(shares)}")
+            lines.append(
                 f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{_colon(self.differences)}"
             )
-            told += [f"  {line}" for line in self.differences]
+            lines += [f"  {line}" for line in self.differences]
         if self.disputed:
-            told.append(f"in {self.disputed:,} problems the source gives equal answers different verdicts")
+            lines.append(f"in {self.disputed:,} problems the source gives equal answers different verdicts")
         if self.unjudged:
-            told.append(
+            lines.append(
                 f"{self.unjudged:,} problems have neither a reference answer nor verdicts, so that their accuracy is "
                 "unknown"
             )
-        told += self.faults
-        told.append(f"tokens: {', '.join(f'{count:,} {how}' for how, count in sorted(self.tokens.items()))}")
+        lines += self.faults
+        lines.append(f"tokens: {', '.join(f'{count:,} {how}' for how, count in sorted(self.tokens.items()))}")
         for role, count in sorted(self.scored.items()):
             unknown = f", {self.samples - count:,} samples lack one" if count < self.samples else ""
-            told.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
-        return told + [f"{count:,} {what}" for what, count in sorted(self.notes.items())]
+            lines.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
+        return lines + [f"{count:,} {what}" for what, count in sorted(self.notes.items())]
 
 
 def _colon(lines: Sequence[str]) -> str:
@@ -164,15 +168,15 @@ def _colon(lines: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSamples:
-    """The samples of one problem, and what they were drawn for.
+    """A problem and its samples.
 
     Args:
         problem: The problem, with its id.
         drawn: The samples in order.
         group: The group of the problem.
-        texts: The texts of the samples; None: answers alone were given.
+        texts: The text of each sample; None: the source gave only an answer.
         tests: The tests of programs; None: there are none.
-        prompt_tokens: The number of tokens of the prompt, 0 without one.
+        prompt_tokens: The number of tokens of the prompt; 0: there is no prompt.
         estimated: Whether tokens are estimated.
     """
 
@@ -187,16 +191,16 @@ class ProblemSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Building:
-    """How samples are read.
+    """Builds samples from the rows of a problem.
 
     Args:
         task: The task that extracts answers from texts, sorts answers into classes, and compares them with the
             reference.
-        verdicts: Which verdicts count where both are known: "ours", by the task, or those "given" by the source.
-        count: Counts the tokens of a text; None: they are estimated where the source does not give them.
-        programs: Runs programs with the tests of their problem; None: they are not run.
-        marks: The marks of thoughts, of which answers are not extracted; None: texts have no thoughts.
-        facts: What the sources state; see `SourceFacts.extracting`.
+        verdicts: The verdicts that count where both are known: "ours", by the task, or "given", by the source.
+        count: A function that counts the tokens of a text; None: tokens that the source does not give are estimated.
+        programs: The runner of programs with the tests of their problem; None: programs are not run.
+        marks: The marks of thoughts, from which no answer is extracted; None: texts have no thoughts.
+        facts: The facts that the sources state; see `SourceFacts.extracting`.
     """
 
     task: Task
@@ -206,16 +210,16 @@ class Building:
     marks: ThoughtMarks | None = THINK
     facts: SourceFacts = field(default_factory=SourceFacts)
 
-    def _verdict(self, own: bool | None, row: SampleRow) -> bool | None:  # noqa: FBT001
-        """Return whether a row is right: by the verdict that is asked for, else by the other one."""
-        first, second = (own, row.correct) if self.verdicts == "ours" else (row.correct, own)
+    def _verdict(self, task_verdict: bool | None, row: SampleRow) -> bool | None:  # noqa: FBT001
+        """Return whether a row is right, by the verdict that counts, else by the other verdict."""
+        first, second = (task_verdict, row.correct) if self.verdicts == "ours" else (row.correct, task_verdict)
         return second if first is None else first
 
     def samples(self, name: str, rows: Sequence[SampleRow], report: ImportReport) -> ProblemSamples:
         """Return the samples of one problem, and add them to a report.
 
         Raises:
-            ConfigError: a sample number comes twice, or rows differ in the problem's prompt, reference, tests or group.
+            ConfigError: a sample number occurs twice, or rows differ in prompt, reference, tests or group.
         """
         rows = [row for row in rows if not row.copy_in or row.copy_in in self.facts.with_repeats]
         check_unique(name, rows)
@@ -230,14 +234,14 @@ class Building:
         classes = _places(answers)
         if runs is None:
             others = [self._other(row) for row in rows]
-            both = _classes([*answers, *others], self.task)
-            classes = both[: len(rows)]
-            self._compare_answers(report, rows, answers, others, both)
+            answer_classes = _classes([*answers, *others], self.task)
+            classes = answer_classes[: len(rows)]
+            self._compare_answers(report, rows, answers, others, answer_classes)
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
         ours = judge_answers(answers, classes, self.task, problem)
         outcomes = [
-            {} if runs is None or written is None else _outcomes(runs, row, one, written)
-            for row, one in zip(rows, answers, strict=True)
+            {} if runs is None or written is None else _outcomes(runs, row, answer, written)
+            for row, answer in zip(rows, answers, strict=True)
         ]
         if runs is not None and tests is not None:
             ours = _run_programs(runs, answers, tests, rows[0].place)
@@ -246,7 +250,7 @@ class Building:
         self._compare(report, rows, answers, reference, ours)
         tokens = [self._tokens(row, report) for row in rows]
         _check_places(rows, tokens)
-        same = earlier_equals([row.text for row in rows])
+        first_equals = earlier_equals([row.text for row in rows])
         drawn = tuple(
             RecordedSample(
                 answer=answers[i],
@@ -257,7 +261,7 @@ class Building:
                 verifier_tokens=row.verifier_tokens,
                 like=row.like,
                 shared=row.shared,
-                same=row.same if row.text is None else same[i],
+                same=row.same if row.text is None else first_equals[i],
                 scores={**row.scores, **{role: sum(each) / len(each) for role, each in outcomes[i].items()}},
                 steps={**row.steps, **outcomes[i]},
                 outcomes=row.outcomes,
@@ -287,24 +291,26 @@ class Building:
         )
 
     def _answer(self, row: SampleRow, report: ImportReport) -> str | None:
-        """Return the answer that counts: the source's, unless it is the text itself; else the one that the task
-        extracts.
+        """Return the answer that counts.
+
+        The source's answer counts, unless it is the whole text. Otherwise the task extracts the answer.
         """
         text = None if row.text is None else self._response(row.text, report)
         if row.answer is not None and (text is None or row.text is None or not is_response(row.answer, row.text)):
             return join_surrogates(row.answer) or None
-        found = None if text is None else self._extract(text)
-        if row.answer is None or found is not None:
+        extracted = None if text is None else self._extract(text)
+        if row.answer is None or extracted is not None:
             report.unfiltered += row.answer is not None
-            return found
+            return extracted
         if row.extractor in self.facts.extracting:
             return join_surrogates(row.answer) or None
         report.unfiltered += 1
         return None
 
     def _other(self, row: SampleRow) -> str | None:
-        """Return the answer that does not count, of two: the source's beside the extracted one, or the other way
-        round.
+        """Return the answer that does not count, for comparison; None: there is only one answer.
+
+        Where the source's answer counts, the extracted answer is returned, and the other way round.
         """
         if row.text is None or (row.answer is not None and is_response(row.answer, row.text)):
             return None
@@ -313,15 +319,16 @@ class Building:
         return None if not row.compared or is_response(row.compared, row.text) else join_surrogates(row.compared)
 
     def _extract(self, text: str) -> str | None:
-        found = self.task.extract(text)
-        return None if found is None else join_surrogates(found)
+        answer = self.task.extract(text)
+        return None if answer is None else join_surrogates(answer)
 
     def _response(self, text: str, report: ImportReport | None) -> str:
-        """Return what stands after the thought of a text; "" where it ends within its thought."""
+        """Return the text after the thought; "" where the text ends within its thought."""
         if report is not None:
-            begin = text.lstrip()[:LONGEST_MARK]
+            beginning = text.lstrip()[:LONGEST_MARK]
             mark = next(
-                (each.open for each in THOUGHTS.values() if each is not None and begin.startswith(each.open)), None
+                (marks.open for marks in THOUGHTS.values() if marks is not None and beginning.startswith(marks.open)),
+                None,
             )
             if mark is not None and (self.marks is None or mark != self.marks.open):
                 report.unmarked[mark] += 1
@@ -340,14 +347,12 @@ class Building:
         others: Sequence[str | None],
         classes: Sequence[int | None],
     ) -> None:
-        """Add to a report where the source's answer and the extracted one differ. Both are compared where a row has a
-        text.
-        """
+        """Add to a report where the source's answer and the extracted answer of a text differ."""
         for i, (row, answer, other) in enumerate(zip(rows, answers, others, strict=True)):
-            given = row.compared is not None or row.answer is not None
+            has_answer = row.compared is not None or row.answer is not None
             if (
                 row.text is None
-                or not given
+                or not has_answer
                 or (other is None and is_response(row.answer or row.compared or "", row.text))
             ):
                 continue
@@ -356,9 +361,9 @@ class Building:
                 report.unlike += 1
                 if len(report.unlikenesses) < _MOST_UNLIKE:
                     ours, theirs = (answer, other) if row.answer is None else (other, answer)
-                    counts = "the task's" if row.answer is None else "the source's"
+                    whose = "the task's" if row.answer is None else "the source's"
                     report.unlikenesses.append(
-                        f"{row.place}: the task extracts {quote(ours)}, the source has {quote(theirs)}; {counts} counts"
+                        f"{row.place}: the task extracts {quote(ours)}, the source has {quote(theirs)}; {whose} counts"
                     )
 
     def _compare(
@@ -369,27 +374,27 @@ class Building:
         reference: str | None,
         ours: Sequence[bool | None],
     ) -> None:
-        """Add to a report where verdicts of the source differ from ours, or among equal answers."""
-        for row, answer, own in zip(rows, answers, ours, strict=True):
-            if own is None or row.correct is None:
+        """Add to a report where the source's verdicts differ from the task's, or among equal answers."""
+        for row, answer, ok in zip(rows, answers, ours, strict=True):
+            if ok is None or row.correct is None:
                 continue
             report.judged += 1
-            report.right["by the task"] += own
+            report.right["by the task"] += ok
             report.right["by the source"] += row.correct
-            report.right["by both"] += own and row.correct
-            if own != row.correct:
+            report.right["by both"] += ok and row.correct
+            if ok != row.correct:
                 report.differ += 1
                 if len(report.differences) < _MOST_NAMED:
                     words = ("wrong", "right")
                     report.differences.append(
-                        f"{row.place}: the answer {quote(answer)} is {words[own]} by the reference {quote(reference)}, "
+                        f"{row.place}: the answer {quote(answer)} is {words[ok]} by the reference {quote(reference)}, "
                         f"but {words[row.correct]} by the source"
                     )
-        told: dict[str, set[bool]] = {}
+        verdicts_by_answer: dict[str, set[bool]] = {}
         for row, answer in zip(rows, answers, strict=True):
             if answer is not None and row.correct is not None:
-                told.setdefault(answer, set()).add(row.correct)
-        report.disputed += any(len(verdicts) > 1 for verdicts in told.values())
+                verdicts_by_answer.setdefault(answer, set()).add(row.correct)
+        report.disputed += any(len(correct_values) > 1 for correct_values in verdicts_by_answer.values())
 
     def _tokens(self, row: SampleRow, report: ImportReport) -> int:
         if row.tokens is not None:
@@ -403,7 +408,7 @@ class Building:
 
 
 def _program(row: SampleRow) -> str | None:
-    """Return the program of a sample: the given one, else that in its text."""
+    """Return the program of a sample: the given answer, else the program in its text."""
     return row.answer or (None if row.text is None else program_in(row.text)) or None
 
 
@@ -411,7 +416,7 @@ def _run_programs(runs: ProgramVerdicts, answers: Sequence[str | None], tests: s
     """Return whether each program passes the tests.
 
     Raises:
-        ConfigError: the tests are no Python, or test nothing; the text has the place of the problem.
+        ConfigError: the tests are no Python, or test nothing; the error has the place of the problem.
     """
     try:
         return [answer is not None and runs.passes(answer, tests) for answer in answers]
@@ -422,10 +427,10 @@ def _run_programs(runs: ProgramVerdicts, answers: Sequence[str | None], tests: s
 def _outcomes(
     runs: ProgramVerdicts, row: SampleRow, program: str | None, written: Sequence[str]
 ) -> dict[str, tuple[float, ...]]:
-    """Return the outcomes of written tests, by their role. Without a program all are 0.
+    """Return the outcomes of written tests, by their role. Without a program, all outcomes are 0.
 
     Raises:
-        ConfigError: the row has scores of that role.
+        ConfigError: the row has scores of the role of written tests.
     """
     if WRITTEN in row.scores:
         raise ConfigError(
@@ -436,25 +441,23 @@ def _outcomes(
 
 
 def _places(answers: Sequence[str | None]) -> list[int | None]:
-    """Return the class of each program: equal texts are one."""
+    """Return the class of each program. Equal texts are one class."""
     places: dict[str, int] = {}
     return [None if answer is None else places.setdefault(answer, len(places)) for answer in answers]
 
 
 def _sort_rows(rows: Sequence[SampleRow]) -> Sequence[SampleRow]:
-    """Return rows by their sample number, where all have one that is a whole number; else in the order of their
-    source.
-    """
+    """Return rows by their sample number, if all have a whole number, else in the order of their source."""
     if all(row.sample is not None and row.sample.isdecimal() for row in rows):
         return sorted(rows, key=lambda row: int(row.sample or 0))
     return rows
 
 
 def _common(name: str, rows: Sequence[SampleRow], what: str) -> Any:
-    """Return what the rows of a problem have in common; None: none of them has it.
+    """Return the field that the rows of a problem have in common; None: no row has the field.
 
     Raises:
-        ConfigError: two differ.
+        ConfigError: two rows differ in the field.
     """
     first: SampleRow | None = None
     for row in rows:
@@ -473,10 +476,10 @@ def _common(name: str, rows: Sequence[SampleRow], what: str) -> Any:
 
 
 def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
-    """Refuse samples that are like a later one, or share more with an earlier one than they have.
+    """Refuse samples that refer to a later sample, or share more tokens than they have.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: there is such a sample.
     """
     for i, row in enumerate(rows):
         for name, place in (("like", row.like), ("same", row.same)):
@@ -491,17 +494,17 @@ def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
 
 
 def _classes(answers: Sequence[str | None], task: Task) -> list[int | None]:
-    """Return the class of each answer, by first appearance; None without one."""
+    """Return the class of each answer, numbered by first appearance; None: there is no answer."""
     sorter = Answers(task)
     different = [answer for answer in dict.fromkeys(answers) if answer is not None]
-    kinds: Mapping[str, int] = dict(zip(different, LOOP.run(sorter.classes(different)), strict=True))
-    return [None if answer is None else kinds[answer] for answer in answers]
+    class_of: Mapping[str, int] = dict(zip(different, LOOP.run(sorter.classes(different)), strict=True))
+    return [None if answer is None else class_of[answer] for answer in answers]
 
 
 def _add(report: ImportReport, drawn: Sequence[RecordedSample]) -> None:
     report.problems += 1
     report.samples += len(drawn)
     report.sizes[len(drawn)] += 1
-    report.repeated += sum(one.same is not None for one in drawn)
-    report.silent += sum(one.answer is None for one in drawn)
-    report.unjudged += all(one.right is None for one in drawn)
+    report.repeated += sum(sample.same is not None for sample in drawn)
+    report.silent += sum(sample.answer is None for sample in drawn)
+    report.unjudged += all(sample.right is None for sample in drawn)

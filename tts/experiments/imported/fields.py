@@ -20,7 +20,7 @@ from tts.tasks.by_references import final_of
 from tts.thoughts import THINK
 from tts.types import Prompt
 
-# What fields are mostly called, the first that a row has. A field of another name is named by the caller.
+# The usual names of fields, by meaning. The first name that a row has is read. Callers state unusual names.
 USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx"),
     "sample": ("sample", "sample_id", "epoch"),
@@ -46,13 +46,13 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
 NONE: Final = "-"  # the name of a meaning's field where no field has this meaning
 _COMPARED: Final = "compared"  # an answer of the source beside a text from which the task extracts
 _OF_SAMPLE: Final = (USUAL.keys() | {_COMPARED}) - {"problem", "prompt", "reference", "tests", "written_tests", "group"}
-_SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of them
-# in names of fields
+_SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of these meanings
+# words in the names of fields that may have references
 _OF_REFERENCES: Final = re.compile(r"gold|gt|truth|ref|target|expected|label|solution", re.IGNORECASE)
-_MOST: Final = 1 << 40  # of a count
-_DIGITS: Final = 4300  # of a number, fewer than which Python reads
+_MOST: Final = 1 << 40  # bound of a count
+_DIGITS: Final = 4300  # bound of a number's digits, which Python converts
 _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
-# reasons that a row ended
+# reasons why a sample ended, at a limit or by itself
 _CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
 _UNKNOWN: Final = -1  # a count of tokens that was not made
@@ -62,21 +62,21 @@ Names = Mapping[str, "str | Mapping[str, str]"]  # field of each meaning; of sco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRow:
-    """One recorded sample, as its source gives it. None: it is not given.
+    """One recorded sample, as its source gives it. None: the source does not give the value.
 
     Args:
         place: The file and line, for messages.
-        problem: The problem's id; None: that of its prompt.
+        problem: The problem's id; None: the prompt identifies the problem.
         sample: The sample's number within the problem.
         prompt: The prompt of the problem.
         reference: The reference answer of the problem.
         tests: The tests of the problem's programs.
         group: The group of the problem.
-        written_tests: The tests that a model wrote for the problem, each as often as it did.
+        written_tests: The tests that a model wrote for the problem, with repetitions.
         text: The text that the model wrote.
         answer: The final answer; "": there is none.
         extractor: The source of the answer, as in `SourceFacts.extracting`.
-        compared: An answer of the source that is only compared with the one that the task extracts.
+        compared: An answer of the source that is only compared with the extracted answer.
         correct: The source's verdict.
         tokens: The number of generated tokens.
         usd: The dollars that the sample cost.
@@ -84,11 +84,11 @@ class SampleRow:
         steps: The score of each step, by role.
         outcomes: The outcome of each test, by role.
         truncated: Whether a limit ended the sample.
-        verifier_tokens: The number of tokens computed to score it.
+        verifier_tokens: The number of tokens computed to score the sample.
         like: As in `RecordedSample`, a place among the samples of the problem.
         shared: As in `RecordedSample`.
         same: As in `RecordedSample`, a place among the samples of the problem.
-        copy_in: The file in which it is an earlier sample with another filter; "": it is none.
+        copy_in: The file in which the sample is a copy of an earlier sample, made by another filter; "": no copy.
     """
 
     place: str
@@ -120,15 +120,15 @@ class SampleRow:
 class SampleFields:
     """Reads rows of one sample each, or of one problem with lists of samples.
 
-    A field is the one that the caller names, else that of the layout of a well-known program, else the first usual one.
-    Answers of a field that nobody named never replace what the task extracts from texts: they are compared. Only in
-    rows of our own words, `text`, `answer` and `reference`, does the answer count.
+    The field of a meaning is chosen by the caller, else by the layout of a well-known program, else by its usual names.
+    Answers of a field that the caller did not choose are only compared with the answers that the task extracts from
+    texts. Such answers count only in rows with the names `text`, `answer` and `reference`.
 
     Args:
-        names: The field of a meaning in `USUAL`, where it has another name: {"text": "completions"}. Of `scores` and
-            `steps` it may be a field for each verifier role: {"scores": {"main": "reward", "judge": "rating"}}. It may
-            be a path, as in `paths`. "-": none.
-        facts: What collects which fields were read, and what holds for samples; None: a new one.
+        names: The field of a meaning in `USUAL`, where it has another name: {"text": "completions"}. The meanings
+            `scores` and `steps` may have a field for each verifier role: {"scores": {"main": "reward"}}. A name may
+            be a path, as in `paths`. "-": no field has the meaning.
+        facts: The collector of the fields that were read and of notes on samples; None: a new collector.
 
     Raises:
         ConfigError: a meaning is unknown, or a name is no text.
@@ -145,12 +145,12 @@ class SampleFields:
         """Yield the samples of a row.
 
         Raises:
-            ConfigError: a field is missing or has no such value; the text begins with the place.
+            ConfigError: a field is missing or has another kind of value; the error begins with the place.
         """
         try:
             yield from self._samples(row, place)
-        except BadRow as bad:
-            raise ConfigError(f"{place}: {bad}") from None
+        except BadRow as failure:
+            raise ConfigError(f"{place}: {failure}") from None
 
     def _samples(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
         if self._is_failed(row):
@@ -174,14 +174,14 @@ class SampleFields:
         for meaning in values:
             for name in _names_in(names["answer" if meaning == _COMPARED else meaning]):
                 self._facts.add_meaning(COMPARED if meaning == _COMPARED else meaning, name)
-        for number, one in enumerate(_spread(values, self._named.keys(), self._facts)):
-            sample = _sample(one, place if number == 0 else f"{place}, sample {number}")
+        for number, sample_values in enumerate(_spread(values, self._named.keys(), self._facts)):
+            sample = _sample(sample_values, place if number == 0 else f"{place}, sample {number}")
             if sample.answer is not None and sample.text is not None and not is_response(sample.answer, sample.text):
                 self._facts.extracting.add(sample.extractor)
             yield sample
 
     def _is_failed(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row is a request of a batch that failed. The first other row decides the layout."""
+        """Return whether a row is a failed request of a batch. The first row that is not decides the layout."""
         if self._is_first:
             self._layout = layout_of(row)
             if self._layout is not None and self._layout.failed(row):
@@ -192,34 +192,34 @@ class SampleFields:
         return self._layout is not None and self._layout.failed(row)
 
     def _name(self, meaning: str, row: Mapping[str, Any]) -> Paths | None:
-        """Return the path of a meaning, or one for each role; None where the row has no field of it."""
-        if (given := self._named.get(meaning)) is not None:
-            return None if given == NONE else given
-        taken = {each for each in self._named.values() if isinstance(each, str)}
+        """Return the path of a meaning, or a path for each role; None: the row has no field of the meaning."""
+        if (named := self._named.get(meaning)) is not None:
+            return None if named == NONE else named
+        named_fields = {field for field in self._named.values() if isinstance(field, str)}
         if self._layout is not None:
             paths = self._layout.paths.get(meaning, ())
             if isinstance(paths, Mapping):
                 return paths if all(has_path(row, path) for path in paths.values()) else None
-            several = (paths,) if isinstance(paths, str) else paths
-            return next((path for path in several if path not in taken and has_path(row, path)), None)
+            candidates = (paths,) if isinstance(paths, str) else paths
+            return next((path for path in candidates if path not in named_fields and has_path(row, path)), None)
         if meaning not in self._chosen:
-            found = next((usual for usual in USUAL[meaning] if usual in row and usual not in taken), None)
-            if found is None:
+            usual_name = next((usual for usual in USUAL[meaning] if usual in row and usual not in named_fields), None)
+            if usual_name is None:
                 return None
-            self._chosen[meaning] = found
+            self._chosen[meaning] = usual_name
         return self._chosen[meaning] if self._chosen[meaning] in row else None
 
     def _has(self, meaning: str, row: Mapping[str, Any]) -> bool:
-        """Whether a row has the field of a meaning, empty or not."""
+        """Return whether a row has the field of a meaning, empty or not."""
         return self._named.get(meaning, NONE) != NONE or self._chosen.get(meaning) in row or self._layout is not None
 
     def _settle_answer(
         self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]
     ) -> dict[str, Any]:
-        """Return values of which the answer counts, or is compared with what the task extracts from the text.
+        """Return values in which the answer either counts, or is compared with the extracted answer.
 
         Raises:
-            BadRow: the field `answer`, which nobody named, may be the reference.
+            BadRow: the caller did not name the field `answer`, which may be the reference.
         """
         name = names["answer"]
         if "answer" in self._named:
@@ -231,8 +231,8 @@ class SampleFields:
             )
         if name == "answer" and names["text"] == "text" and "text" not in self._named:
             return values
-        settled = {meaning: value for meaning, value in values.items() if meaning != "answer"}
-        return {**settled, _COMPARED: values["answer"]}
+        other_values = {meaning: value for meaning, value in values.items() if meaning != "answer"}
+        return {**other_values, _COMPARED: values["answer"]}
 
     def _has_reference(self, row: Mapping[str, Any]) -> bool:
         return (
@@ -240,22 +240,23 @@ class SampleFields:
         )
 
     def _nothing(self, row: Mapping[str, Any]) -> BadRow:
-        """Return the refusal of a row without a sample. It names no field that may be the reference or another
-        meaning's.
+        """Return the error of a row without a sample, with a hint that names a likely field.
+
+        Fields that may have the reference or another meaning are not named.
         """
-        others = {usual for meaning, names in USUAL.items() if meaning not in _SHOW_SAMPLES for usual in names}
-        fields = [name for name in row if name not in others and not _OF_REFERENCES.search(name)]
+        other_names = {usual for meaning, names in USUAL.items() if meaning not in _SHOW_SAMPLES for usual in names}
+        fields = [name for name in row if name not in other_names and not _OF_REFERENCES.search(name)]
         usual = (
-            (meaning, near)
+            (meaning, match)
             for meaning in _SHOW_SAMPLES
             for name in USUAL[meaning]
-            for near in get_close_matches(name, fields, 1, 0.75)
+            for match in get_close_matches(name, fields, 1, 0.75)
         )
-        meaning, near = next(usual, ("text", "…"))
-        known = ", ".join(map(repr, row)) or "none at all"
+        meaning, match = next(usual, ("text", "…"))
+        field_names = ", ".join(map(repr, row)) or "none at all"
         return BadRow(
-            f"it has neither text, answer nor correct, only {known}; name a field by --field {meaning}={near}, "
-            f"in Python by fields={{{meaning!r}: {near!r}}}"
+            f"it has neither text, answer nor correct, only {field_names}; name a field by --field {meaning}={match}, "
+            f"in Python by fields={{{meaning!r}: {match!r}}}"
         )
 
 
@@ -263,15 +264,15 @@ def identity_in(row: Mapping[str, Any], name: str, place: str) -> str:
     """Return the id in a field of a log.
 
     Raises:
-        ConfigError: it is no text or number, or empty; the text begins with the place.
+        ConfigError: the id is no text or number, or empty; the error begins with the place.
     """
     try:
-        found = answer_in(row, name)
-    except BadRow as bad:
-        raise ConfigError(f"{place}: {bad}") from None
-    if found is None:
+        identity = answer_in(row, name)
+    except BadRow as failure:
+        raise ConfigError(f"{place}: {failure}") from None
+    if identity is None:
         raise ConfigError(f"{place}: its {name} is {quote(row.get(name))}, but must be a text or a number")
-    return found
+    return identity
 
 
 def _check(meaning: str, name: Any) -> str | Mapping[str, str]:
@@ -284,7 +285,7 @@ def _check(meaning: str, name: Any) -> str | Mapping[str, str]:
 
 
 def _value(row: Mapping[str, Any], name: Paths) -> Any:
-    """Return the value of a path, or of one for each role."""
+    """Return the value at a path, or the values at the paths of roles."""
     if isinstance(name, Mapping):
         return {role: value_at(row, each) for role, each in name.items()}
     assert isinstance(name, str), "of several paths one was chosen"
@@ -296,24 +297,25 @@ def _names_in(name: Paths) -> list[str]:
 
 
 def is_response(answer: str, text: str) -> bool:
-    """Whether an answer is the text itself, or its part after a thought, and so was not extracted."""
+    """Return whether an answer is the whole text, or its part after a thought, and so was not extracted."""
     left, right = answer.strip().casefold(), text.strip().casefold()
     return left == right or (bool(left) and left == THINK.response(right).strip())
 
 
 def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFacts) -> Iterator[Mapping[str, Any]]:
-    """Yield the values of each sample: one, or those of lists that are equally long. A single value is of no sample of
-    a list.
+    """Yield the values of each sample of a row. The lists of several samples have equal lengths.
+
+    A single value beside lists is given to no sample.
 
     Raises:
-        BadRow: the lists are of different lengths, or empty; or a field that was named has one value.
+        BadRow: the lists have different lengths or are empty, or a field that the caller named has a single value.
     """
     lists = {name for name in ("text", "answer", "correct") if isinstance(values.get(name), list)}
     if not lists:
         yield {name: value for name, value in values.items() if name != _COMPARED or not isinstance(value, list)}
         return
-    of_samples = {name: value for name, value in values.items() if name in _OF_SAMPLE and name != "sample"}
-    columns = {name: _column(value) for name, value in of_samples.items() if isinstance(value, list | Mapping)}
+    sample_values = {name: value for name, value in values.items() if name in _OF_SAMPLE and name != "sample"}
+    columns = {name: _column(value) for name, value in sample_values.items() if isinstance(value, list | Mapping)}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise BadRow(
@@ -322,8 +324,8 @@ def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFact
     if not any(lengths.values()):
         raise BadRow("its lists are empty, but a problem must have a sample; leave the row out")
     count = next(iter(lengths.values()))
-    for name in of_samples.keys() - columns.keys():
-        value = of_samples[name]
+    for name in sample_values.keys() - columns.keys():
+        value = sample_values[name]
         if count == 1:
             columns[name] = [value]
         elif name in named and value != _UNKNOWN:
@@ -332,15 +334,15 @@ def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFact
             )
         elif value != _UNKNOWN:
             facts.notes[f"rows have one value of {name!r} for several samples, which is not read"] += 1
-    of_problem = {name: value for name, value in values.items() if name not in of_samples}
+    problem_values = {name: value for name, value in values.items() if name not in sample_values}
     for number in range(count):
-        # they may be long, and are the problem's
-        of_first = of_problem if number == 0 else {**of_problem, "written_tests": None}
-        yield {"sample": str(number), **of_first, **{name: column[number] for name, column in columns.items()}}
+        # written tests may be long, and belong to the problem: one sample has them
+        shared_values = problem_values if number == 0 else {**problem_values, "written_tests": None}
+        yield {"sample": str(number), **shared_values, **{name: column[number] for name, column in columns.items()}}
 
 
 def _column(value: Any) -> list[Any]:
-    """Return the values of each sample: of a list, or of a list for each verifier role."""
+    """Return the value of each sample, from a list, or from a list for each verifier role."""
     if isinstance(value, list):
         return cast("list[Any]", value)
     if not all(isinstance(each, list) for each in value.values()) or len({len(each) for each in value.values()}) != 1:
@@ -350,11 +352,11 @@ def _column(value: Any) -> list[Any]:
 
 def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
     scores, steps, outcomes = (_scores(values.get(name), name) for name in ("scores", "steps", "outcomes"))
-    for name, given in (("steps", steps), ("outcomes", outcomes)):
-        if single := next((role for role, value in given.items() if not isinstance(value, list)), None):
-            raise BadRow(f"its {name} by {single!r} is {quote(given[single])}, but must be a list of scores")
+    for name, values_by_role in (("steps", steps), ("outcomes", outcomes)):
+        if role_ := next((role for role, value in values_by_role.items() if not isinstance(value, list)), None):
+            raise BadRow(f"its {name} by {role_!r} is {quote(values_by_role[role_])}, but must be a list of scores")
     stepwise = {role: _numbers(value, role) for role, value in {**scores, **steps}.items() if isinstance(value, list)}
-    whole = {role: _number(value, role) for role, value in scores.items() if not isinstance(value, list)}
+    whole_scores = {role: _number(value, role) for role, value in scores.items() if not isinstance(value, list)}
     return SampleRow(
         place=place,
         problem=answer_in(values, "problem"),
@@ -369,7 +371,10 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
         if values.get("tokens") in (_UNKNOWN, str(_UNKNOWN))
         else whole_number(values.get("tokens"), "tokens"),
         usd=dollars(values.get("usd"), "usd"),
-        scores={**{role: found[-1] if found else math.nan for role, found in stepwise.items()}, **whole},
+        scores={
+            **{role: step_scores[-1] if step_scores else math.nan for role, step_scores in stepwise.items()},
+            **whole_scores,
+        },
         steps=stepwise,
         outcomes={role: _numbers(value, role) for role, value in outcomes.items()},
         tests=_text(values, "tests") or None,
@@ -391,7 +396,7 @@ def _text(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def _tests(value: Any) -> tuple[str, ...] | None:
-    """Return the tests that a model wrote: a list of texts, or JSON of it in a cell of CSV."""
+    """Return the tests that a model wrote, from a list of texts, or from JSON in a cell of CSV."""
     value = _read_cell(value, ("[",), "written_tests", "a list of texts")
     if value is None or value == "":
         return None
@@ -401,10 +406,10 @@ def _tests(value: Any) -> tuple[str, ...] | None:
 
 
 def _read_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
-    """Return the value of the JSON in a cell of CSV that begins with one of the marks; other values unchanged.
+    """Return the value of the JSON in a cell of CSV that begins with a mark, and other values unchanged.
 
     Raises:
-        BadRow: the cell begins with one, but is no JSON.
+        BadRow: the cell begins with a mark, but is no JSON.
     """
     if not (isinstance(value, str) and value.lstrip().startswith(marks)):
         return value
@@ -415,7 +420,7 @@ def _read_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
 
 
 def _prompt(value: Any) -> Prompt | None:
-    """Return a prompt: a text; what is no text, such as messages, as JSON."""
+    """Return a prompt as a text. Other values, such as messages, become JSON."""
     return value or None if isinstance(value, str | None) else json.dumps(value)
 
 
@@ -430,7 +435,7 @@ def _verdict(value: Any, name: str) -> bool | None:
 
 
 def _is_cut(value: Any) -> bool:
-    """Whether a limit ended a sample: a verdict, or the reason that the server gave."""
+    """Return whether a limit ended a sample, from true or false, or from the server's reason."""
     if value in _CUT or value in _WHOLE:
         return value in _CUT
     return _verdict(value, "truncated") or False
@@ -439,8 +444,10 @@ def _is_cut(value: Any) -> bool:
 def whole_number(value: Any, name: str) -> int | None:
     """Return a count, such as of tokens; None: it is not given.
 
+    Counts are at most 2 ** 40, so that their sums stay exact.
+
     Raises:
-        BadRow: it is no whole number of at least 0, or above 2 ** 40, so that sums of any number of samples stay exact.
+        BadRow: the value is no whole number from 0 to 2 ** 40.
     """
     if value is None or value == "":
         return None
@@ -455,14 +462,14 @@ def whole_number(value: Any, name: str) -> int | None:
 
 
 def dollars(value: Any, name: str) -> float | None:
-    """Return what a sample cost; None: it is not given.
+    """Return the cost of a sample in dollars; None: it is not given.
 
     Args:
-        value: What the source states.
-        name: Its field.
+        value: The value that the source states.
+        name: The field of the value.
 
     Raises:
-        BadRow: It is no number of at least 0.
+        BadRow: The value is no number of at least 0.
     """
     if value is None or value == "":
         return None
@@ -476,7 +483,7 @@ def dollars(value: Any, name: str) -> float | None:
 
 
 def _scores(value: Any, name: str) -> Mapping[str, Any]:
-    """Return scores by role; a value without a role is that of "main"."""
+    """Return scores by role. A value without a role is the score of "main"."""
     value = _read_cell(value, ("{", "["), name, "a number or JSON")
     if value is None or value == "":
         return {}
@@ -493,10 +500,10 @@ def _numbers(values: Sequence[Any], role: str) -> tuple[float, ...]:
 
 
 def _number(value: Any, role: str) -> float:
-    """Return a score; None or NaN: it is unknown.
+    """Return a score. None becomes NaN: the score is unknown.
 
     Raises:
-        BadRow: it is no number, infinite, or a verdict.
+        BadRow: the score is no number, infinite, or a verdict.
     """
     if value is None:
         return math.nan

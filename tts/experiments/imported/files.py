@@ -1,4 +1,4 @@
-"""Samples of files, by their form. A row that cannot be read ends the import with its line."""
+"""Reads the samples of files by their form. A row that cannot be read ends the import with its line."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
 
     Args:
         path: The path of the file or the folder.
-        source: How it is read.
-        facts: Collects what it states beside its samples.
+        source: The options of the import.
+        facts: The collector of facts that the file states beside its samples.
 
     Raises:
-        ConfigError: the file is missing or of another form, or a row cannot be read; the text has its line.
+        ConfigError: the file is missing or has another form, or a row cannot be read; the error has the line.
         MissingDependency: the file is Parquet or an .eval log, and pyarrow is not installed.
     """
     file = Path(path).expanduser()
@@ -45,29 +45,29 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
 def samples_of(
     rows: Iterable[Mapping[str, Any]], fields: Names | None = None, facts: SourceFacts | None = None
 ) -> Iterator[SampleRow]:
-    """Yield the samples of rows, which are named by their number, from 1."""
-    meant = SampleFields(fields, facts)
+    """Yield the samples of rows. Errors name rows by their number, from 1."""
+    sample_fields = SampleFields(fields, facts)
     for number, row in enumerate(rows, 1):
-        given: Any = row
-        if not isinstance(given, Mapping):
+        any_row: Any = row
+        if not isinstance(any_row, Mapping):
             raise ConfigError(f"row {number} is a {type(row).__name__}, but must be a mapping from fields to values")
-        yield from meant.read({name: _plain_value(value) for name, value in row.items()}, f"row {number}")
+        yield from sample_fields.read({name: _plain_value(value) for name, value in row.items()}, f"row {number}")
 
 
 def _plain_value(value: Any) -> Any:
-    """Return a value as JSON would give it: NumPy's as Python's, and tuples as lists, inside lists and mappings too."""
+    """Return a value as JSON would give it. NumPy values become Python's, and tuples lists, at any depth."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {name: _plain_value(each) for name, each in cast("Mapping[Any, Any]", value).items()}
-    return [_plain_value(each) for each in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
+        return {name: _plain_value(item) for name, item in cast("Mapping[Any, Any]", value).items()}
+    return [_plain_value(item) for item in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def check_form(form: str | None) -> None:
     """Refuse a form that is unknown.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: the form is unknown.
     """
     if form is not None and form not in FORMS:
         raise unknown_name("form", form, FORMS)
@@ -77,30 +77,30 @@ def check_used(source: Source, forms: Collection[str]) -> None:
     """Refuse an option that none of the files uses.
 
     Args:
-        source: The source with its options.
+        source: The options of the import.
         forms: The forms of the files.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: there is such an option.
     """
     plain = [form for form in FORMS if form not in ("lm-eval", "inspect", "atif", "mini-swe-agent")]
-    for name, given, of in (
+    for name, option, option_forms in (
         ("filter", source.filter, ["lm-eval"]),
         ("metric", source.metric, ["lm-eval"]),
         ("scorer", source.scorer, ["inspect"]),
         ("field", source.fields, plain),
         ("rows", source.rows, ["json"]),
     ):
-        if given and not any(form in forms for form in of):
+        if option and not any(form in forms for form in option_forms):
             raise ConfigError(
                 f"{name} was given, but the files are of the form {' and '.join(sorted(forms))}, and {name} is of "
-                f"{', '.join(of)}",
+                f"{', '.join(option_forms)}",
                 hint="leave it out, or name the form of the files",
             )
 
 
 def _form(file: Path) -> str:
-    """Return the form of a file by its ending, and of JSON by its beginning."""
+    """Return the form of a file by its ending, and the form of JSON by its beginning."""
     if file.is_dir() or is_trajectory(file):
         return "mini-swe-agent" if is_trajectory(file) or any(map(is_trajectory, file.rglob("*.json"))) else "atif"
     ending = file.suffix.lower()
@@ -141,7 +141,7 @@ def _plain(rows: Callable[[Path, Source], Iterator[PlacedRow]]) -> Reader:
 
 
 def _whole_csv(file: Path) -> Iterator[PlacedRow]:
-    """Yield the rows of a CSV file; one with a byte that is no UTF-8 is bad, whatever its field."""
+    """Yield the rows of a CSV file. A row with bytes that are no UTF-8 is bad."""
     for place, row in read_csv(file):
         broken = (
             [] if isinstance(row, BadRow) else [name for name, cell in row.items() if join_surrogates(cell) != cell]

@@ -1,4 +1,4 @@
-"""From rows of samples to results of a store, in bounded memory.
+"""Imports rows of samples into a store, in bounded memory.
 
 All rows are read and checked before the store is changed.
 """
@@ -39,36 +39,36 @@ from tts.tasks.isolation import isolate
 from tts.types import Usage
 
 _VERDICTS: Final = ("ours", "given")
-_ENOUGH: Final = 3  # samples that the source calls right, of which one must be right by the task
+_ENOUGH: Final = 3  # of so many samples that the source calls right, one must be right by the task
 _STRATEGY: Final = "best_of_n | majority"
 
 
 class NamedAlike(UserWarning):
     """A warning that a pool was added to a store that has studies of its name.
 
-    The text says which they are, and how each is named.
+    The text says how each of these studies is named.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSettings:
-    """How recorded samples become a pool.
+    """The settings by which recorded samples become a pool.
 
     Args:
         name: The name of the pool, and of its data set.
-        task: The task that extracts and compares answers, by name, such as "math" or "text". None: the one that the
-            references call for, which the report says, and "math" without references.
+        task: The task that extracts and compares answers, by name, such as "math" or "text". None: the task that fits
+            the references, as the report says, or "math" without references.
         model: The model that wrote the samples, as tables show it; None: as logs name it.
-        verdicts: Which verdicts count where both the task and the source have one: "ours", those of the task, or those
-            "given" by the source. None: ours. Then an import of which the task finds none right that the source calls
-            right is refused.
-        tokenizer: A model by name or folder whose tokenizer counts tokens that are not given; None: they are estimated,
-            and marked.
-        thoughts: The marks of thoughts, of which no answer is extracted: a name in `thoughts.THOUGHTS` such as
+        verdicts: The verdicts that count where both the task and the source have one: "ours", by the task, or "given",
+            by the source. None: "ours", and an import is refused whose right samples by the source are all wrong by
+            the task.
+        tokenizer: A model by name or folder, whose tokenizer counts tokens that are not given; None: such tokens are
+            estimated, and marked.
+        thoughts: The marks of thoughts, from which no answer is extracted: a name in `thoughts.THOUGHTS` such as
             "<think>" or "harmony", two marks with a space between them, or "none".
-        programs: A file of verdicts. With it the programs of problems with `tests` are run, contained
-            (`ProgramVerdicts`), each once; None: they are not run. Equal programs are equal answers. Those with
-            `written_tests` have their outcomes as the role "tests".
+        programs: A file of verdicts. The programs of problems with `tests` run once each, contained
+            (`ProgramVerdicts`), and equal programs are equal answers. The outcomes of `written_tests` are scores of
+            the role "tests". None: programs are not run.
 
     Raises:
         ConfigError: the name is empty, or a value is unknown.
@@ -83,8 +83,8 @@ class ImportSettings:
     programs: str | None = None
 
     def __post_init__(self) -> None:
-        for given in ("name", "task", "model", "tokenizer", "thoughts"):
-            check_text(given, getattr(self, given), optional=given not in ("name", "thoughts"))
+        for setting in ("name", "task", "model", "tokenizer", "thoughts"):
+            check_text(setting, getattr(self, setting), optional=setting not in ("name", "thoughts"))
         if not self.name.strip():
             raise ConfigError("the name of the pool is empty, but must be a text", hint="for example --name gsm8k")
         if self.verdicts is not None and self.verdicts not in _VERDICTS:
@@ -98,17 +98,17 @@ class ImportSettings:
         Raises:
             ConfigError: a name is unknown; or as the class.
         """
-        known = {f.name for f in dataclasses.fields(cls)} - {"name"}
-        if unknown := given.keys() - known:
-            raise unknown_name("setting of an import", min(unknown), known)
+        names = {f.name for f in dataclasses.fields(cls)} - {"name"}
+        if unknown_names := given.keys() - names:
+            raise unknown_name("setting of an import", min(unknown_names), names)
         return cls(name=name, **given)
 
     def building(self, warn: Callable[[str], None], facts: SourceFacts) -> Building:
-        """Return how samples are read.
+        """Return the builder of samples.
 
         Args:
             warn: A function that gets a line where the task fails on a text.
-            facts: What the sources state beside their samples.
+            facts: The facts that the sources state beside their samples.
 
         Raises:
             ConfigError: the task or the tokenizer is unknown.
@@ -123,10 +123,7 @@ class ImportSettings:
 
 
 class ImportedSamples(NamedTuple):
-    """One problem of an import.
-
-    It has its result with the recorded samples, and their texts as `store.bodies.source_in` reads them.
-    """
+    """One problem of an import: a result with its samples, and their texts; see `bodies.source_in`."""
 
     result: Result
     source: bytes
@@ -135,26 +132,26 @@ class ImportedSamples(NamedTuple):
 class Import:
     """An import that has been read and checked, as a context manager.
 
-    It has its report, and its problems, which are read from a temporary file.
+    Its problems are read from a temporary file.
 
     Args:
         rows: The rows of any number of sources, in order.
-        settings: How they become a pool; see `ImportSettings`.
-        facts: Collects what the sources state beside the samples.
+        settings: The settings by which the rows become a pool.
+        facts: The collector of facts that the sources state beside the samples.
 
     Attributes:
-        report: What was found.
+        report: The report of the import.
         model: The model that wrote the samples.
 
     Raises:
-        ConfigError: a row cannot be read, or rows contradict each other; the text has file and line.
+        ConfigError: a row cannot be read, or rows contradict each other; the error has file and line.
     """
 
     def __init__(self, rows: Iterable[SampleRow], settings: ImportSettings, facts: SourceFacts | None = None) -> None:
         self.settings = settings
         self.facts = facts or SourceFacts()
         self.report = ImportReport(notes=self.facts.notes)
-        self._digest = hashlib.sha256()  # of the keys of all cells
+        self._digest = hashlib.sha256()  # hash of the keys of all cells
         self._staging = Staging()
         try:
             self._build(rows)
@@ -184,10 +181,10 @@ class Import:
             self._check_agreement()
 
     def _choose_task(self) -> str:
-        """Return the task that the sources state, or that the references call for, and say so.
+        """Return the task that the sources state, or that fits the references, and report the choice.
 
         Raises:
-            ConfigError: they are of several kinds; the hint has the option to add.
+            ConfigError: the references are of several kinds; the hint has the option to add.
         """
         if self.facts.tasks:
             return next(iter(self.facts.tasks)) if len(self.facts.tasks) == 1 else "text"
@@ -200,10 +197,10 @@ class Import:
         return "math" if choice is None else choice.task
 
     def _check_agreement(self) -> None:
-        """Refuse samples of which the task finds none right that the source calls right.
+        """Refuse an import whose right samples by the source are all wrong by the task.
 
         Raises:
-            ConfigError: it is so, and nobody chose whose verdicts count.
+            ConfigError: the verdicts disagree so, and no setting says whose verdicts count.
         """
         right = self.report.right
         if right["by both"] == 0 and right["by the source"] >= _ENOUGH:
@@ -217,12 +214,12 @@ class Import:
             )
 
     def _build_samples(self, building: Building, verifiers: Mapping[str, str]) -> Iterator[ImportedSamples]:
-        """Yield each problem's part of the pool."""
+        """Yield the problems of the pool."""
         for name, rows in self._staging.problems():
             samples = building.samples(name, rows, self.report)
-            one = _import_problem(samples, self.settings, self.model, verifiers)
-            self._digest.update(one.result.cell.key.encode())
-            yield one
+            imported = _import_problem(samples, self.settings, self.model, verifiers)
+            self._digest.update(imported.result.cell.key.encode())
+            yield imported
 
     def __enter__(self) -> Import:
         return self
@@ -234,7 +231,7 @@ class Import:
         return self._staging.read_rows()
 
     def _verifier(self, role: str) -> str:
-        """Return the text of the verifier that stands for given scores; its range is [0, 1] if all scores lie there."""
+        """Return the text of the verifier that stands for given scores, with the range [0, 1] if it fits."""
         within = self.report.lowest[role] >= 0 and self.report.highest[role] <= 1
         return "recorded(low=0, high=1)" if within else "recorded"
 
@@ -245,25 +242,25 @@ class Import:
             NamedAlike: the store has studies of this name.
         """
         name = self.settings.name
-        alike = [one.id for one in store.studies() if one.name == name]
+        namesakes = [stored.id for stored in store.studies() if stored.name == name]
         study = store.adopt(name, self._snapshot(), self)
-        if study not in alike and alike:
-            _warn(f"the name {name!r} was that of study {alike[-1]}, which stays; it is now named by that number")
-        elif study in alike:
-            last = (
+        if study not in namesakes and namesakes:
+            _warn(f"the name {name!r} was that of study {namesakes[-1]}, which stays; it is now named by that number")
+        elif study in namesakes:
+            suffix = (
                 ""
-                if study == alike[-1]
-                else f"; the name is that of study {alike[-1]}, so that these samples are named by {study}"
+                if study == namesakes[-1]
+                else f"; the name is that of study {namesakes[-1]}, so that these samples are named by {study}"
             )
-            _warn(f"these samples are in the store already, as study {study}, and nothing was added{last}")
+            _warn(f"these samples are in the store already, as study {study}, and nothing was added{suffix}")
         return study
 
     def _snapshot(self) -> dict[str, Any]:
         configuration = {
             "imported": {**dataclasses.asdict(self.settings), "programs": self.settings.programs is not None}
         }
-        found = {"problems": self.report.problems, "sha256": self._digest.hexdigest()}
-        data = {"source": "imported samples", "licence": "not stated", "note": "", **found}
+        content = {"problems": self.report.problems, "sha256": self._digest.hexdigest()}
+        data = {"source": "imported samples", "licence": "not stated", "note": "", **content}
         return {
             "configuration": configuration,
             "versions": versions(),
@@ -278,7 +275,7 @@ def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> 
     """Yield the samples of files, one after another; see `samples_in`.
 
     Raises:
-        ConfigError: also for an option of a form that no file is of.
+        ConfigError: as `samples_in`, or an option belongs to a form that no file has.
     """
     check_form(source.form)
     for path in paths:
@@ -289,22 +286,22 @@ def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> 
 def _import_problem(
     samples: ProblemSamples, settings: ImportSettings, model: str, verifiers: Mapping[str, str]
 ) -> ImportedSamples:
-    """Return one problem as a result. What a role did not score has the score NaN, where the role scored others."""
+    """Return one problem as a result. A sample that a role did not score gets the score NaN by this role."""
     drawn = samples.drawn
     if verifiers:
         unknown = dict.fromkeys(verifiers, math.nan)
-        drawn = tuple(dataclasses.replace(one, scores={**unknown, **one.scores}) for one in drawn)
+        drawn = tuple(dataclasses.replace(sample, scores={**unknown, **sample.scores}) for sample in drawn)
     source = {
         "prompt": samples.problem.prompt if samples.problem.prompt != samples.problem.id else None,
         "reference": samples.problem.answer, "tests": samples.tests, "texts": samples.texts, "task": settings.task,
     }  # fmt: skip
     place = f"the samples of the problem {quote(str(samples.problem.id))}"
     body = pack(place, json.dumps(source).encode("ascii"))
-    dollars = [one.usd for one in drawn if one.usd is not None]
+    dollars = [sample.usd for sample in drawn if sample.usd is not None]
     usage = Usage(
         prompt_tokens=samples.prompt_tokens * len(drawn),
-        generated_tokens=sum(one.tokens for one in drawn),
-        verifier_tokens=sum(one.verifier_tokens for one in drawn),
+        generated_tokens=sum(sample.tokens for sample in drawn),
+        verifier_tokens=sum(sample.verifier_tokens for sample in drawn),
         samples=len(drawn),
         flops=None,
         usd=sum(dollars) if len(dollars) == len(drawn) else None,
@@ -339,8 +336,8 @@ def _answer_by_vote(result: Result) -> Result:
     """Return a result with the answer of its samples' majority."""
     (pool,) = pools_of([result]).pools
     outcome = RecordedSearch(pool, parse(_STRATEGY)).run(range(len(pool.drawn)))
-    known = any(one.right is not None for one in pool.drawn)
-    return dataclasses.replace(result, answer=outcome.answer, right=bool(outcome.right) if known else None)
+    is_judged = any(one.right is not None for one in pool.drawn)
+    return dataclasses.replace(result, answer=outcome.answer, right=bool(outcome.right) if is_judged else None)
 
 
 def _warn(text: str) -> None:
@@ -348,10 +345,11 @@ def _warn(text: str) -> None:
 
 
 def _counter(name: str) -> CountTokens:
-    """Return what counts the tokens of a text by the tokenizer of a model.
+    """Return a function that counts the tokens of a text by the tokenizer of a model.
 
     Raises:
-        ConfigError: there is none of that name. MissingDependency: transformers is not installed.
+        ConfigError: there is no model of that name.
+        MissingDependency: transformers is not installed.
     """
     from tts.backends.loading.models import load_tokenizer
 

@@ -1,8 +1,9 @@
 """Logs of Inspect: `.json` and `.eval` files.
 
-Samples are read one by one. Epochs are samples of one problem. One scorer gives the verdicts. Its answer is used,
-unless it is the whole completion and the log is not from tts. Then the task extracts the answer. Values of the other
-scorers become scores by their names: C is 1, P is 0.5, I and N are 0. Samples that failed are left out, and counted.
+Samples are read one by one. Epochs are samples of one problem. One scorer gives the verdicts. The scorer's answer is
+used, unless it is the whole completion and the log is not from tts: the task then extracts the answer. Values of the
+other scorers become scores by their names: C is 1, P is 0.5, I and N are 0. Samples that failed are left out, and
+counted.
 
 Source: the log of version 2 as inspect_ai 0.3 writes it. An `.eval` file is a zip archive, compressed with Zstandard or
 deflate. A sample is one member, `samples/ID_epoch_N.json`, or a folder of that name with the member `sample.json` and
@@ -36,14 +37,14 @@ _ZSTANDARD: Final = 93  # the compression method of a zip member
 _LOCAL_HEADER: Final = 30  # bytes before the name of a zip member
 _GRADES: Final = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _CUT: Final = ("max_tokens", "model_length")
-_FIRST: Final = ("version", "status", "eval")  # the names of which the first member of a JSON log has one
+_FIRST: Final = ("version", "status", "eval")  # possible names of a JSON log's first member
 _FIRST_NAME: Final = re.compile(rb'\s*\{\s*"(\w+)"')
-_BEGINNING: Final = 4096  # bytes in which the first name stands
+_BEGINNING: Final = 4096  # bytes that contain the first name
 _WHOLE: Final = re.compile(r"samples/.+_epoch_\d+\.json", re.DOTALL)
 _CHUNKED: Final = re.compile(r"(samples/.+_epoch_\d+)/sample\.json", re.DOTALL)
 _CHUNK: Final = re.compile(r"(.+)/attachments/(\d{1,18})\.json", re.DOTALL)
 _ATTACHMENT: Final = "attachment://"
-_DIGITS: Final = 18  # of an index
+_DIGITS: Final = 18  # bound of an index's digits
 _MEANINGS: Final = {
     "problem": "id",
     "sample": "epoch",
@@ -56,8 +57,13 @@ _MEANINGS: Final = {
 
 @dataclass(slots=True)
 class _Header:
-    """What a log states beside its samples. prefix: of the ids of its problems. completed: samples that its results are
-    of.
+    """The facts that a log states beside its samples.
+
+    Attributes:
+        file: The name of the file.
+        version: The version of the log; None: not stated.
+        prefix: The prefix of the ids of problems.
+        completed: The number of samples that the log's results cover.
     """
 
     file: str
@@ -66,10 +72,10 @@ class _Header:
     completed: int = 0
 
     def read(self, name: str, value: Any, facts: SourceFacts) -> None:
-        """Take what a member states.
+        """Read the facts of a member.
 
         Raises:
-            ConfigError: the log is of another version.
+            ConfigError: the log has another version.
         """
         if name == "version" and value != VERSION:
             raise _version_error(self.file, f"its version is {quote(value)}")
@@ -89,7 +95,7 @@ class _Header:
         """Refuse a log that cannot be complete with so many samples.
 
         Raises:
-            ConfigError: it has none, fewer than its results are of, or no version.
+            ConfigError: the log has no samples, fewer samples than its results cover, or no version.
         """
         if not found:
             raise ConfigError(f"{self.file}: it has no samples: it is no log of Inspect, or its evaluation kept none")
@@ -103,7 +109,7 @@ class _Header:
 
 
 def is_inspect(file: Path) -> bool:
-    """Whether a JSON file begins as a log of Inspect does."""
+    """Return whether a JSON file begins as a log of Inspect does."""
     with file.open("rb") as stream:
         found = _FIRST_NAME.match(stream.read(_BEGINNING).removeprefix(b"\xef\xbb\xbf"))
     return found is None or found[1].decode("ascii", "replace") in _FIRST
@@ -113,32 +119,32 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
     """Yield the samples of a log.
 
     Raises:
-        ConfigError: the file is no log, of another version, or damaged; a sample is of another form; or no sample has
-            the scorer.
+        ConfigError: the file is no log, has another version, or is damaged; a sample has another form; or no sample
+            has the scorer.
         MissingDependency: members of the archive are compressed with Zstandard, and pyarrow is not installed.
     """
-    header, scorers, found = _Header(file.name), dict[str, None](), 0
-    facts.extracting.add(OURS)  # answers that are whole completions of other logs are none
+    header, scorers, count = _Header(file.name), dict[str, None](), 0
+    facts.extracting.add(OURS)  # in other logs, an answer that is the whole completion does not count
     for place, name, value in _archive(file) if zipfile.is_zipfile(file) else _document(file):
         if name != "samples":
             header.read(name, value, facts)
             continue
         where = f"{file.name}, {place}"
-        found += 1
+        count += 1
         try:
             row = _sample(value, header.prefix, where, source.scorer, scorers)
-        except BadRow as bad:
-            raise ConfigError(f"{where}: {bad}") from None
+        except BadRow as bad_row:
+            raise ConfigError(f"{where}: {bad_row}") from None
         except (AttributeError, KeyError, TypeError) as failure:
             raise ConfigError(f"{where}: a part of it is of another type than Inspect writes: {failure}") from failure
         if row is None:
             facts.notes["samples failed, and are left out"] += 1
         else:
             yield row
-    header.check(found)
+    header.check(count)
     for meaning, name in _MEANINGS.items():
-        chosen = source.scorer or next(iter(scorers), None)
-        facts.add_meaning(meaning, f"scores.{chosen}" if name == "scores" and chosen is not None else name)
+        scorer_name = source.scorer or next(iter(scorers), None)
+        facts.add_meaning(meaning, f"scores.{scorer_name}" if name == "scores" and scorer_name is not None else name)
     if source.scorer is not None and source.scorer not in scorers:
         raise unknown_name(f"scorer of {file.name}", source.scorer, scorers)
 
@@ -151,7 +157,7 @@ def _version_error(file: str, told: str) -> ConfigError:
 
 
 def _document(file: Path) -> Iterator[tuple[str, str, Any]]:
-    """Yield place, name and value of each member of a JSON log."""
+    """Yield place, name and value of each member of a JSON log, and of each of its samples."""
     number = 0
     try:
         with file.open(encoding="utf-8") as text:
@@ -165,7 +171,7 @@ def _document(file: Path) -> Iterator[tuple[str, str, Any]]:
 
 
 def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
-    """Yield the same of an `.eval` archive: its header, then a member for each sample."""
+    """Yield place, name and value of each member of an `.eval` archive's header, then of each sample."""
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
@@ -192,20 +198,20 @@ def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
 
 
 def _chunks(names: list[str]) -> dict[str, dict[int, str]]:
-    """Return, for each folder of a sample, the members with its attachments by the index of their first one."""
+    """Return the members with attachments, by their sample's folder and the index of their first text."""
     chunks: dict[str, dict[int, str]] = {}
     for name in names:
-        if found := _CHUNK.fullmatch(name):
-            chunks.setdefault(found[1], {})[int(found[2])] = name
+        if match := _CHUNK.fullmatch(name):
+            chunks.setdefault(match[1], {})[int(match[2])] = name
     return chunks
 
 
 class _Attachments:
-    """The long texts of one sample by their index, of which a member is read when a text of it is asked for.
+    """The long texts of one sample by their index. A member is read each time a text of it is requested.
 
     Args:
         file: The archive's file.
-        archive: The archive, open.
+        archive: The open archive.
         members: The members by the index of their first text.
     """
 
@@ -216,22 +222,22 @@ class _Attachments:
         """Return the text of an index.
 
         Raises:
-            ConfigError: there is no such text, as the log is damaged.
+            ConfigError: the log is damaged and has no such text.
         """
         number = int(key) if key.isdecimal() and len(key) < _DIGITS else -1
-        start = max((first for first in self._members if first <= number), default=None)
+        start = max((first_index for first_index in self._members if first_index <= number), default=None)
         texts = [] if start is None else _member(self._file, self._archive, self._members[start])[0]
-        at = number - (start or 0)
-        if not isinstance(texts, list) or at >= len(texts) or not isinstance(texts[at], str):
+        offset = number - (start or 0)
+        if not isinstance(texts, list) or offset >= len(texts) or not isinstance(texts[offset], str):
             raise ConfigError(f"{self._file.name}: it has no {default}, so that it is damaged")
-        return texts[at]
+        return texts[offset]
 
 
 def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
     """Return the JSON value of a member, and its bytes.
 
     Raises:
-        ConfigError: it is too large, or packed by a method that Inspect does not use.
+        ConfigError: the member is too large, or packed by a method that Inspect does not use.
     """
     info, place = archive.getinfo(name), f"{file.name}, {name}"
     check_row(place, info.file_size)
@@ -248,7 +254,7 @@ def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
 
 
 def _zstandard(place: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Return the content of a member that is compressed with Zstandard, which `zipfile` does not read in pieces."""
+    """Return the content of a member that is compressed with Zstandard, which `zipfile` cannot read."""
     try:
         import pyarrow
     except ImportError as absent:
@@ -267,10 +273,10 @@ def _zstandard(place: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> b
 
 
 def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: dict[str, None]) -> SampleRow | None:
-    """Return one sample; None: it failed before it had an output.
+    """Return one sample; None: the sample failed before it had an output.
 
     Raises:
-        ConfigError: it lacks its id, its epoch, or what was written.
+        ConfigError: the sample lacks its id, its epoch, or its output.
     """
     if not isinstance(sample, Mapping) or not {"id", "epoch", "output"} <= sample.keys():
         raise ConfigError(f"{where}: it has no id, epoch and output, so that it is no sample of Inspect")
@@ -279,16 +285,18 @@ def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: d
     if not choices:
         return None
     attachments: Any = sample.get("attachments") or {}
-    text, found = _text(output, choices, attachments), cast("Mapping[str, Any]", sample.get("scores") or {})
-    scorers.update(dict.fromkeys(found))
-    chosen = scorer if scorer is not None else next(iter(found), None)
-    judged = found.get(chosen or "", {})
-    value = _value(judged.get("value"))
-    answer = judged.get("answer")
-    told = isinstance(answer, str) and (chosen == OURS or answer.strip().casefold() != text.strip().casefold())
+    text, scores_by_scorer = _text(output, choices, attachments), cast("Mapping[str, Any]", sample.get("scores") or {})
+    scorers.update(dict.fromkeys(scores_by_scorer))
+    scorer_name = scorer if scorer is not None else next(iter(scores_by_scorer), None)
+    score_entry = scores_by_scorer.get(scorer_name or "", {})
+    value = _value(score_entry.get("value"))
+    answer = score_entry.get("answer")
+    has_answer = isinstance(answer, str) and (
+        scorer_name == OURS or answer.strip().casefold() != text.strip().casefold()
+    )
     target = sample.get("target")
     targets = target if isinstance(target, list) else [target]
-    scores = {name: _value(score.get("value")) for name, score in found.items() if name != chosen}
+    scores = {name: _value(score.get("value")) for name, score in scores_by_scorer.items() if name != scorer_name}
     if not math.isnan(value) and value not in (0.0, 1.0):
         scores["main"] = value
     return SampleRow(
@@ -297,7 +305,7 @@ def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: d
         sample=identity_in(sample, "epoch", where),
         prompt=_input(sample.get("input"), attachments),
         text=text,
-        answer=answer if told else None,
+        answer=answer if has_answer else None,
         extractor=OURS,
         reference=join_surrogates(str(targets[0])) if len(targets) == 1 and targets[0] else None,
         correct=bool(value) if value in (0.0, 1.0) else None,
@@ -308,7 +316,7 @@ def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: d
 
 
 def _text(output: Mapping[str, Any], choices: Any, attachments: Any) -> str:
-    """Return what the model wrote last."""
+    """Return the last text of the model."""
     content: Any = output.get("completion") or choices[0].get("message", {}).get("content", "")
     if isinstance(content, list):
         texts = [part.get("text", "") for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
@@ -320,16 +328,18 @@ def _text(output: Mapping[str, Any], choices: Any, attachments: Any) -> str:
 
 
 def _resolve(text: str, attachments: Any) -> str:
-    """Return the attachment that a text names; another text as it is."""
+    """Return the attachment that a text names, and any other text unchanged."""
     return attachments.get(text.removeprefix(_ATTACHMENT), text) if text.startswith(_ATTACHMENT) else text
 
 
 def _input(given: Any, attachments: Any) -> str | None:
-    """Return the prompt; of chat messages the content, if there is one message, else the messages as JSON."""
+    """Return the prompt: a text, the content of a single chat message, or several messages as JSON."""
     if isinstance(given, list):
         messages = [
-            {**one, "content": _resolve(one["content"], attachments)} if isinstance(one.get("content"), str) else one
-            for one in given
+            {**message, "content": _resolve(message["content"], attachments)}
+            if isinstance(message.get("content"), str)
+            else message
+            for message in given
         ]
         return (
             messages[0]["content"]
@@ -340,19 +350,20 @@ def _input(given: Any, attachments: Any) -> str | None:
 
 
 def _value(value: Any) -> float:
-    """Return a score as a number; NaN where it is none, or not finite."""
+    """Return a score as a number; NaN: the score is no finite number."""
     if isinstance(value, str) and value in _GRADES:
         return _GRADES[value]
     return float(value) if isinstance(value, bool | int | float) and math.isfinite(value) else math.nan
 
 
 def _tokens(output: Mapping[str, Any], sample: Mapping[str, Any]) -> int | None:
-    """Return the tokens that the last call generated, else those of all calls; None: they are not stated."""
+    """Return the generated tokens of the last call, else of all calls; None: tokens are not stated."""
     usage = output.get("usage")
-    told = whole_number(usage.get("output_tokens"), "output_tokens") if isinstance(usage, Mapping) else None
-    if told is not None:
-        return told
-    known = [
-        whole_number(one.get("output_tokens"), "output_tokens") for one in (sample.get("model_usage") or {}).values()
+    last_tokens = whole_number(usage.get("output_tokens"), "output_tokens") if isinstance(usage, Mapping) else None
+    if last_tokens is not None:
+        return last_tokens
+    counts = [
+        whole_number(model_usage.get("output_tokens"), "output_tokens")
+        for model_usage in (sample.get("model_usage") or {}).values()
     ]
-    return None if not known or None in known else sum(count or 0 for count in known)
+    return None if not counts or None in counts else sum(count or 0 for count in counts)

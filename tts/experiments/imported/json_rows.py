@@ -15,8 +15,8 @@ from tts.experiments.datasets.files import json_lines_in
 from tts.experiments.datasets.rows import BadRow, PlacedRow
 from tts.experiments.imported.json_stream import JsonStream
 
-_BEGINNING: Final = 4096  # bytes that are looked at
-_MARK: Final = b"\xef\xbb\xbf"  # which may stand before UTF-8
+_BEGINNING: Final = 4096  # bytes in which the first character is sought
+_MARK: Final = b"\xef\xbb\xbf"  # the mark that may stand before UTF-8
 
 
 def read_json_rows(file: Path) -> Iterator[PlacedRow]:
@@ -28,7 +28,7 @@ def read_json_rows(file: Path) -> Iterator[PlacedRow]:
         file: The file; a pipe is read once.
 
     Raises:
-        ConfigError: an array is no whole JSON.
+        ConfigError: an array is incomplete or no JSON.
     """
     with file.open("rb") as stream:
         if first_character(stream) == "[":
@@ -38,18 +38,18 @@ def read_json_rows(file: Path) -> Iterator[PlacedRow]:
 
 
 def read_json_object(file: Path, rows: str | None = None) -> Iterator[PlacedRow]:
-    """Yield the rows of an object: those of a member, else those of its only list of objects.
+    """Yield the rows of an object, from a named member, else from its only list of objects.
 
     Raises:
-        ConfigError: it has no such list, or several.
+        ConfigError: the object has no such list, or several.
     """
     yield from _rows_of_member(file, _only_list(file) if rows is None else rows)
 
 
 def first_character(stream: IO[bytes]) -> str:
-    """Return the first character of an open file that is no space, without taking it.
+    """Return the first character of an open file that is no space, without consuming it.
 
-    The result is "" where the file begins with spaces alone.
+    A file that begins only with spaces gives "".
     """
     assert isinstance(stream, io.BufferedReader), "files are opened with a buffer"
     return stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(_MARK).lstrip()[:1].decode("latin-1")
@@ -86,7 +86,7 @@ def _only_list(file: Path) -> str:
     """Return the name of the only list of objects in an object.
 
     Raises:
-        ConfigError: it has none, or several.
+        ConfigError: the object has no such list, or several.
     """
     try:
         with file.open(encoding="utf-8-sig") as text:

@@ -1,7 +1,4 @@
-"""One large JSON object or array, read item by item, in memory for one item.
-
-An object is read member by member.
-"""
+"""Reads one large JSON array item by item, or an object member by member, in the memory of one item."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class JsonStream:
         """Yield the items of an array.
 
         Raises:
-            ValueError: it is no JSON array, or ends too early.
+            ValueError: the text is no JSON array, or ends too early.
         """
         for _ in self._elements("[", "]"):
             yield self._value()
@@ -56,7 +53,7 @@ class JsonStream:
     def members(self, items_of: str) -> Iterator[tuple[str, Any]]:
         """Yield the name and value of each member.
 
-        Of the list named `items_of` each item is yielded as a member of its own.
+        The list named `items_of` is not yielded whole: each item is yielded as a member with this name.
 
         Raises:
             ValueError: it is no JSON object, or ends too early.
@@ -86,7 +83,7 @@ class JsonStream:
         self._at += 1
 
     def _next(self) -> str:
-        """Return the next character that is no space, without taking it; "" at the end."""
+        """Return the next character that is no space, without consuming it; "" at the end."""
         while True:
             while self._at < len(self._buffer) and self._buffer[self._at] in _SPACE:
                 self._at += 1
@@ -96,7 +93,7 @@ class JsonStream:
                 return ""
 
     def _value(self) -> Any:
-        """Take and return the next value. What the buffer does not hold whole is read in pieces of doubling size."""
+        """Consume and return the next value. The buffer grows by doubling pieces until it has the value."""
         self._next()
         size = _CHUNK
         while True:
@@ -114,7 +111,7 @@ class JsonStream:
             size *= 2
 
     def _more(self, size: int) -> bool:
-        """Read on, and drop what was taken; False at the end."""
+        """Read on, and drop the consumed characters; False at the end."""
         piece = "" if self._ended else self._text.read(size)
         self._ended = not piece
         self._buffer, self._at = self._buffer[self._at :] + piece, 0

@@ -1,6 +1,6 @@
 """Files of well-known programs whose rows are plain.
 
-The fields that a row has tell which field has which meaning.
+The fields of a row tell the program, and so the meaning of each field.
 
 | layout | written by |
 |---|---|
@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 
 from tts.experiments.imported.paths import has_path
 
-# one path; those of which the first that a row has is read; or one for each role
+# one path; several paths, of which the first that a row has is read; or a path for each role
 Paths = str | tuple[str, ...] | Mapping[str, str]
 
 
@@ -32,9 +32,9 @@ class Layout:
 
     Args:
         name: The name of the program, for the report.
-        needs: The paths that a row must have to be of this layout.
+        needs: The paths that every row of this layout has.
         paths: The path of each meaning.
-        failed: A function that says whether a row has no sample because its request failed.
+        failed: A function that returns whether a row has no sample because its request failed.
         prepare: A function that changes a row before it is read; None: it is read as it is.
     """
 
@@ -46,12 +46,12 @@ class Layout:
 
 
 def layout_of(row: Mapping[str, Any]) -> Layout | None:
-    """Return the layout of a row; None: it is of none."""
+    """Return the layout of a row; None: the row has no known layout."""
     return next((one for one in LAYOUTS if all(has_path(row, path) for path in one.needs)), None)
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Whether a request of a batch brought no reply."""
+    """Return whether a request of a batch brought no reply."""
     response = row.get("response")
     return (
         not isinstance(response, Mapping)
@@ -61,9 +61,9 @@ def has_failed(row: Mapping[str, Any]) -> bool:
 
 
 def join_parts(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row of the responses endpoint with the texts of its messages joined.
+    """Return a row of the responses endpoint with the joined texts of its messages as `output_text`.
 
-    They are joined as the client library does in `output_text`.
+    The client library joins texts in the same way.
     """
     if has_failed(row):
         return row
@@ -95,8 +95,8 @@ def _traces(*lists: str) -> Mapping[str, Paths]:
         "tokens": "num_tokens",
         "truncated": "stop_reason",
     }
-    of_problem = {"problem": "question_id", "prompt": "question", "reference": "ground_truth"}
-    return {**of_problem, **{meaning: path(name) for meaning, name in names.items()}}
+    problem_paths = {"problem": "question_id", "prompt": "question", "reference": "ground_truth"}
+    return {**problem_paths, **{meaning: path(name) for meaning, name in names.items()}}
 
 
 _BATCH: Final = ("custom_id", "response.body")

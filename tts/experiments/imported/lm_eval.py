@@ -1,10 +1,10 @@
 """Samples of lm-evaluation-harness and lmms-eval, as their `--log_samples` writes them.
 
 A line is one document with one filter. `resps` has a list for each request, with a text for each repeat;
-`filtered_resps` has what the filter made of them: one answer, or one for each repeat. The reader takes the lines of one
-filter, and of its answers those of single repeats. Where a filter joins repeats, such as by a vote, the task extracts
-the answers from the texts. It also does where no filter extracts, as in AIME and Minerva: an answer that equals its
-response is that text.
+`filtered_resps` has the output of the filter: one answer, or one for each repeat. The reader takes the lines of one
+filter, and uses answers of single repeats. Where a filter joins repeats, such as by a vote, the task extracts the
+answers from the texts. The task also extracts where no filter does, as in AIME and Minerva, where each answer equals
+its response.
 
 | version | file | differs |
 |---|---|---|
@@ -63,7 +63,7 @@ _LIKE_VERDICTS: Final = re.compile(r"(?:^|_)(?:acc|accuracy|em|match|correct|ver
 
 
 def is_lm_eval(row: Mapping[str, Any]) -> bool:
-    """Whether a row is of this form."""
+    """Return whether a row has the form of these samples."""
     return {"doc_id", "filtered_resps"} <= row.keys()
 
 
@@ -71,7 +71,7 @@ def read_lm_eval(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
     """Yield the samples of a file.
 
     Raises:
-        ConfigError: a line is of another form, has no sampled texts, or no line is of the filter or has the metric.
+        ConfigError: a line has another form or no sampled texts, or no line has the filter or the metric.
     """
     reader = _LogReader(file, source, facts)
     for place, row in read_json_rows(file):
@@ -80,43 +80,45 @@ def read_lm_eval(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
             raise ConfigError(f"{where}: {row}")
         try:
             yield from reader.read(row, where)
-        except BadRow as bad:
-            raise ConfigError(f"{where}: {bad}") from None
+        except BadRow as failure:
+            raise ConfigError(f"{where}: {failure}") from None
     reader.check()
 
 
 class _LogReader:
-    """Reads the lines of one file: those of one filter, with the verdicts of one metric."""
+    """Reads the lines of one filter in a file, with the verdicts of one metric."""
 
     def __init__(self, file: Path, source: Source, facts: SourceFacts) -> None:
-        named = next((found for each in _NAMES if (found := each.fullmatch(file.name))), None)
+        name_match = next((match for pattern in _NAMES if (match := pattern.fullmatch(file.name))), None)
         self._file, self._facts = file.name, facts
-        self._prefix = f"{named[1]}/" if named else ""
+        self._prefix = f"{name_match[1]}/" if name_match else ""
         self._filter, self._metric = source.filter, source.metric
-        # what the source's metric is on the documents of each; NaN: it has none
+        # the values of the source's metric by filter, one for each document; NaN: no value
         self._filters = dict[str, list[float]]()
         self._metrics = dict[str, None]()
-        self._copies = dict[tuple[str, int], int]()  # of a document with equal responses, in files that name no filter
-        self._firsts = dict[str, int]()  # the responses that each document has first
+        self._copies = dict[
+            tuple[str, int], int
+        ]()  # copies of a document with equal responses, in files that name no filter
+        self._firsts = dict[str, int]()  # a hash of the first responses of each document
 
     def read(self, row: Mapping[str, Any], where: str) -> Iterator[SampleRow]:
         """Yield the samples of a line.
 
-        In files that name no filter, those of the other copies are yielded too, marked as such.
+        In files that name no filter, samples of further copies are also yielded, marked as copies.
 
         Raises:
-            ConfigError, BadRow: it is of another form, or has no sampled texts.
+            ConfigError, BadRow: the line has another form, or no sampled texts.
         """
-        if lacking := [name for name in _REQUIRED if name not in row]:
-            raise BadRow(f"it has no {', '.join(lacking)}, so that it is no sample of lm-evaluation-harness")
-        own = str(row["filter"]) if "filter" in row else self._number_of_copy(row)
-        self._filters.setdefault(own, []).append(self._value(row))
-        self._filter = own if self._filter is None else self._filter
-        if own == self._filter:
+        if missing := [name for name in _REQUIRED if name not in row]:
+            raise BadRow(f"it has no {', '.join(missing)}, so that it is no sample of lm-evaluation-harness")
+        filter_name = str(row["filter"]) if "filter" in row else self._number_of_copy(row)
+        self._filters.setdefault(filter_name, []).append(self._value(row))
+        self._filter = filter_name if self._filter is None else self._filter
+        if filter_name == self._filter:
             self._facts.seen.update(dict.fromkeys(row))
-            yield from self._samples(row, where, f"{self._file}, {own}" if own != OURS else OURS)
+            yield from self._samples(row, where, f"{self._file}, {filter_name}" if filter_name != OURS else OURS)
         elif "filter" not in row:
-            for sample in self._samples(row, where, f"{self._file}, {own}"):
+            for sample in self._samples(row, where, f"{self._file}, {filter_name}"):
                 yield dataclasses.replace(sample, copy_in=self._file)
 
     def check(self) -> None:
@@ -137,16 +139,15 @@ class _LogReader:
             self._facts.notes[f"documents of the filter {self._filter!r}, of {shares} (--filter)"] += count
 
     def _value(self, row: Mapping[str, Any]) -> float:
-        """Return the value of the named metric, else of the best-known one; NaN: it has none."""
-        known = [*_VERDICTS, *(name for name in row if name not in _BOOKKEEPING and _LIKE_VERDICTS.search(name))]
-        value = row.get(next((name for name in known if name in row), "") if self._metric is None else self._metric)
+        """Return the value of the named metric, else of the best-known metric; NaN: there is none."""
+        names = [*_VERDICTS, *(name for name in row if name not in _BOOKKEEPING and _LIKE_VERDICTS.search(name))]
+        value = row.get(next((name for name in names if name in row), "") if self._metric is None else self._metric)
         return float(value) if isinstance(value, bool | int | float) else math.nan
 
     def _number_of_copy(self, row: Mapping[str, Any]) -> str:
-        """Return which copy of its document with these responses a line is, from "1": it is of the filter of that
-        number.
+        """Return the number of a line among the copies of its document, from "1": the number of its filter.
 
-        Where a document has other responses too, its lines are runs, and none is a copy.
+        Where a document has different responses, its lines are runs, and no line is a copy.
         """
         name, responses = str(row["doc_id"]), hash64(*_texts(row))
         if self._firsts.setdefault(name, responses) != responses:
@@ -164,19 +165,19 @@ class _LogReader:
         if reference is None:
             facts.notes["documents have no single target, so that the verdicts of the source count"] += 1
         prompt = _prompt(row.get("arguments")) or row.get("input")
-        read = {
+        field_of = {
             "problem": "doc_id",
             "prompt": "arguments" if "arguments" in row else "input",
             "text": "resps",
             "answer": "filtered_resps",
         }
-        for meaning, field in {**read, "reference": "target"}.items():
+        for meaning, field in {**field_of, "reference": "target"}.items():
             if field in row:
                 facts.add_meaning(meaning, field)
         if "resps" not in row:
             facts.add_meaning("text", "filtered_resps")
         if extractor == OURS or any(
-            one is not None and not is_response(one, text) for one, text in zip(answers, texts, strict=True)
+            answer is not None and not is_response(answer, text) for answer, text in zip(answers, texts, strict=True)
         ):
             facts.extracting.add(extractor)
         for i, text in enumerate(texts):
@@ -193,31 +194,34 @@ class _LogReader:
             )
 
     def _verdicts(self, row: Mapping[str, Any], repeats: int) -> Sequence[bool | None]:
-        """Return the verdict on each repeat by the named metric, else by the best-known one; differing verdicts of
-        others are noted.
+        """Return the verdict on each repeat by the named metric, else by the best-known metric.
+
+        Differing verdicts of other metrics are noted.
 
         Raises:
             BadRow: the named metric is no verdict.
         """
-        told = row.get("correct")  # of each repeat, in files that tts wrote
+        own_verdicts = row.get("correct")  # the verdict on each repeat, in files that tts wrote
         if (
-            isinstance(told, list)
-            and len(cast("list[Any]", told)) == repeats
-            and all(isinstance(one, bool) for one in told)
+            isinstance(own_verdicts, list)
+            and len(cast("list[Any]", own_verdicts)) == repeats
+            and all(isinstance(one, bool) for one in own_verdicts)
         ):
-            return list(told)
-        listed = row.get("metrics")
+            return list(own_verdicts)
+        metric_names = row.get("metrics")
         names = [
             name
-            for name in (listed if isinstance(listed, list) and listed else row)
+            for name in (metric_names if isinstance(metric_names, list) and metric_names else row)
             if isinstance(name, str) and name in row
         ]
         metrics = {name: row[name] for name in names if name not in _BOOKKEEPING}
         self._metrics.update(dict.fromkeys(metrics))
         verdicts = {
-            name: found for name, value in metrics.items() if (found := _read_verdicts(value, repeats)) is not None
+            name: verdicts_of_metric
+            for name, value in metrics.items()
+            if (verdicts_of_metric := _read_verdicts(value, repeats)) is not None
         }
-        known = [
+        verdict_names = [
             *(name for name in _VERDICTS if name in verdicts),
             *(name for name in verdicts if _LIKE_VERDICTS.search(name)),
         ]
@@ -225,32 +229,32 @@ class _LogReader:
             raise BadRow(
                 f"its {self._metric} is {quote(metrics[self._metric])}, but a metric that gives verdicts must be 0 or 1"
             )
-        chosen = self._metric or next(iter(known), None)
-        if chosen is None or chosen not in verdicts:
+        counting = self._metric or next(iter(verdict_names), None)
+        if counting is None or counting not in verdicts:
             return [None] * repeats
-        self._facts.add_meaning("correct", chosen)
-        for other in dict.fromkeys(known):
-            if differ := sum(one != two for one, two in zip(verdicts[chosen], verdicts[other], strict=True)):
-                self._facts.notes[f"verdicts by {other!r} differ from those by {chosen!r}, which count (--metric)"] += (
-                    differ
-                )
-        return verdicts[chosen]
+        self._facts.add_meaning("correct", counting)
+        for other in dict.fromkeys(verdict_names):
+            if differing := sum(one != two for one, two in zip(verdicts[counting], verdicts[other], strict=True)):
+                self._facts.notes[
+                    f"verdicts by {other!r} differ from those by {counting!r}, which count (--metric)"
+                ] += differing
+        return verdicts[counting]
 
 
 def _percent(values: Sequence[float]) -> str:
     """Return the mean of the known values, as a share."""
-    known = [value for value in values if not math.isnan(value)]
-    return f"{100 * sum(known) / len(known):.1f} %" if known else "unknown shares"
+    known_values = [value for value in values if not math.isnan(value)]
+    return f"{100 * sum(known_values) / len(known_values):.1f} %" if known_values else "unknown shares"
 
 
 def _texts(row: Mapping[str, Any]) -> list[str]:
-    """Return the text of each repeat: of one request, or of requests of one repeat each.
+    """Return the text of each repeat, from one request, or from requests of one repeat each.
 
     Raises:
-        ConfigError: there are several requests, or no texts: the task compares log-likelihoods of given choices.
+        BadRow: there are several requests, or no texts: the task compares log-likelihoods of given choices.
     """
-    given = row.get("resps", row["filtered_resps"])
-    repeats: Any = [given] if isinstance(given, str) else given
+    responses = row.get("resps", row["filtered_resps"])
+    repeats: Any = [responses] if isinstance(responses, str) else responses
     if isinstance(repeats, list) and len(cast("list[Any]", repeats)) == 1 and isinstance(repeats[0], list):
         repeats = repeats[0]
     elif (
@@ -267,14 +271,14 @@ def _texts(row: Mapping[str, Any]) -> list[str]:
         or not all(isinstance(text, str) for text in cast("list[Any]", repeats))
     ):
         raise BadRow(
-            f"its resps are {quote(given)}, but must be the texts of one request; "
+            f"its resps are {quote(responses)}, but must be the texts of one request; "
             "log-likelihoods of given choices are no samples, only tasks that generate text are imported"
         )
     return cast("list[str]", repeats)
 
 
 def _answers(filtered: Any, repeats: int) -> list[str | None]:
-    """Return the filter's answer of each repeat; None: the filter joins repeats, or leaves them as they are."""
+    """Return the filter's answer of each repeat; None: the filter joins repeats, or does not extract."""
     values: Any = [filtered] if isinstance(filtered, str) else filtered
     while isinstance(values, list) and len(cast("list[Any]", values)) == 1 and isinstance(values[0], list):
         values = values[0]
@@ -290,7 +294,7 @@ def _is_none(value: str | float | None) -> bool:
 
 
 def _read_verdicts(value: Any, repeats: int) -> list[bool] | None:
-    """Return the verdicts of a metric: of a single repeat, or a list of them; None: they are none."""
+    """Return the verdicts of a metric, one for each repeat; None: the metric gives no verdicts."""
     values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value] if repeats == 1 else []
     if len(values) != repeats or not all(isinstance(one, bool | int | float) and one in (0, 1) for one in values):
         return None
@@ -298,10 +302,9 @@ def _read_verdicts(value: Any, repeats: int) -> list[bool] | None:
 
 
 def _reference(target: Any) -> str | None:
-    """Return the reference answer: the final answer of a worked solution, else the target; None: there is no single
-    one.
+    """Return the final answer of a worked solution, or the target itself; None: there are several answers.
 
-    The harness writes every target as text, so that a list of texts is one in Python's form.
+    The harness writes every target as text, and a list of texts in Python's form.
     """
     target = _list(target) if isinstance(target, str) and target[:1] in ("[", "(") else target
     target = target[0] if isinstance(target, list) and len(cast("list[Any]", target)) == 1 else target
@@ -313,7 +316,7 @@ def _reference(target: Any) -> str | None:
 
 
 def _list(target: str) -> Any:
-    """Return the texts of a list in Python's form; another target as it is."""
+    """Return the texts of a list in Python's form, and any other target unchanged."""
     try:
         value = ast.literal_eval(target) if len(target) < _LONGEST else target
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -323,22 +326,22 @@ def _list(target: str) -> Any:
 
 
 def _tokens(counts: Any, repeats: int) -> list[int | None]:
-    """Return the generated tokens of each repeat, which lmms-eval writes; None: they are not given."""
-    given = (
+    """Return the generated tokens of each repeat, as lmms-eval writes them; None: not given."""
+    entries = (
         cast("list[Any]", counts)
         if isinstance(counts, list) and len(cast("list[Any]", counts)) == repeats
         else [None] * repeats
     )
-    found = [one.get("output_tokens") if isinstance(one, Mapping) else None for one in given]
+    found = [entry.get("output_tokens") if isinstance(entry, Mapping) else None for entry in entries]
     return [None if value == -1 else whole_number(value, "output_tokens") for value in found]
 
 
 def _prompt(arguments: Any) -> str | None:
-    """Return the prompt of the first request; chat messages as JSON."""
-    first: Any = None
+    """Return the prompt of the first request, with chat messages as JSON."""
+    request: Any = None
     if isinstance(arguments, Mapping) and arguments:
-        first = next(iter(cast("Mapping[str, Any]", arguments).values()))
-        first = first.get("arg_0") if isinstance(first, Mapping) else None
+        request = next(iter(cast("Mapping[str, Any]", arguments).values()))
+        request = request.get("arg_0") if isinstance(request, Mapping) else None
     elif isinstance(arguments, list) and arguments and isinstance(arguments[0], list) and arguments[0]:
-        first = arguments[0][0]
-    return first if first is None or isinstance(first, str) else json.dumps(first)
+        request = arguments[0][0]
+    return request if request is None or isinstance(request, str) else json.dumps(request)

@@ -1,6 +1,6 @@
-"""Values within a row, by a path.
+"""Reads values within a row by a path.
 
-Paths are `doc.answer`, an item of a list as `choices.0.text`, and all items as `choices.*.text`. A `+` joins the lists
+A path is `doc.answer`; `choices.0.text` reads an item of a list, and `choices.*.text` all items. A `+` joins the lists
 of two paths: `warmup.*.text+final.*.text`. A field whose own name has a dot or a plus is read by that name.
 """
 
@@ -14,11 +14,11 @@ from tts.experiments.datasets.rows import BadRow
 
 ALL: Final = "*"  # a part of a path: every item of a list
 _JOIN: Final = "+"
-_DIGITS: Final = 9  # of the place of an item
+_DIGITS: Final = 9  # bound of the digits of an item's index
 
 
 def value_at(row: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a path, which must be there.
+    """Return the value at a path, which must exist.
 
     With `*` the value is a list. An item that lacks the rest of the path gives None.
 
@@ -27,7 +27,7 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
         path: The path, or the name of a field as it is written.
 
     Raises:
-        BadRow: there is no such value; the text says how far the path leads, and the nearest names.
+        BadRow: there is no such value; the error says how far the path leads, and the nearest names.
     """
     if path in row or _JOIN not in path:
         return _descend(row, path, path)
@@ -44,7 +44,7 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
 
 
 def has_path(row: Mapping[str, Any], path: str) -> bool:
-    """Whether a row has a value at a path."""
+    """Return whether a row has a value at a path."""
     try:
         value_at(row, path)
     except BadRow:
@@ -53,7 +53,7 @@ def has_path(row: Mapping[str, Any], path: str) -> bool:
 
 
 def roots_of(path: str) -> list[str]:
-    """Return the names that may be the field in which a path begins: the whole path, and its first parts."""
+    """Return the possible names of a path's first field: the whole path, and the first part of each."""
     return [path, *(part.partition(".")[0] for part in path.split(_JOIN))]
 
 
@@ -68,31 +68,33 @@ def _descend(value: Any, rest: str, path: str) -> Any:
 def _descend_mapping(value: Mapping[str, Any], rest: str, path: str) -> Any:
     if rest in value:
         return value[rest]
-    first, _, after = rest.partition(".")
-    if after and first in value:
-        return _descend(value[first], after, path)
-    raise BadRow(f"it has no field {path!r}; {unknown_name('field', first if after else rest, map(str, value)).hint}")
+    name, _, remainder = rest.partition(".")
+    if remainder and name in value:
+        return _descend(value[name], remainder, path)
+    raise BadRow(
+        f"it has no field {path!r}; {unknown_name('field', name if remainder else rest, map(str, value)).hint}"
+    )
 
 
 def _descend_list(value: Sequence[Any], rest: str, path: str) -> Any:
-    first, _, after = rest.partition(".")
-    if first == ALL:
-        return [_item(one, after, path) for one in value]
-    if not first.isdecimal():
-        before = path.removesuffix(rest)
-        told = f"it has no field {path!r}: {before.rstrip('.')!r} is a list"
-        raise BadRow(f"{told}; name {before}0.{rest} for its first item, {before}*.{rest} for all")
-    if len(first) > _DIGITS or int(first) >= len(value):
+    name, _, remainder = rest.partition(".")
+    if name == ALL:
+        return [_item(item, remainder, path) for item in value]
+    if not name.isdecimal():
+        prefix = path.removesuffix(rest)
+        fault = f"it has no field {path!r}: {prefix.rstrip('.')!r} is a list"
+        raise BadRow(f"{fault}; name {prefix}0.{rest} for its first item, {prefix}*.{rest} for all")
+    if len(name) > _DIGITS or int(name) >= len(value):
         raise BadRow(f"it has no field {path!r}: the list has {len(value)} items, counted from 0")
-    one = value[int(first)]
-    return _descend(one, after, path) if after else one
+    item = value[int(name)]
+    return _descend(item, remainder, path) if remainder else item
 
 
-def _item(one: Any, after: str, path: str) -> Any:
-    """Return what an item has at the rest of a path; None where it lacks it."""
-    if not after:
-        return one
+def _item(item: Any, rest: str, path: str) -> Any:
+    """Return the value of an item at the rest of a path; None: the item has no such value."""
+    if not rest:
+        return item
     try:
-        return _descend(one, after, path)
+        return _descend(item, rest, path)
     except BadRow:
         return None

@@ -25,7 +25,7 @@ from tts.experiments.store.store import Store, default_store
 class Pool(Replayable):
     """Recorded samples of many problems.
 
-    Selections and stop rules are evaluated on them without new tokens.
+    Selections and stop rules are evaluated on these samples without new tokens.
 
         pool = tts.Pool.from_jsonl("samples.jsonl", fields={"text": "completion"}, task="math")
         print(*pool.report.lines(), sep="; ")
@@ -37,7 +37,7 @@ class Pool(Replayable):
         problems: The samples of each problem.
 
     Attributes:
-        report: What the import found.
+        report: The report of the import.
 
     Example:
         >>> import tts
@@ -59,7 +59,7 @@ class Pool(Replayable):
     def from_rows(
         cls, rows: Iterable[Mapping[str, Any]], *, fields: Names | None = None, name: str = "pool", **settings: Any
     ) -> Self:
-        """Return the pool of rows, one a sample, or one a problem with lists of samples.
+        """Return the pool of rows, each one sample, or one problem with lists of samples.
 
         Usual fields are `problem` (its id), `sample`, `prompt`, `text`, `answer`, `reference`, `correct`, `tokens` and
         `scores` (a number, or one for each verifier role). A row needs one of text, answer and correct; answers alone
@@ -67,12 +67,12 @@ class Pool(Replayable):
 
         Args:
             rows: The rows of any number of problems, in any order.
-            fields: The names of fields, where they are others (`SampleFields`).
+            fields: The names of fields with unusual names (`SampleFields`).
             name: The name of the pool.
             settings: Settings of the import, as `ImportSettings` has them: task, model, verdicts, tokenizer.
 
         Raises:
-            ConfigError: a row cannot be read, or rows contradict each other; the text has the number of the row.
+            ConfigError: a row cannot be read, or rows contradict each other; the error has the number of the row.
         """
         facts = SourceFacts()
         return cls._from_rows(samples_of(rows, fields, facts), ImportSettings.of(name, settings), facts)
@@ -95,19 +95,20 @@ class Pool(Replayable):
         Args:
             paths: JSON lines, JSON arrays and objects, CSV and Parquet files, samples of lm-evaluation-harness and
                 lmms-eval, and `.json` or `.eval` logs of Inspect.
-            form: "jsonl", "json", "csv", "parquet", "lm-eval" or "inspect", of all files; None: that of each.
+            form: The form of all files: "jsonl", "json", "csv", "parquet", "lm-eval" or "inspect"; None: each file's
+                own.
             fields: The names of fields of plain rows, as in `from_rows`.
             rows: The member of a JSON object that has the rows; None: its only list of objects.
             filter: The filter whose answers are read, of lm-evaluation-harness; None: the first.
-            metric: The metric that gives the verdicts, of lm-evaluation-harness; None: the best-known one.
-            scorer: The scorer that gives the verdicts, of Inspect; None: the first. Values of the others are scores by
-                their names.
+            metric: The metric that gives the verdicts, of lm-evaluation-harness; None: the best-known metric.
+            scorer: The scorer that gives the verdicts, of Inspect; None: the first. Values of other scorers are scores
+                by their names.
             name: The name of the pool; None: the first file's, without its ending.
             settings: As in `from_rows`.
 
         Raises:
-            ConfigError: a file cannot be read, or as `from_rows`. MissingDependency: Parquet or `.eval` without
-                pyarrow.
+            ConfigError: a file cannot be read, or as `from_rows`.
+            MissingDependency: Parquet or `.eval` without pyarrow.
         """
         source = Source(form=form, fields=fields, rows=rows, filter=filter, metric=metric, scorer=scorer)
         facts = SourceFacts()
@@ -141,11 +142,11 @@ class Pool(Replayable):
 
     @classmethod
     def _from_rows(cls, rows: Iterable[SampleRow], settings: ImportSettings, facts: SourceFacts | None = None) -> Self:
-        found = Import(rows, settings, facts)
-        return cls(settings.name, pools_of(one.result for one in found).pools, found=found)
+        samples = Import(rows, settings, facts)
+        return cls(settings.name, pools_of(imported.result for imported in samples).pools, found=samples)
 
     def __repr__(self) -> str:
-        """One line: its name and size."""
+        """Return the name and size of the pool, in one line."""
         return (
             f"Pool({self.name!r}, {len(self.problems):,} problems, "
             f"{sum(len(one.drawn) for one in self.problems):,} samples)"
@@ -165,12 +166,13 @@ class Pool(Replayable):
             store: The file, created where missing; None: `.tts/store.sqlite` in the working directory.
 
         Raises:
-            ConfigError: the file is no store. TTSError: it cannot be written; nothing was.
+            ConfigError: the file is no store.
+            TTSError: the file cannot be written, and nothing was added.
 
         Warns:
-            NamedAlike: the store has studies of this name. The new one is named by it, the others by their numbers.
+            NamedAlike: the store has studies of this name, which now stands for the new study.
         """
         path = default_store() if store is None else Path(store)
-        with Store(path) as opened:
-            study = self._import.save(opened)
+        with Store(path) as open_store:
+            study = self._import.save(open_store)
         return Study.from_store(str(study), store=path)

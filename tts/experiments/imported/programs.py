@@ -1,7 +1,7 @@
 """Verdicts on imported programs.
 
 Each program runs once with the tests of its problem, contained, and its verdict is kept in a file. Tests that a model
-wrote run in one more process, with an outcome of each.
+wrote run in one more process, which reports the outcome of each test.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class ProgramVerdicts:
 
     Args:
         path: The file, created where missing.
-        code: The verifier that runs programs; its limits are part of what a verdict is kept by.
+        code: The verifier that runs programs; its limits are part of a verdict's key.
 
     Raises:
-        ConfigError: the file cannot be opened. CapabilityError: programs cannot be contained on this machine.
+        ConfigError: the file cannot be opened.
+        CapabilityError: programs cannot be contained on this machine.
     """
 
     def __init__(self, path: str | Path, code: Code | None = None) -> None:
@@ -53,26 +54,26 @@ class ProgramVerdicts:
             VerifierError: the tests are no Python, or test nothing.
         """
         key = hashlib.sha256(repr((program, tests, self._code)).encode()).digest()
-        known = self._db.execute("SELECT passed FROM verdicts WHERE program = ?", (key,)).fetchone()
-        if known is not None:
-            return bool(known[0])
+        row = self._db.execute("SELECT passed FROM verdicts WHERE program = ?", (key,)).fetchone()
+        if row is not None:
+            return bool(row[0])
         passed = self._code.outcome(program, tests).outcome is ProgramOutcome.PASSED
         self._db.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, passed))
         return passed
 
     def outcomes(self, program: str, written: Sequence[str]) -> tuple[float, ...]:
-        """Return the outcome of each written test: 1 where the program passes it, else 0.
+        """Return the outcome of each written test: 1: passed; 0: failed.
 
-        Equal tests run once. A program that raises before its tests, or does not end them all in a minute, passes none.
+        Equal tests run once. A program that raises before its tests, or takes over a minute for them, passes none.
         """
         different = list(dict.fromkeys(written))
         key = hashlib.sha256(repr((program, different, self._code, HARNESS)).encode()).digest()
-        known = self._db.execute("SELECT passed FROM outcomes WHERE program = ?", (key,)).fetchone()
-        if known is None:
+        row = self._db.execute("SELECT passed FROM outcomes WHERE program = ?", (key,)).fetchone()
+        if row is None:
             result = self._code.outcome(with_tests(program, different), _OF_PROGRAM, SECONDS)
-            known = (read_outcomes(result.output, len(different)),)
-            self._db.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (key, *known))
-        passed = dict(zip(different, known[0], strict=False))
+            row = (read_outcomes(result.output, len(different)),)
+            self._db.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (key, *row))
+        passed = dict(zip(different, row[0], strict=False))
         return tuple(float(passed.get(test) == "1") for test in written)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How sources of samples are read, and what they state beside samples."""
+"""The options for reading sources of samples, and the facts that sources state beside samples."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tts.errors import ConfigError
 from tts.experiments.imported.paths import roots_of
 
 COMPARED: Final = "an answer to compare"  # the meaning of an answer that does not count
-# in which meanings are told
+# the order in which a report lists meanings
 _ORDER: Final = ("problem", "sample", "prompt", "text", "answer", COMPARED, "reference", "correct")
-MOST_REFERENCES: Final = 1000  # different ones that are kept
+MOST_REFERENCES: Final = 1000  # different references that are kept
 _MOST_UNREAD: Final = 12  # fields that a report names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """How files are read.
+    """The options for reading files.
 
     Args:
         fields: The names of fields of plain rows; see `SampleFields`.
-        form: The form of all files, as in `FORMS`; None: that of each file's name and content.
+        form: The form of all files, as in `FORMS`; None: each file's form follows from its name and content.
         rows: The member of a JSON object that has the rows; None: its only list of objects.
-        filter: The filter of lm-evaluation-harness, by name, or by its number from 1 in files that name none; None: the
-            first of each file.
-        metric: The metric of lm-evaluation-harness that gives the verdicts; None: the best-known one.
+        filter: The filter of lm-evaluation-harness, by name, or by its number from 1 in files that name no filter;
+            None: the first filter of each file.
+        metric: The metric of lm-evaluation-harness that gives the verdicts; None: the best-known metric.
         scorer: The scorer of Inspect that gives the verdicts; None: the first of each log.
     """
 
@@ -41,19 +41,19 @@ class Source:
 
 @dataclass(slots=True)
 class SourceFacts:
-    """What sources state beside their samples.
+    """The facts that sources state beside their samples.
 
     Args:
-        notes: What holds for samples, with their number.
+        notes: Sentences about samples, with the number of samples that each sentence is about.
         models: The models that wrote the samples, as logs name them.
         forms: The forms of the files.
-        tasks: The tasks of samples whose source needs no reference to show it.
+        tasks: The tasks that sources show without references.
         layouts: The programs whose layout the rows have.
-        meanings: The fields that were read, by meaning, in the order in which they were met.
+        meanings: The fields that were read, by meaning, in order of first use.
         seen: The fields that rows have.
-        with_repeats: The files that name no filter and have several responses of a document, so that equal ones are
-            samples too.
-        extracting: The sources of answers of which one differs from its text: filters and columns that extract.
+        with_repeats: The files that name no filter and have different responses of a document. Equal responses are
+            samples in such files, not copies.
+        extracting: The filters and columns that extract: at least one of their answers differs from its text.
     """
 
     notes: Counter[str] = field(default_factory=Counter[str])
@@ -76,23 +76,23 @@ class SourceFacts:
             self.add_meaning(meaning, name)
 
     def lines(self) -> list[str]:
-        """Return which fields were read for which meaning, and which were not read."""
+        """Return lines on the fields that were read, with their meanings, and on the fields that were not."""
         order = sorted(
-            self.meanings.items(), key=lambda each: _ORDER.index(each[0]) if each[0] in _ORDER else len(_ORDER)
+            self.meanings.items(), key=lambda item: _ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER)
         )
-        read = ", ".join(f"{meaning} from {' and '.join(map(repr, names))}" for meaning, names in order)
+        sources = ", ".join(f"{meaning} from {' and '.join(map(repr, names))}" for meaning, names in order)
         layouts = f" (as files of {' and '.join(self.layouts)})" if self.layouts else ""
         used = {root for names in self.meanings.values() for name in names for root in roots_of(name)}
-        rest = [repr(name) for name in self.seen if name not in used]
-        more = f" and {len(rest) - _MOST_UNREAD} more" if len(rest) > _MOST_UNREAD else ""
-        told = [f"read: {read}{layouts}"] if read else []
-        return told + ([f"not read: {', '.join(rest[:_MOST_UNREAD])}{more}"] if rest else [])
+        unread_names = [repr(name) for name in self.seen if name not in used]
+        more = f" and {len(unread_names) - _MOST_UNREAD} more" if len(unread_names) > _MOST_UNREAD else ""
+        lines = [f"read: {sources}{layouts}"] if sources else []
+        return lines + ([f"not read: {', '.join(unread_names[:_MOST_UNREAD])}{more}"] if unread_names else [])
 
     def model(self, given: str | None) -> str:
-        """Return the model's name: the one given, else that of the logs, else "recorded".
+        """Return the given name of the model, else the name in the logs, else "recorded".
 
         Raises:
-            ConfigError: logs are of several models, and none was given.
+            ConfigError: the logs name several models, and no name was given.
         """
         if given is None and len(self.models) > 1:
             raise ConfigError(

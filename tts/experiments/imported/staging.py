@@ -19,7 +19,7 @@ _BATCH: Final = 1 << 20  # bytes that are written at once
 
 
 class Staging:
-    """A temporary database of samples, which is deleted when it is closed."""
+    """A temporary database of samples. Closing deletes the database."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # on disk, beyond a small cache
@@ -53,17 +53,17 @@ class Staging:
         self._db.execute("CREATE INDEX IF NOT EXISTS by_problem ON staged (problem)")
         for name, number in self._numbers.items():
             rows = self._db.execute("SELECT body FROM staged WHERE problem = ? ORDER BY rowid", (number,)).fetchall()
-            self._db.execute("DELETE FROM staged WHERE problem = ?", (number,))  # its pages are used again
+            self._db.execute("DELETE FROM staged WHERE problem = ?", (number,))  # SQLite uses the pages again
             yield name, [pickle.loads(body) for (body,) in rows]
 
     def keep(self, made: Iterable[Any]) -> None:
-        """Keep what was made of each problem, in order."""
+        """Keep the built part of each problem, in order."""
         self._db.execute("BEGIN")
         self._db.executemany("INSERT INTO kept (body) VALUES (?)", ((pickle.dumps(one),) for one in made))
         self._db.execute("COMMIT")
 
     def read_rows(self) -> Iterator[Any]:
-        """Yield what was kept, in order."""
+        """Yield the kept parts, in order."""
         yield from (pickle.loads(body) for (body,) in self._db.execute("SELECT body FROM kept ORDER BY number"))
 
     def _number(self, row: SampleRow) -> int:
@@ -87,7 +87,7 @@ def check_unique(problem: str, rows: Iterable[SampleRow]) -> None:
     """Refuse a problem that has a sample number twice.
 
     Raises:
-        ConfigError: it has; the text names both rows.
+        ConfigError: a number occurs twice; the error names both rows.
     """
     places: dict[str, str] = {}
     for row in rows:

@@ -9,7 +9,7 @@ from tts.errors import ConfigError, unknown_name
 from tts.thoughts import THINK, ThoughtMarks
 
 NO_THOUGHTS: Final = "none"
-# By the mark that opens it; "harmony" is the format of gpt-oss, whose answer is the message of the channel `final`.
+# Marks by the opening mark; "harmony" is the format of gpt-oss, whose answer is the message of the channel `final`.
 THOUGHTS: Final[Mapping[str, ThoughtMarks | None]] = {
     "<think>": THINK,
     "<thinking>": ThoughtMarks("<thinking>", "</thinking>"),
@@ -22,15 +22,15 @@ LONGEST_MARK: Final = max(len(each.open) for each in THOUGHTS.values() if each i
 
 
 def marks_in(text: str) -> ThoughtMarks | None:
-    """Return the marks that a text names, or has with a space between them; None: texts have no thoughts.
+    """Return the marks that a text names, or states with a space between; None: texts have no thoughts.
 
     Raises:
-        ConfigError: it is no name, and no two marks.
+        ConfigError: the text is neither a name nor two marks.
     """
     if text in THOUGHTS:
         return THOUGHTS[text]
-    if known := next((each for each in THOUGHTS.values() if each is not None and text == each.open), None):
-        return known
+    if marks := next((each for each in THOUGHTS.values() if each is not None and text == each.open), None):
+        return marks
     opening, space, closing = text.strip().partition(" ")
     if not space:
         failure = unknown_name("marks of thoughts", text, THOUGHTS)

@@ -33,13 +33,15 @@ def export(results: Iterable[Result], path: str | Path) -> int:
 
     Args:
         results: The results, a row each.
-        path: Ends in .parquet, .csv or .jsonl.
+        path: The file, which ends in .parquet, .csv or .jsonl.
 
     Returns:
         The number of rows.
 
     Raises:
-        ConfigError: another ending. MissingDependency: Parquet without pyarrow. TTSError: the file cannot be written.
+        ConfigError: another ending.
+        MissingDependency: Parquet without pyarrow.
+        TTSError: the file cannot be written.
     """
     target = Path(path)
     write = _WRITERS.get(target.suffix.lower())
@@ -52,14 +54,14 @@ def export(results: Iterable[Result], path: str | Path) -> int:
 
 
 def record(result: Result) -> dict[str, Any]:
-    """Return a result as one flat object: fields of its cell, its own, and those of its usage."""
+    """Return a result as one flat object: the fields of its cell, of the result itself, and of its usage."""
     pairs = [(result.cell, _CELL), (result, _OWN), (result.usage, _USAGE)]
     row = {name: plain_values(getattr(part, name)) for part, names in pairs for name in names}
     return {**row, "drawn": plain_values(result.drawn)}
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with nested values as JSON, and texts with characters that UTF-8 lacks escaped."""
+    """Return a row with nested values as JSON. Characters that UTF-8 lacks are escaped in texts."""
     texts = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
     return {
         name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
@@ -84,11 +86,11 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
     except ImportError as missing:
         raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
     hints = {name: hint for kind in (Cell, Result, Usage) for name, hint in get_type_hints(kind).items()}
-    hints["flops"] = float  # of a large model they pass 64 bits
+    hints["flops"] = float  # the FLOPs of a large model pass 64 bits
     kinds = [(int, pa.int64()), (bool, pa.bool_()), (float, pa.float64())]
     schema = pa.schema(
         [
-            (name, next((own for kind, own in kinds if hints[name] in (kind, kind | None)), pa.string()))
+            (name, next((arrow_type for kind, arrow_type in kinds if hints[name] in (kind, kind | None)), pa.string()))
             for name in _COLUMNS
         ]
     )

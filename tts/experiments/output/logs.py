@@ -1,7 +1,7 @@
 """Exports recorded samples in the forms of other programs.
 
-The forms are plain rows, lm-evaluation-harness, and logs of Inspect. `tts import` reads each of them again. Texts and
-prompts are those that were imported. Where a pool recorded answers alone, the answer stands for the text, and the
+The forms are plain rows, lm-evaluation-harness, and logs of Inspect. `tts import` reads each form again. Imported texts
+and prompts are written unchanged. Where a pool recorded answers alone, the answer stands for the text, and the
 problem's id for the prompt.
 """
 
@@ -24,8 +24,7 @@ from tts.experiments.study.record import Result
 from tts.files import replace_file, write_json_lines
 from tts.trace.trace import plain_values
 
-# A result with candidates, and what they were imported from, as `store.bodies.source_in` gives it; {}: they were not
-# imported.
+# A result with candidates, and their texts as `store.bodies.source_in` gives them; {}: no texts were recorded.
 Sampled = tuple[Result, Mapping[str, Any]]
 _SHARED: Final = frozenset(
     {
@@ -42,20 +41,22 @@ _SHARED: Final = frozenset(
         "run_answer",
         "run_correct",
     }
-)  # of a row
+)  # the fields of a row that all samples share
 _GRADE: Final = {True: "C", False: "I", None: "N"}
 
 
 def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: str) -> int:
-    """Write recorded samples to a file, and return how many runs they are of.
+    """Write recorded samples to a file, and return the number of their runs.
 
-    An existing file is replaced when all are written.
+    An existing file is replaced when all samples are written.
 
     Args:
         pool: The results with recorded candidates.
-        path: It ends in .jsonl, for "samples" also in .csv or .parquet, or for "inspect" in .json or .eval.
-        form: "samples": a row a run, with lists and what the run answered; in .csv and .parquet a row a sample.
-            "lm-eval": `samples_….jsonl` of the harness. "inspect": a log, an epoch a sample.
+        path: The file. It ends in .jsonl for "samples" and "lm-eval", for "samples" also in .csv or .parquet, and for
+            "inspect" in .json or .eval.
+        form: The form. "samples": one row for each run, with lists and the run's answer; in .csv and .parquet, one row
+            for each sample. "lm-eval": `samples_….jsonl` of the harness. "inspect": a log with an epoch for each
+            sample.
         study: The name of the study, for messages.
 
     Raises:
@@ -69,33 +70,37 @@ def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: 
     target = Path(path)
     if target.suffix not in endings:
         raise ConfigError(f"path is {str(path)!r}, but the form {form} must end in {' or '.join(endings)}")
-    drawn = [(result, source) for result, source in pool if result.drawn]
-    if not drawn:
+    results = [(result, source) for result, source in pool if result.drawn]
+    if not results:
         raise ConfigError(
             f"no result of the study {study!r} has recorded samples, but these are exported",
             hint="draw a pool (tts sample), export results, or name another study of tts runs",
         )
     with replace_file(target) as part:
-        write(drawn, part)
-    return len(drawn)
+        write(results, part)
+    return len(results)
 
 
 def _texts(result: Result, source: Mapping[str, Any]) -> list[str]:
     drawn = result.drawn or ()
-    known = source.get("texts") or [None] * len(drawn)
-    return [one.answer or "" if text is None else text for one, text in zip(drawn, known, strict=True)]
+    texts = source.get("texts") or [None] * len(drawn)
+    return [sample.answer or "" if text is None else text for sample, text in zip(drawn, texts, strict=True)]
 
 
 def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a problem as a plain row with lists, of the usual fields of an import."""
+    """Return a problem as a plain row with lists, in the usual fields of an import."""
     drawn, cell = result.drawn or (), result.cell
-    scores = {role: plain_values([one.scores.get(role, math.nan) for one in drawn]) for role in cell.verifiers}
-    by_step, by_test = [one.steps for one in drawn], [one.outcomes for one in drawn]
+    scores = {role: plain_values([sample.scores.get(role, math.nan) for sample in drawn]) for role in cell.verifiers}
+    by_step, by_test = [sample.steps for sample in drawn], [sample.outcomes for sample in drawn]
     steps, outcomes = (
-        {role: plain_values([one[role] for one in told]) for role in cell.verifiers if all(role in one for one in told)}
-        for told in (by_step, by_test)
+        {
+            role: plain_values([sample[role] for sample in values_by_role])
+            for role in cell.verifiers
+            if all(role in sample for sample in values_by_role)
+        }
+        for values_by_role in (by_step, by_test)
     )
-    shared = {name: source.get(name) for name in ("prompt", "reference", "tests")}
+    problem_fields = {name: source.get(name) for name in ("prompt", "reference", "tests")}
     run = {
         "dataset": cell.dataset,
         "model": cell.model,
@@ -104,40 +109,48 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
         "seed": cell.seed,
     }
     run |= {"run_answer": result.answer, "run_correct": result.right}
-    row = {"problem": cell.problem, "group": cell.group, **shared, **run, "answer": [one.answer for one in drawn]}
+    row = {
+        "problem": cell.problem,
+        "group": cell.group,
+        **problem_fields,
+        **run,
+        "answer": [sample.answer for sample in drawn],
+    }
     row["text"] = source["texts"] if any(text is not None for text in source.get("texts") or ()) else None
     row["thought"] = source.get("thoughts")
-    row["correct"] = [one.right if one.given is None else one.given for one in drawn]
-    row["tokens"] = [one.tokens for one in drawn]
-    if any(one.usd is not None for one in drawn):
-        row["usd"] = [one.usd for one in drawn]
-    row["truncated"] = [one.status == "truncated" for one in drawn]
-    row["verifier_tokens"] = [one.verifier_tokens for one in drawn]
-    if any(one.like is not None for one in drawn):
-        row |= {"like": [one.like for one in drawn], "shared": [one.shared for one in drawn]}
-    if row["text"] is None and any(one.same is not None for one in drawn):
-        row["same"] = [one.same for one in drawn]
-    given = {**row, "scores": scores, "steps": steps, "outcomes": outcomes}
-    kept = {"run_answer", "run_correct"}  # of each run, also where it has none
-    # else `answer` might be the reference beside a text
-    kept |= {"reference"} if row["text"] is not None else set[str]()
-    return {name: value for name, value in given.items() if value not in (None, {}) or name in kept}
+    row["correct"] = [sample.right if sample.given is None else sample.given for sample in drawn]
+    row["tokens"] = [sample.tokens for sample in drawn]
+    if any(sample.usd is not None for sample in drawn):
+        row["usd"] = [sample.usd for sample in drawn]
+    row["truncated"] = [sample.status == "truncated" for sample in drawn]
+    row["verifier_tokens"] = [sample.verifier_tokens for sample in drawn]
+    if any(sample.like is not None for sample in drawn):
+        row |= {"like": [sample.like for sample in drawn], "shared": [sample.shared for sample in drawn]}
+    if row["text"] is None and any(sample.same is not None for sample in drawn):
+        row["same"] = [sample.same for sample in drawn]
+    whole_row = {**row, "scores": scores, "steps": steps, "outcomes": outcomes}
+    empty_names = {"run_answer", "run_correct"}  # fields that stay without a value
+    # without `reference`, the import might take `answer` for the reference of a text
+    empty_names |= {"reference"} if row["text"] is not None else set[str]()
+    return {name: value for name, value in whole_row.items() if value not in (None, {}) or name in empty_names}
 
 
 def _each_sample(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
-    """Yield a flat row for each sample: what the problem has once, and one value of each list."""
+    """Yield a flat row for each sample, with the fields of the problem, and one value of each list."""
     for result, source in pool:
         row = _row(result, source)
         count = len(result.drawn or ())
-        shared = {name: value for name, value in row.items() if name in _SHARED}
+        problem_fields = {name: value for name, value in row.items() if name in _SHARED}
         for place in range(count):
-            own = {name: value[place] for name, value in row.items() if name not in _SHARED and isinstance(value, list)}
+            sample_fields = {
+                name: value[place] for name, value in row.items() if name not in _SHARED and isinstance(value, list)
+            }
             nested = {
                 f"{kind.removesuffix('s')}_{role}" if kind == "scores" else f"{kind}_{role}": values[place]
                 for kind in ("scores", "steps", "outcomes")
                 for role, values in row.get(kind, {}).items()
             }
-            yield {**shared, "sample": place, **own, **nested}
+            yield {**problem_fields, "sample": place, **sample_fields, **nested}
 
 
 def _write_each(pool: list[Sampled], path: Path) -> int:
@@ -153,18 +166,18 @@ def _write_each(pool: list[Sampled], path: Path) -> int:
             from pyarrow import parquet
         except ImportError as missing:
             raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
-        whole = {
-            name: [join_surrogates(one) if isinstance(one := row.get(name), str) else one for row in rows]
+        columns = {
+            name: [join_surrogates(cell) if isinstance(cell := row.get(name), str) else cell for row in rows]
             for name in names
         }
-        parquet.write_table(pa.table(whole), path)
+        parquet.write_table(pa.table(columns), path)
         return len(rows)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         for row in rows:
             writer.writerow(
-                {name: inert(join_surrogates(one) if isinstance(one, str) else one) for name, one in row.items()}
+                {name: inert(join_surrogates(cell) if isinstance(cell, str) else cell) for name, cell in row.items()}
             )
     return len(rows)
 
@@ -176,15 +189,15 @@ def _write_samples(pool: list[Sampled], path: Path) -> int:
 
 
 def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
-    """Yield a line of the harness for each problem, its samples as repeats."""
+    """Yield a line of the harness for each problem, with the samples as repeats."""
     for number, (result, source) in enumerate(pool):
         drawn, prompt, target = (
             result.drawn or (),
             source.get("prompt") or result.cell.problem,
             source.get("reference") or "",
         )
-        answers = ["[invalid]" if one.answer is None else one.answer for one in drawn]
-        right = [bool(one.right) for one in drawn]
+        answers = ["[invalid]" if sample.answer is None else sample.answer for sample in drawn]
+        verdicts = [bool(sample.right) for sample in drawn]
         doc = {"problem": result.cell.problem, "question": prompt}
         yield {
             "doc_id": number,
@@ -198,8 +211,8 @@ def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
             "doc_hash": _hash(json.dumps(doc)),
             "prompt_hash": _hash(prompt),
             "target_hash": _hash(target),
-            "exact_match": sum(right) / len(right),
-            "correct": right,
+            "exact_match": sum(verdicts) / len(verdicts),
+            "correct": verdicts,
         }
 
 
@@ -211,12 +224,12 @@ def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
     """Yield a sample of Inspect for each sample."""
     for result, source in pool:
         prompt, model = source.get("prompt") or result.cell.problem, result.cell.model
-        for epoch, (one, text) in enumerate(zip(result.drawn or (), _texts(result, source), strict=True), 1):
+        for epoch, (sample, text) in enumerate(zip(result.drawn or (), _texts(result, source), strict=True), 1):
             message = {"role": "assistant", "content": text, "source": "generate", "model": model}
-            usage = {"input_tokens": 0, "output_tokens": one.tokens, "total_tokens": one.tokens}
-            scores = {"tts": {"value": _GRADE[one.right], "answer": one.answer or "", "explanation": text}}
-            others = {role: {"value": score} for role, score in one.scores.items() if not math.isnan(score)}
-            stop = "max_tokens" if one.status == "truncated" else "stop"
+            usage = {"input_tokens": 0, "output_tokens": sample.tokens, "total_tokens": sample.tokens}
+            scores = {"tts": {"value": _GRADE[sample.right], "answer": sample.answer or "", "explanation": text}}
+            other_scores = {role: {"value": score} for role, score in sample.scores.items() if not math.isnan(score)}
+            stop = "max_tokens" if sample.status == "truncated" else "stop"
             yield {
                 "id": result.cell.problem,
                 "epoch": epoch,
@@ -229,7 +242,7 @@ def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
                     "completion": text,
                     "usage": usage,
                 },
-                "scores": {**scores, **others},
+                "scores": {**scores, **other_scores},
                 "metadata": {},
                 "store": {},
                 "events": [],
@@ -240,9 +253,9 @@ def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
 
 def _header(pool: list[Sampled]) -> dict[str, Any]:
     """Return a log of Inspect without its samples."""
-    first, now = pool[0][0].cell, datetime.now(UTC).isoformat(timespec="seconds")
+    cell, created = pool[0][0].cell, datetime.now(UTC).isoformat(timespec="seconds")
     epochs = max(len(result.drawn or ()) for result, _ in pool)
-    verdicts = [one.right for result, _ in pool for one in result.drawn or () if one.right is not None]
+    verdicts = [sample.right for result, _ in pool for sample in result.drawn or () if sample.right is not None]
     metric = (
         {"accuracy": {"name": "accuracy", "value": sum(verdicts) / len(verdicts), "params": {}}} if verdicts else {}
     )
@@ -251,14 +264,14 @@ def _header(pool: list[Sampled]) -> dict[str, Any]:
         "version": 2,
         "status": "success",
         "eval": {
-            "eval_id": _hash(first.key)[:22],
-            "run_id": _hash(first.setting)[:22],
-            "created": now,
-            "task": first.dataset,
-            "task_id": _hash(first.dataset)[:22],
+            "eval_id": _hash(cell.key)[:22],
+            "run_id": _hash(cell.setting)[:22],
+            "created": created,
+            "task": cell.dataset,
+            "task_id": _hash(cell.dataset)[:22],
             "task_version": 0,
-            "dataset": {"name": first.dataset, "samples": len(pool)},
-            "model": first.model,
+            "dataset": {"name": cell.dataset, "samples": len(pool)},
+            "model": cell.model,
             "config": {"epochs": epochs},
             "packages": {},
             "task_args": {},
@@ -271,18 +284,18 @@ def _header(pool: list[Sampled]) -> dict[str, Any]:
             "completed_samples": count,
             "scores": [{"name": "tts", "scorer": "tts", "params": {}, "metrics": metric}],
         },
-        "stats": {"started_at": now, "completed_at": now, "model_usage": {}},
+        "stats": {"started_at": created, "completed_at": created, "model_usage": {}},
     }
 
 
 def _write_log(pool: list[Sampled], path: Path) -> None:
-    """Write a log of Inspect: JSON, or an archive with one member a sample."""
+    """Write a log of Inspect, as JSON or as an archive with one member for each sample."""
     header = _header(pool)
     if ".eval" not in path.suffixes:
         with path.open("w", encoding="ascii") as file:
             file.write(json.dumps(header)[:-1] + ', "samples": [')
-            for number, one in enumerate(_epochs(pool)):
-                file.write((", " if number else "") + json.dumps(one, allow_nan=False))
+            for number, sample in enumerate(_epochs(pool)):
+                file.write((", " if number else "") + json.dumps(sample, allow_nan=False))
             file.write("]}")
         return
     summaries: list[dict[str, Any]] = []
@@ -290,11 +303,13 @@ def _write_log(pool: list[Sampled], path: Path) -> None:
         archive.writestr(
             "_journal/start.json", json.dumps({name: header[name] for name in ("version", "eval", "plan")})
         )
-        for one in _epochs(pool):
-            name = join_surrogates(f"{one['id']}_epoch_{one['epoch']}")
-            archive.writestr(f"samples/{name}.json", json.dumps(one, allow_nan=False))
-            kept = {key: one[key] for key in ("id", "epoch", "input", "target", "metadata", "scores", "model_usage")}
-            summaries.append({**kept, "completed": True})
+        for sample in _epochs(pool):
+            name = join_surrogates(f"{sample['id']}_epoch_{sample['epoch']}")
+            archive.writestr(f"samples/{name}.json", json.dumps(sample, allow_nan=False))
+            summary = {
+                key: sample[key] for key in ("id", "epoch", "input", "target", "metadata", "scores", "model_usage")
+            }
+            summaries.append({**summary, "completed": True})
         archive.writestr("summaries.json", json.dumps(summaries))
         archive.writestr("header.json", json.dumps(header))
 

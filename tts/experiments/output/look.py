@@ -16,35 +16,36 @@ from tts.errors import ConfigError, quote
 
 Legend = Literal["auto", "beside", "above", "below", "inside", "ends", "none"]
 
-# Okabe and Ito, "Color universal design" (2008), in an order in which neighbours differ in grey; black is for reference
+# Okabe and Ito, "Color universal design" (2008), ordered so that neighbours differ in grey. Black is for reference
 # lines.
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (9, 2)))
-COLUMN: Final = (3.35, 2.5)  # inches: a column of a paper with two
+COLUMN: Final = (3.35, 2.5)  # inches: one column of a two-column paper
 _FILE: Final = "styles.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a caller chooses of a figure.
+    """The options of a figure that a caller may choose.
 
     Args:
-        style: Properties of matplotlib's lines that replace a line's own, by its label, such as {"color": "black",
-            "linewidth": 3}.
-        labels: The words that the legend has in place of a line's label, by that label.
+        style: The properties of matplotlib's lines that replace a line's own, by the line's label, such as
+            {"color": "black", "linewidth": 3}.
+        labels: The words of the legend for a line, by the line's label.
         size: Width and height in inches, without a legend beside or above; None: by the number of panels.
         xlabel: The label of the horizontal axis; None: the cost's name.
         ylabel: The label of the vertical axis; None: "accuracy".
         xlim: The least and the greatest value of the horizontal axis; None: by the points.
         ylim: The least and the greatest value of the vertical axis; None: by the points.
-        legend: "beside", "above" or "below" the panels, "inside" the first, at the "ends" of lines, or "none". "auto":
-            beside one panel and above several, but at the ends where a panel has more than eight lines.
-        single_column: Whether it is for a paper's column of 3.35 inches, with smaller type and the legend below; `size`
-            replaces the size.
+        legend: The place of the legend: "beside", "above" or "below" the panels, "inside" the first panel, at the
+            "ends" of lines, or "none". "auto": beside one panel and above several panels, but at the ends where a panel
+            has more than eight lines.
+        single_column: Whether the figure is for a paper's column of 3.35 inches, with smaller type and the legend
+            below; `size` replaces the size.
 
     Raises:
-        ConfigError: a value is none of these.
+        ConfigError: a value is not allowed.
     """
 
     style: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
@@ -66,7 +67,7 @@ class Look:
 
     @property
     def small_type(self) -> dict[str, Any]:
-        """What a single column changes of matplotlib's settings."""
+        """The settings of matplotlib for smaller type in a single column; {}: no change."""
         sizes = {
             "font.size": 7.5,
             "axes.labelsize": 8.0,
@@ -77,7 +78,7 @@ class Look:
         return {**sizes, "lines.linewidth": 1.2} if self.single_column else {}
 
     def place(self, *, lines: int, panels: int) -> Legend:
-        """Return where lines are named; `lines`: those of the fullest panel."""
+        """Return the place of the names of lines; `lines` counts the lines of the fullest panel."""
         if self.legend != "auto":
             return self.legend
         if lines > _MOST_ROWS:
@@ -86,7 +87,7 @@ class Look:
 
 
 _ANEW: Final = "delete the file: lines get new colours"
-_MOST_ROWS: Final = 8  # of a legend beside a panel
+_MOST_ROWS: Final = 8  # rows of a legend beside a panel
 
 
 def _check_pair(name: str, pair: Any, rule: str, valid: Callable[[float, float], bool]) -> None:
@@ -105,8 +106,8 @@ class Palette:
     A line keeps its colour, marker and dashes in every figure that is drawn by one palette.
 
     Args:
-        path: The file that keeps them; None: they are kept in this object. A file that cannot be written is left as it
-            is.
+        path: The file of the numbers; None: only this object keeps the numbers. A file that cannot be written is left
+            unchanged.
 
     Raises:
         ConfigError: the file is no palette.
@@ -122,24 +123,24 @@ class Palette:
         return cls(store.parent / _FILE)
 
     def numbers(self, labels: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of labels; new ones follow those that are known, and are kept."""
-        asked = list(dict.fromkeys(labels))
-        new = [label for label in asked if label not in self._numbers]
-        for label in new:
+        """Return the numbers of labels. New labels get the next numbers, which are kept."""
+        distinct = list(dict.fromkeys(labels))
+        new_labels = [label for label in distinct if label not in self._numbers]
+        for label in new_labels:
             self._numbers[label] = len(self._numbers)
-        if new and self._path is not None:
+        if new_labels and self._path is not None:
             with suppress(OSError):
                 self._path.write_text(json.dumps(self._numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return {label: self._numbers[label] for label in asked}
+        return {label: self._numbers[label] for label in distinct}
 
 
 def _read(path: Path) -> dict[str, int]:
     try:
-        given: Any = json.loads(path.read_text(encoding="utf-8"))
+        numbers: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as failure:
         raise ConfigError(f"the styles of lines in {path} cannot be read: {failure}", hint=_ANEW) from None
-    if not isinstance(given, dict) or not all(type(number) is int and number >= 0 for number in given.values()):
+    if not isinstance(numbers, dict) or not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise ConfigError(f"{path} is no file of styles of lines, a number by label", hint=_ANEW)
-    return given
+    return numbers

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _INK, _SOFT = "#1A1A1A", "#5A5A5A"
 _BOLD: Final[dict[str, Any]] = {"size": 11, "weight": "bold"}
-_BELOW_AXES = 0.46  # inches, which leave room for the labels of the axis
-_NAME, _SMALL_NAME = 0.145, 0.12  # inches that a name at the end of a line takes; the latter in a single column
+_BELOW_AXES = 0.46  # inches below the axes, for the labels of the axis
+_NAME, _SMALL_NAME = 0.145, 0.12  # height of a name at the end of a line in inches; _SMALL_NAME in a single column
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class NamedLine:
 
     Args:
         style: The style of matplotlib.
-        role: See `Curve`.
-        peak: Its greatest accuracy.
+        role: The role as in `Curve`.
+        peak: The line's greatest accuracy.
         ends: Panel, cost and accuracy of each last point.
     """
 
@@ -50,7 +50,7 @@ def name_lines(
     front: Mapping[str, Any] | None,
     own: bool,
 ) -> None:
-    """Draw title and names, the most accurate first, where `look` has them.
+    """Draw the title, and the names of lines where `look` places them, the most accurate first.
 
     Args:
         figure: The figure to draw in.
@@ -58,8 +58,8 @@ def name_lines(
         lines: The lines to name.
         look: The sizes, words and limits.
         title: The words above the figure.
-        front: The style of the Pareto front's marks, where there are some.
-        own: Whether the figure is this package's, with room outside.
+        front: The style of the Pareto front's marks; None: there are none.
+        own: Whether this package made the figure, with room outside of the panels.
     """
     place = look.place(lines=most_in_one_panel(lines), panels=len(axes))
     if own and (len(axes) == 1 or place != "above"):
@@ -72,23 +72,23 @@ def name_lines(
 
 
 def most_in_one_panel(lines: Sequence[NamedLine]) -> int:
-    """Return how many lines the fullest panel has."""
+    """Return the number of lines in the fullest panel."""
     return max(Counter(index for line in lines for index in {panel for panel, _, _ in line.ends}).values(), default=0)
 
 
 def height_of_names(number: int, look: Look) -> float:
-    """Return the inches that so many names at the ends of lines take, in a panel with its labels."""
+    """Return the height in inches of a panel with `number` names at the ends of lines, and its labels."""
     return number * (_SMALL_NAME if look.single_column else _NAME) + 0.8
 
 
 def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
-    """Draw the facts that the figure is based on, below it; a legend below the panels comes after them."""
-    told = textwrap.wrap(" · ".join(facts), int(figure.get_figwidth() * (24 if look.single_column else 19)))
+    """Draw the facts of a figure below it, and move a legend below the panels under these facts."""
+    lines = textwrap.wrap(" · ".join(facts), int(figure.get_figwidth() * (24 if look.single_column else 19)))
     size = 6.0 if look.single_column else 7.5
     figure.text(
         0.0,
         -0.02,
-        "\n".join(told).replace("\u00a0", " "),
+        "\n".join(lines).replace("\u00a0", " "),
         ha="left",
         va="top",
         fontsize=size,
@@ -96,8 +96,8 @@ def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
         color=_SOFT,
     )
     if look.single_column and figure.legends and look.legend in ("auto", "below"):
-        taken = len(told) * size * 1.4 / 72 / figure.get_figheight()
-        figure.legends[0].set_bbox_to_anchor((0.0, -0.04 - taken), transform=figure.transFigure)
+        height = len(lines) * size * 1.4 / 72 / figure.get_figheight()
+        figure.legends[0].set_bbox_to_anchor((0.0, -0.04 - height), transform=figure.transFigure)
 
 
 def _legend(
@@ -113,11 +113,11 @@ def _legend(
     """Draw the legend.
 
     Args:
-        owner: The figure, or the axes of a caller's own figure, outside of which the legend is placed.
+        owner: The figure, or the axes of a caller's own figure. The legend is placed outside of it.
         axes: The panels.
         lines: The lines.
         look: The look.
-        place: Where it stands.
+        place: The place of the legend.
         title: The title of a figure with several panels.
         front: The style of the Pareto front's marks; None: there are none.
     """
@@ -130,7 +130,7 @@ def _legend(
     if front is not None:
         handles.append(Line2D([], [], **front))
         words.append("Pareto front")
-    looks: dict[str, Any] = {
+    legend_style: dict[str, Any] = {
         "frameon": False,
         "handlelength": 3.2,
         "labelcolor": _INK,
@@ -139,33 +139,36 @@ def _legend(
     }
     columns = min(len(words), len(axes), 3)
     if place == "inside":
-        axes[0].legend(handles, words, loc="best", **(looks | {"handlelength": 2.4, "borderaxespad": 0.5}))
+        axes[0].legend(handles, words, loc="best", **(legend_style | {"handlelength": 2.4, "borderaxespad": 0.5}))
     elif place == "beside":
-        owner.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **looks)
+        owner.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **legend_style)
     elif place == "below":
         if owner is axes[0].figure:
             anchor: dict[str, Any] = {"bbox_to_anchor": (0.0, -0.02 - 0.05 * look.single_column)}
         else:
-            below = axes[0].transAxes + ScaledTranslation(0.0, -_BELOW_AXES, axes[0].figure.dpi_scale_trans)
-            anchor = {"bbox_to_anchor": (0.0, 0.0), "bbox_transform": below}
-        owner.legend(handles, words, loc="upper left", ncols=columns, **anchor, **looks)
+            transform = axes[0].transAxes + ScaledTranslation(0.0, -_BELOW_AXES, axes[0].figure.dpi_scale_trans)
+            anchor = {"bbox_to_anchor": (0.0, 0.0), "bbox_transform": transform}
+        owner.legend(handles, words, loc="upper left", ncols=columns, **anchor, **legend_style)
     else:
-        above = {"title": title or None, "title_fontproperties": _BOLD} if len(axes) > 1 else {}
-        owner.legend(handles, words, loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, **above, **looks)
+        title_options = {"title": title or None, "title_fontproperties": _BOLD} if len(axes) > 1 else {}
+        owner.legend(
+            handles, words, loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, **title_options, **legend_style
+        )
 
 
 def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look: Look) -> None:
-    """Write each line's name right of the panel, as near to its last point as names leave room, joined to it by a thin
-    line.
+    """Write each line's name to the right of the panel, near the line's last point.
+
+    A thin line joins the name to the point.
     """
     low, high = panel.get_ylim()
     inches = panel.get_window_extent().height / panel.figure.dpi
     heights = _spread_heights(
         [(y - low) / (high - low) for _, y, _ in ends], (_SMALL_NAME if look.single_column else _NAME) / inches
     )
-    for (x, y, named), height in zip(ends, heights, strict=True):
-        colour = named.style["color"]
-        joined = {
+    for (x, y, line), height in zip(ends, heights, strict=True):
+        colour = line.style["color"]
+        connector = {
             "arrowstyle": "-",
             "color": colour,
             "linewidth": 0.6,
@@ -175,7 +178,7 @@ def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look
             "relpos": (0, 0.5),
         }
         panel.annotate(
-            _words(named, look),
+            _words(line, look),
             (x, y),
             xytext=(1.04, height),
             textcoords="axes fraction",
@@ -183,14 +186,15 @@ def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look
             va="center",
             color=colour,
             fontsize=6.5 if look.single_column else 7.5,
-            arrowprops=joined,
+            arrowprops=connector,
             annotation_clip=False,
         )
 
 
 def _spread_heights(wanted: Sequence[float], gap: float) -> list[float]:
-    """Return the heights nearest to those that are wanted (least squares) that are `gap` apart and, where they fit, in
-    [0, 1].
+    """Return heights at least `gap` apart that are nearest to the wanted heights, by least squares.
+
+    The heights are in [0, 1] where they fit.
     """
     if not wanted:
         return []
@@ -204,12 +208,12 @@ def _spread_heights(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def _words(line: NamedLine, look: Look) -> str:
-    told = look.labels.get(line.label, line.label)
-    return f"{told} (oracle)" if line.role == "oracle" else told
+    text = look.labels.get(line.label, line.label)
+    return f"{text} (oracle)" if line.role == "oracle" else text
 
 
 def _wrap(labels: Iterable[str]) -> list[str]:
-    """Return labels with line breaks, none of them after a bar or a "by"."""
-    kept = (label.replace("| ", "|\u00a0").replace(", by ", ", by\u00a0") for label in labels)
-    wrapped = (textwrap.wrap(label, 36, break_long_words=False) for label in kept)
+    """Return labels with line breaks, but without a break after a bar or a "by"."""
+    unbroken = (label.replace("| ", "|\u00a0").replace(", by ", ", by\u00a0") for label in labels)
+    wrapped = (textwrap.wrap(label, 36, break_long_words=False) for label in unbroken)
     return ["\n".join(lines).replace("\u00a0", " ") for lines in wrapped]

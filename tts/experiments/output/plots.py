@@ -1,9 +1,9 @@
-"""Figures of scaling curves: accuracy against a cost.
+"""Draws figures of scaling curves: accuracy against a cost.
 
-They have bands, the Pareto front, reference lines and small multiples. Lines differ in colour (Okabe and Ito's palette
-for all kinds of colour vision), marker and dashes, which distinguish them in grey too. A palette keeps them in all
-figures of a project. Hollow markers are replayed. A caption names problems, seeds, model and verifier. Equal curves and
-palettes give equal bytes.
+Figures have bands, the Pareto front, reference lines and small multiples. Lines differ in colour (Okabe and Ito's
+palette for all kinds of colour vision), marker and dashes, and can be told apart in grey. A palette keeps the looks of
+lines in all figures of a project. Hollow markers are replayed. A caption names problems, seeds, model and verifier.
+Equal curves and palettes give equal bytes.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ _RC: Final[dict[str, Any]] = {
     "text.parse_math": False,
 }  # fmt: skip
 _INK = "#1A1A1A"
-_HOW_UNIT = {  # what a model's record lacks where a cost is not known
+_HOW_UNIT = {  # how to state the facts of a model without which a cost is unknown
     "flops": "FLOPs need the model's parameters before the run (tts models add NAME --parameters 8B, or parameters: "
     "8B beside model:)",
     "usd": "dollars need its prices before the run (tts models add NAME --usd-in 0.15/M --usd-out 0.6/M)",
 }
 _PAD = 0.08  # inches around a saved figure
-_NARROW = 1.15  # times its least cost; a line that reaches no further has bars, since its band could not be seen
-_PANEL = (5.2, 3.6)  # inches, of a panel that is alone; its legend comes beside it
-_SMALL = (3.1, 2.4)  # of one among several
-_MOST_BANDS = 5  # more would cover one another: those have whiskers
+_NARROW = 1.15  # ratio of a line's greatest to its least cost, up to which bars replace a band that is too narrow
+_PANEL = (5.2, 3.6)  # inches of a single panel, whose legend comes beside it
+_SMALL = (3.1, 2.4)  # inches of a panel among several
+_MOST_BANDS = 5  # bands of a panel; more lines have whiskers, since bands would cover each other
 _LOG_FROM = 5.0  # ratio of the greatest to the least cost, from which an axis is logarithmic
 
 
@@ -88,71 +88,88 @@ def draw(  # noqa: PLR0913 - the options of a figure
 
     Args:
         curves: The curves to draw.
-        x: A name in `AXES`. Curves without it are left out, and the caption names them.
+        x: A name in `AXES`. Curves without this axis are left out, and the caption names them.
         title: The words above the figure.
         scale: The scale of x; "auto": logarithmic where costs differ by a factor of 5 and none is 0.
-        bands: 95 % intervals over problems.
-        front: Marks the points that no other beats, where there are several curves.
+        bands: Whether to draw 95 % intervals over problems.
+        front: Whether to mark the Pareto front, where there are several curves.
         gained: An efficiency gain, drawn between its two costs at its accuracy.
         look: Sizes, words and limits.
         palette: The palette of the project; None: lines are numbered in this figure alone.
         captioned: Whether problems, seeds, models and verifiers are named below the panels.
-        ax: Axes to draw one panel in, whose figure is returned; it gets no title and no caption. Its legend is outside
-            of it: beside it unless `look` says otherwise. A layout such as "constrained" of the figure keeps room for
-            it.
+        ax: The axes to draw one panel in, whose figure is returned without title and caption. The legend is outside of
+            the axes, and beside them unless `look` says otherwise. A layout such as "constrained" leaves room for the
+            legend.
 
     Raises:
-        ConfigError: no curve has that axis, a scale is logarithmic with costs of 0, or `ax` is given for several
+        ConfigError: no curve has the axis, a scale is logarithmic with costs of 0, or `ax` is given for several
             panels.
         MissingDependency: matplotlib is not installed.
     """
     context = style_context()
-    shown, unknown = _with_axis(curves, x)
-    logarithmic = _is_log(shown, x, scale)
-    panels = _curves_by_panel(shown)
+    drawn_curves, curves_without_axis = _with_axis(curves, x)
+    logarithmic = _is_log(drawn_curves, x, scale)
+    panels = _curves_by_panel(drawn_curves)
     if ax is not None and len(panels) > 1:
         raise ConfigError(
             f"ax is given, but the curves have {len(panels)} panels", hint="give the curves of one data set and group"
         )
-    named = _lines(shown, list(panels.values()), x, Palette() if palette is None else palette, look)
-    fullest = most_in_one_panel(list(named.values()))
+    lines_by_label = _lines(drawn_curves, list(panels.values()), x, Palette() if palette is None else palette, look)
+    most_lines = most_in_one_panel(list(lines_by_label.values()))
     with context, _matplotlib().rc_context(look.small_type):
-        figure, axes = _panels(len(panels), fullest, look) if ax is None else (cast("Figure", ax.figure), [ax])
+        figure, axes = _panels(len(panels), most_lines, look) if ax is None else (cast("Figure", ax.figure), [ax])
         for panel, (name, lines) in zip(axes, panels.items(), strict=True):
-            _draw_panel(panel, lines, x, named, look, bands=bands, front=front)
+            _draw_panel(panel, lines, x, lines_by_label, look, bands=bands, front=front)
             if len(panels) > 1:
                 panel.set_title(_panel_title(*name, lines), loc="left", color=_INK)
         if gained is not None:
             _draw_gain(axes[0], gained, x)
         _dress(axes, x, look, logarithmic=logarithmic)
-        marked = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
+        has_front = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
         name_lines(
-            figure, axes, list(named.values()), look, title=title, front=_FRONT if marked else None, own=ax is None
+            figure,
+            axes,
+            list(lines_by_label.values()),
+            look,
+            title=title,
+            front=_FRONT if has_front else None,
+            own=ax is None,
         )
         if ax is None and captioned:
-            in_legend = look.place(lines=fullest, panels=len(axes)) != "ends"
-            front_told = ["grey discs: Pareto front"] if marked and not in_legend else []
-            caption(figure, _facts(shown, unknown, x, bands=bands) + front_told, look)
+            in_legend = look.place(lines=most_lines, panels=len(axes)) != "ends"
+            front_facts = ["grey discs: Pareto front"] if has_front and not in_legend else []
+            caption(figure, _facts(drawn_curves, curves_without_axis, x, bands=bands) + front_facts, look)
     return figure
 
 
 def _draw_panel(
-    panel: Axes, lines: Sequence[Curve], x: str, named: Mapping[str, NamedLine], look: Look, *, bands: bool, front: bool
+    panel: Axes,
+    curves: Sequence[Curve],
+    x: str,
+    lines_by_label: Mapping[str, NamedLine],
+    look: Look,
+    *,
+    bands: bool,
+    front: bool,
 ) -> None:
-    """Draw the curves of one panel, with the Pareto front and the intervals that are asked for."""
-    if front and len([line for line in lines if line.role != "oracle"]) > 1:
-        _draw_front(panel, lines, x)
-    for curve in lines:
-        _draw_curve(panel, curve, x, named[curve.label].style, clipped=look.xlim is not None or look.ylim is not None)
+    """Draw the curves of one panel, with the Pareto front and the intervals as requested."""
+    if front and len([line for line in curves if line.role != "oracle"]) > 1:
+        _draw_front(panel, curves, x)
+    for curve in curves:
+        _draw_curve(
+            panel, curve, x, lines_by_label[curve.label].style, clipped=look.xlim is not None or look.ylim is not None
+        )
         if bands and curve.role != "oracle":
-            _draw_intervals(panel, curve, x, named[curve.label].style["color"], filled=len(lines) <= _MOST_BANDS + 1)
+            _draw_intervals(
+                panel, curve, x, lines_by_label[curve.label].style["color"], filled=len(curves) <= _MOST_BANDS + 1
+            )
 
 
-def _curves_by_panel(shown: Sequence[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
-    """Return curves by data set and group, data sets in order of appearance and groups by name."""
-    datasets = [curve.dataset for curve in shown]
+def _curves_by_panel(curves: Sequence[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
+    """Return curves by data set and group, with data sets in order of appearance and groups by name."""
+    datasets = [curve.dataset for curve in curves]
     panels: dict[tuple[str, str | None], list[Curve]] = {}
-    for curve in shown:
+    for curve in curves:
         panels.setdefault((curve.dataset, curve.group), []).append(curve)
     return dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
 
@@ -176,7 +193,7 @@ def check_path(path: str | Path) -> Path:
     """Return the path of a figure.
 
     Raises:
-        ConfigError: it has another ending than .png, .svg and .pdf.
+        ConfigError: the path ends in something other than .png, .svg and .pdf.
     """
     path = Path(path)
     if path.suffix not in _SUFFIXES:
@@ -214,15 +231,15 @@ def render(figure: Figure, form: str) -> bytes:
 def _with_axis(curves: Sequence[Curve], x: str) -> tuple[list[Curve], list[Curve]]:
     if x not in AXES:
         raise unknown_name("axis", x, AXES)
-    shown = [curve for curve in curves if x in curve.costs]
-    if not shown:
-        known = [name for name in AXES if any(name in curve.costs for curve in curves)]
-        how = f"; {_HOW_UNIT[x]}" if x in _HOW_UNIT else ""
+    matches = [curve for curve in curves if x in curve.costs]
+    if not matches:
+        known_names = [name for name in AXES if any(name in curve.costs for curve in curves)]
+        cure = f"; {_HOW_UNIT[x]}" if x in _HOW_UNIT else ""
         raise ConfigError(
             f"axis is {x!r}, but no curve of {len(curves)} has it",
-            hint=f"known here: {', '.join(known) or 'none'}{how}",
+            hint=f"known here: {', '.join(known_names) or 'none'}{cure}",
         )
-    return shown, [curve for curve in curves if x not in curve.costs]
+    return matches, [curve for curve in curves if x not in curve.costs]
 
 
 def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
@@ -238,54 +255,54 @@ def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
 
 def _ends(panels: Sequence[Sequence[Curve]], label: str, x: str) -> tuple[tuple[int, float, float], ...]:
     """Return panel, cost and accuracy of the last points of a line."""
-    of = [
+    line_ends = [
         (i, curve, int(np.argmax(curve.costs[x])))
         for i, lines in enumerate(panels)
         for curve in lines
         if curve.label == label
     ]
-    return tuple((i, float(curve.costs[x][last]), curve.accuracy[last].value) for i, curve, last in of)
+    return tuple((i, float(curve.costs[x][index]), curve.accuracy[index].value) for i, curve, index in line_ends)
 
 
 def _lines(
     curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, palette: Palette, look: Look
 ) -> dict[str, NamedLine]:
-    """Return the line of each label, the same in all panels. Reference lines beyond the number of dash patterns look as
-    others do.
+    """Return the line of each label, which is the same in all panels.
 
-    A colour is a strategy's, in all figures of a palette. Lines of one strategy differ in marker and dashes, and in
-    colour where the figure has no other strategy.
+    A strategy has one colour in all figures of a palette. Lines of one strategy differ in marker and dashes, and in
+    colour where the figure has no other strategy. Where there are more reference lines than dash patterns, these lines
+    get ordinary looks.
     """
     counts = Counter({curve.label: curve.role for curve in reversed(curves)}.values())
     references = {role for role in _REFERENCES if counts[role] <= len(DASHES)}
     own_lines = [curve for curve in curves if curve.role not in references]
-    several = len({curve.strategy or curve.label for curve in own_lines}) > 1
-    named = {curve.label: curve.strategy or curve.label if several else curve.label for curve in own_lines}
-    if len(named) == 1:
-        named = {curve.label: curve.strategy or curve.label for curve in own_lines}
-    numbers, seen = palette.numbers(named.values()), Counter[str]()
-    drawn, lines = Counter[str](), dict[str, NamedLine]()
+    has_several = len({curve.strategy or curve.label for curve in own_lines}) > 1
+    strategy_of = {curve.label: curve.strategy or curve.label if has_several else curve.label for curve in own_lines}
+    if len(strategy_of) == 1:
+        strategy_of = {curve.label: curve.strategy or curve.label for curve in own_lines}
+    numbers, strategy_counts = palette.numbers(strategy_of.values()), Counter[str]()
+    role_counts, lines = Counter[str](), dict[str, NamedLine]()
     for curve in curves:
         if curve.label in lines:
             continue
-        own: dict[str, Any]
+        line_style: dict[str, Any]
         if curve.role in references:
-            own = _REFERENCES[curve.role]
-            dashes = [own["linestyle"], *(dash for dash in DASHES if dash != own["linestyle"])]
-            own = own | {"linestyle": dashes[drawn[curve.role]]}
-            drawn[curve.role] += 1
+            line_style = _REFERENCES[curve.role]
+            dashes = [line_style["linestyle"], *(dash for dash in DASHES if dash != line_style["linestyle"])]
+            line_style = line_style | {"linestyle": dashes[role_counts[curve.role]]}
+            role_counts[curve.role] += 1
         else:
-            i, k = numbers[named[curve.label]], seen[named[curve.label]]
-            seen[named[curve.label]] += 1
-            own = {
-                "color": COLOURS[i % len(COLOURS)],
-                "marker": MARKERS[(i + k) % len(MARKERS)],
-                "linestyle": DASHES[(i + k) % len(DASHES)],
+            strategy_number, variant = numbers[strategy_of[curve.label]], strategy_counts[strategy_of[curve.label]]
+            strategy_counts[strategy_of[curve.label]] += 1
+            line_style = {
+                "color": COLOURS[strategy_number % len(COLOURS)],
+                "marker": MARKERS[(strategy_number + variant) % len(MARKERS)],
+                "linestyle": DASHES[(strategy_number + variant) % len(DASHES)],
             }
-        face = "white" if curve.kind == "replayed" else own["color"]
-        style = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **own}
+        face = "white" if curve.kind == "replayed" else line_style["color"]
+        style = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **line_style}
         style |= look.style.get(curve.label, {})
-        peak = max(each.value for one in curves if one.label == curve.label for each in one.accuracy)
+        peak = max(point.value for other in curves if other.label == curve.label for point in other.accuracy)
         lines[curve.label] = NamedLine(curve.label, style, curve.role, peak, _ends(panels, curve.label, x))
     return lines
 
@@ -293,7 +310,7 @@ def _lines(
 def _draw_curve(panel: Axes, curve: Curve, x: str, style: Mapping[str, Any], *, clipped: bool) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
-    height = 4 if cost[0] < cost[-1] else 5  # one that is a single point lies above the lines that pass it
+    height = 4 if cost[0] < cost[-1] else 5  # a single point lies above the lines that pass it
     panel.plot(cost, [curve.accuracy[i].value for i in order], zorder=height, clip_on=clipped, **style)
 
 
@@ -325,7 +342,7 @@ def _draw_front(panel: Axes, curves: Sequence[Curve], x: str) -> None:
 
 
 def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
-    """Draw the two costs at the accuracy that both curves reach."""
+    """Draw an arrow between the two costs at the accuracy that both curves reach."""
     ends = ((gained.cost, gained.accuracy), (gained.base_cost, gained.accuracy))
     panel.annotate(
         "",
@@ -333,7 +350,7 @@ def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
         arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1.1, "shrinkA": 4, "shrinkB": 4},
         zorder=6,
     )
-    # in the lower right corner, which rising curves leave free: beside its arrow it would cover points
+    # rising curves leave the lower right corner free; beside the arrow, the words would cover points
     words: dict[str, Any] = {
         "xycoords": "axes fraction",
         "ha": "right",
@@ -357,9 +374,10 @@ def _matplotlib() -> Any:
 
 
 def _panels(count: int, lines: int, look: Look) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many panels, the fullest of which has so many lines.
+    """Return a figure with `count` panels, the fullest of which has `lines` lines.
 
-    Legend and caption lie outside of it, and are included when it is saved. Names at the ends of lines lie in it.
+    Legend and caption lie outside of the figure, and are included when it is saved. Names at the ends of lines lie
+    within.
     """
     from matplotlib.figure import Figure
 
@@ -367,10 +385,10 @@ def _panels(count: int, lines: int, look: Look) -> tuple[Figure, list[Axes]]:
     columns = (1 if count < 4 else 2) if ends else count if count < 3 else 2 if count == 4 else 3
     columns = 1 if look.single_column else columns
     rows = -(-count // columns)
-    wide, tall = COLUMN if look.single_column else _PANEL if count == 1 or ends else _SMALL
-    tall = max(tall, height_of_names(lines, look)) if ends else tall
-    wide -= 2 * _PAD * look.single_column  # which saving adds
-    width, height = look.size or (wide * columns, tall * rows)
+    panel_width, panel_height = COLUMN if look.single_column else _PANEL if count == 1 or ends else _SMALL
+    panel_height = max(panel_height, height_of_names(lines, look)) if ends else panel_height
+    panel_width -= 2 * _PAD * look.single_column  # saving adds the padding again
+    width, height = look.size or (panel_width * columns, panel_height * rows)
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for place, panel in enumerate(grid.flat):
@@ -395,14 +413,14 @@ def _dress(axes: Sequence[Axes], x: str, look: Look, *, logarithmic: bool) -> No
         base = 2 if x == "samples" else 10
         axes[0].set_xscale("log", base=base)
         axes[0].set_xlim(look.xlim)
-        least, most = axes[0].get_xlim()
+        least, largest = axes[0].get_xlim()
         steps = (
             (1.0,)
             if base == 2
             else (1.0, 2.0, 5.0)
-            if most / least < 150
+            if largest / least < 150
             else (1.0, 3.0)
-            if most / least < 5000
+            if largest / least < 5000
             else (1.0,)
         )
         axes[0].xaxis.set_major_locator(LogLocator(base, subs=steps, numticks=20))
@@ -428,7 +446,7 @@ def _panel_title(dataset: str, group: str | None, curves: Sequence[Curve]) -> st
 
 
 def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: bool) -> list[str]:
-    """Return the caption: problems, seeds, model, verifier, and what is left out."""
+    """Return the caption: problems, seeds, model, verifier, and the curves and runs that are left out."""
     names = {
         name: list(dict.fromkeys(getattr(curve, name) for curve in shown)) for name in ("dataset", "model", "verifier")
     }
@@ -462,15 +480,15 @@ def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: b
 
 
 def _equal_lines(shown: Sequence[Curve], x: str) -> list[tuple[str, str]]:
-    """Return the labels of each two lines of a panel whose points are equal, so that the later one covers the earlier
-    one.
-    """
+    """Return pairs of labels of lines with equal points in a panel. The later line covers the earlier one."""
     points = [
         (curve.dataset, curve.group, *curve.cost(x), *(point.value for point in curve.accuracy)) for curve in shown
     ]
-    last = {places: curve.label for places, curve in zip(points, shown, strict=True)}
+    last_labels = {places: curve.label for places, curve in zip(points, shown, strict=True)}
     pairs = [
-        (curve.label, last[places]) for places, curve in zip(points, shown, strict=True) if last[places] != curve.label
+        (curve.label, last_labels[places])
+        for places, curve in zip(points, shown, strict=True)
+        if last_labels[places] != curve.label
     ]
     return list(dict.fromkeys(pairs))
 

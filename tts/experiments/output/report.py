@@ -1,6 +1,6 @@
-"""The report of a study as one page: what was run, its curves, its table, and searches side by side.
+"""Writes the report of a study as one page: its settings, curves, table, and searches side by side.
 
-The page is the template `report_page.html`. It loads nothing from a network. The page of a trace (`tts.trace.html`),
+The page is the template `report_page.html`, and loads nothing from a network. The page of a trace (`tts.trace.html`),
 embedded once, shows the searches. Texts of models and data sets are escaped.
 """
 
@@ -51,11 +51,11 @@ def report(
     Args:
         store: The store that has the study.
         study: The study.
-        rng: Draws the intervals.
+        rng: The generator of the intervals.
         x: The cost that is shown first, and by which strategies are compared.
         baseline: The strategy that others are compared with; None: the first.
-        problems: Ids of the problems whose searches are shown. Empty: `num_problems` are chosen, beginning with those
-            whose runs disagree.
+        problems: The ids of the problems whose searches are shown. Empty: `num_problems` are chosen, beginning with
+            problems whose runs disagree.
         num_problems: The number of problems whose searches are shown, where `problems` is empty.
 
     Raises:
@@ -89,20 +89,20 @@ def _trace(store: Store, study: StoredStudy) -> list[Result]:
 
 
 def _choose(results: Sequence[Result], problems: Sequence[str], count: int) -> list[Result]:
-    """Return the results of the named problems, else of some, first those that runs disagree on."""
+    """Return the results of the named problems, else of `count` problems, beginning where runs disagree."""
     by_problem: dict[str, list[Result]] = {}
     for result in results:
         by_problem.setdefault(result.cell.problem, []).append(result)
     for problem in problems:
         if problem not in by_problem:
             raise unknown_name("problem with a recorded search", problem, by_problem)
-    agreed = {problem: len({result.right for result in of}) == 1 for problem, of in by_problem.items()}
-    chosen = problems or sorted(by_problem, key=lambda problem: agreed[problem])[:count]
-    return [result for problem in chosen for result in by_problem[problem]]
+    agrees = {problem: len({result.right for result in of}) == 1 for problem, of in by_problem.items()}
+    names = problems or sorted(by_problem, key=lambda problem: agrees[problem])[:count]
+    return [result for problem in names for result in by_problem[problem]]
 
 
 def _show(store: Store, result: Result) -> dict[str, Any]:
-    """Return a recorded search as the page's script reads it."""
+    """Return a recorded search in the form that the page's script reads."""
     cell, recorded = result.cell, store.trace(result.cell.key)
     assert recorded is not None, "a recorded search stays in its store"
     trace = search_in(cell.key, recorded)
@@ -117,12 +117,17 @@ def _show(store: Store, result: Result) -> dict[str, Any]:
     }
 
 
-# ---- parts of the page: what others wrote is escaped ----
+# ---- parts of the page, with texts of others escaped ----
 
 
 def _text(value: object) -> str:
-    """Return a value as escaped HTML text, with unprintable characters by their number."""
-    return html.escape("".join(c if c.isprintable() or c == "\n" else f"⟨U+{ord(c):04X}⟩" for c in str(value)))
+    """Return a value as escaped HTML text, with the numbers of unprintable characters in their place."""
+    return html.escape(
+        "".join(
+            character if character.isprintable() or character == "\n" else f"⟨U+{ord(character):04X}⟩"
+            for character in str(value)
+        )
+    )
 
 
 def _note(text: str) -> str:
@@ -130,26 +135,26 @@ def _note(text: str) -> str:
 
 
 def _facts(study: StoredStudy) -> str:
-    """Return the snapshots of the runs, with values that differ between runs listed once each."""
+    """Return the snapshots of the runs. Each value that differs between runs is listed once."""
     cells = f"{study.done:,} of {study.cells:,} done{f', {study.failed:,} failed' if study.failed else ''}"
     facts = {"begun": f"{_minute(study.created_at)} UTC", "runs": f"{len(study.runs):,}", "cells": cells}
     snapshots = [run.snapshot for run in study.runs]
-    facts["commit"] = "; ".join(dict.fromkeys(each.get("commit") or "unknown" for each in snapshots))
+    facts["commit"] = "; ".join(dict.fromkeys(snapshot.get("commit") or "unknown" for snapshot in snapshots))
     for name in ("machine", "versions"):
-        said = [
-            ", ".join(f"{part} {value}" for part, value in each[name].items() if value)
-            for each in snapshots
-            if name in each
+        values = [
+            ", ".join(f"{part} {value}" for part, value in snapshot[name].items() if value)
+            for snapshot in snapshots
+            if name in snapshot
         ]
-        facts |= {name: "; ".join(dict.fromkeys(said))} if said else {}
+        facts |= {name: "; ".join(dict.fromkeys(values))} if values else {}
     facts |= {f"data set {name}": _source(of) for name, of in snapshots[0].get("data", {}).items()}
     pairs = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
-    whole = _text(
+    snapshots_json = _text(
         json.dumps([{"begun": _minute(run.begun_at), **run.snapshot} for run in study.runs], indent=2, default=str)
     )
     return (
         f'<dl class="facts">{pairs}</dl><details><summary>Everything it was run '
-        f"with</summary><pre>{whole}</pre></details>"
+        f"with</summary><pre>{snapshots_json}</pre></details>"
     )
 
 
@@ -164,20 +169,20 @@ def _source(data: Mapping[str, Any]) -> str:
 
 
 def _figures(store: Store, study: StoredStudy, x: str, baseline: str | None, rng: np.random.Generator) -> str:
-    """Return the figures and the comparisons, or the reason that there are none."""
+    """Return the figures and the comparisons, or the reason why there are none."""
     try:
         curves = curves_of(store.results(study.id, drawn=False), rng=rng)
     except ConfigError as unknown:
         return _note(f"No figure: {unknown.cause}.")
     by_group = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
-    known = [name for name in AXES if any(name in curve.costs and curve.costs[name].max() > 0 for curve in curves)]
-    axes = sorted(known, key=lambda name: name != x)
+    names = [name for name in AXES if any(name in curve.costs and curve.costs[name].max() > 0 for curve in curves)]
+    axes = sorted(names, key=lambda name: name != x)
     palette = Palette.from_project(store.path)
-    compared = _comparisons(curves, baseline, axes[0], rng)
+    comparisons = _comparisons(curves, baseline, axes[0], rng)
     figures = "".join(_figure(name, AXES[name].unit, plots.draw(curves, name, palette=palette)) for name in axes)
     if len({curve.group for curve in by_group}) > 1:
         figures += _figure("groups", "by group", plots.draw(by_group, axes[0], palette=palette))
-    return figures + compared
+    return figures + comparisons
 
 
 def _figure(name: str, title: str, figure: Any) -> str:
@@ -187,38 +192,50 @@ def _figure(name: str, title: str, figure: Any) -> str:
         '<style type="text/css">*{', f'<style type="text/css">#figure-{name} *{{'
     )
     drawing = _ID.sub(rf"\g<1>{name}-", drawing)
-    said = f'data-title="{_text(title)}" role="img" aria-label="accuracy against cost: {_text(title)}"'
-    return f'<figure id="figure-{name}" {said}>{drawing}</figure>'
+    attributes = f'data-title="{_text(title)}" role="img" aria-label="accuracy against cost: {_text(title)}"'
+    return f'<figure id="figure-{name}" {attributes}>{drawing}</figure>'
 
 
 def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.random.Generator) -> str:
     """Return the gains of each strategy over the baseline."""
-    first = next((curve for curve in curves if curve.role != "oracle"), curves[0])
-    base = baseline or (first.strategy if len({curve.units for curve in curves}) > 1 else first.label)
-    bases_of(curves, base)  # or it is refused
-    several = len({curve.dataset for curve in curves}) > 1
+    first_curve = next((curve for curve in curves if curve.role != "oracle"), curves[0])
+    base = baseline or (first_curve.strategy if len({curve.units for curve in curves}) > 1 else first_curve.label)
+    bases_of(curves, base)  # an unknown baseline is refused
+    has_several = len({curve.dataset for curve in curves}) > 1
     try:
-        compared = compare(curves, base, x, rng=rng)
+        comparisons = compare(curves, base, x, rng=rng)
     except ConfigError as failure:
         return _note(f"Not compared with {base}: {failure.cause}.")
-    if not compared:
+    if not comparisons:
         return ""
     cells = {
-        "strategy": [f"{one.dataset}: {one.label}" if several else one.label for one in compared],
-        **({"compared with": [one.base for one in compared]} if any(one.base != base for one in compared) else {}),
-        "at equal accuracy": [describe_result(one.gain, x) if one.gain else "no common accuracy" for one in compared],
+        "strategy": [
+            f"{comparison.dataset}: {comparison.label}" if has_several else comparison.label
+            for comparison in comparisons
+        ],
+        **(
+            {"compared with": [comparison.base for comparison in comparisons]}
+            if any(comparison.base != base for comparison in comparisons)
+            else {}
+        ),
+        "at equal accuracy": [
+            describe_result(comparison.gain, x) if comparison.gain else "no common accuracy"
+            for comparison in comparisons
+        ],
         "at equal cost": [
-            describe_result(one.differences[-1], x) if one.differences else "no common cost" for one in compared
+            describe_result(comparison.differences[-1], x) if comparison.differences else "no common cost"
+            for comparison in comparisons
         ],
         "crossings": [
-            "; ".join(describe_result(crossing, x) for crossing in one.crossings) or "none" for one in compared
+            "; ".join(describe_result(crossing, x) for crossing in comparison.crossings) or "none"
+            for comparison in comparisons
         ],
     }
     return f"<h3>Compared with {_text(base)}</h3>{_grid(cells)}"
 
 
 def _table(cells: Mapping[str, Sequence[str]]) -> str:
-    """Return the final table. Columns with one value in all rows are listed once, above it."""
+    """Return the final table. Columns with one value in all rows are listed once, above the table."""
     same = {title: column[0] for title, column in cells.items() if len(set(column)) == 1}
     pairs = "".join(f"<div><dt>{_text(title)}</dt><dd>{_text(cell)}</dd></div>" for title, cell in same.items() if cell)
     varied = {title: column for title, column in cells.items() if title not in same}

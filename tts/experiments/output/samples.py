@@ -1,8 +1,7 @@
-"""The samples of a study as one page: what the model wrote, with scores and tokens.
+"""Writes the samples of a study as one page: texts with scores and tokens, a search field and filters.
 
-The page has a search over all of it, and filters. The page is the template `samples_page.html`. It loads nothing from a
-network. Texts of models and data sets are never parsed as HTML, and a content security policy allows no script except
-the page's own (`tts.trace.html`).
+The page is the template `samples_page.html`, and loads nothing from a network. Texts of models and data sets are never
+parsed as HTML. A content security policy allows no script except the page's own (`tts.trace.html`).
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from tts.trace.trace import plain_values
 
 
 def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
-    """Return the page of a study's samples, and how many there are.
+    """Return the page of a study's samples, and the number of samples.
 
     Args:
         name: The name of the study.
-        pool: Its results, with their texts. Results without samples are shown with their answer alone.
+        pool: The results of the study, with their texts. Results without samples are shown with their answer alone.
 
     Raises:
         ConfigError: No result has samples.
     """
     problems: dict[tuple[str, str, str], int] = {}
-    texts: list[dict[str, Any]] = []
+    problem_entries: list[dict[str, Any]] = []
     runs: list[dict[str, Any]] = []
     for result, source in pool:
         cell = result.cell
         prompt = source.get("prompt") or ""
         place = problems.setdefault((cell.dataset, cell.problem, prompt), len(problems))
-        if place == len(texts):
-            texts.append(
+        if place == len(problem_entries):
+            problem_entries.append(
                 {
                     "dataset": cell.dataset,
                     "id": cell.problem,
@@ -49,7 +48,7 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
                 }
             )
         drawn = result.drawn or ()
-        written = source.get("texts") or [None] * len(drawn)
+        texts = source.get("texts") or [None] * len(drawn)
         thoughts = source.get("thoughts") or [None] * len(drawn)
         runs.append(
             {
@@ -67,13 +66,13 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
                     {
                         "text": text,
                         "thought": thought,
-                        "answer": one.answer,
-                        "right": one.right if one.given is None else one.given,
-                        "status": one.status,
-                        "tokens": one.tokens,
-                        "scores": plain_values(dict(one.scores)),
+                        "answer": sample.answer,
+                        "right": sample.right if sample.given is None else sample.given,
+                        "status": sample.status,
+                        "tokens": sample.tokens,
+                        "scores": plain_values(dict(sample.scores)),
                     }
-                    for one, text, thought in zip(drawn, written, thoughts, strict=True)
+                    for sample, text, thought in zip(drawn, texts, thoughts, strict=True)
                 ],
             }
         )
@@ -83,7 +82,7 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
             "no result has samples, but the page is of these",
             hint="run the study with record: {texts: true}, which is the default",
         )
-    data = json.dumps({"problems": texts, "runs": runs}, allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps({"problems": problem_entries, "runs": runs}, allow_nan=False).replace("<", "\\u003c")
     page = seal_page(
         resources.files("tts.experiments.output").joinpath("samples_page.html").read_text(encoding="utf-8")
     )

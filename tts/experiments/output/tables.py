@@ -1,6 +1,6 @@
-"""Tables as text, CSV, JSON, Markdown and LaTeX.
+"""Writes tables as text, CSV, JSON, Markdown and LaTeX.
 
-They are the final table of a study, and the points of its curves.
+Such a table is the final table of a study, the points of its curves, or a comparison of two strategies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Form = Literal["text", "csv", "json", "markdown", "latex"]
 
 WIDTH: Final = 80  # characters of a line, as of a terminal
 _MOST_KINDS: Final = 3  # kinds of stops, failures or errors that one cell names
-_WIDEST_KEY: Final = 0.5  # of a line, that names of rows may take; longer ones are numbered, and listed above the table
+_WIDEST_KEY: Final = 0.5  # share of a line that names of rows may take; longer names are numbered and listed above
 
 
 def as_json(rows: Rows) -> str:
@@ -40,12 +40,12 @@ def as_json(rows: Rows) -> str:
     return json.dumps([dataclasses.asdict(row) for row in rows], indent=2, allow_nan=False)
 
 
-_FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # and in full width
+_FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are the full-width forms
 _NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
 def inert(value: Any) -> Any:
-    """Return a cell that no spreadsheet runs.
+    """Return a cell that no spreadsheet runs as a formula.
 
     A text that begins like a formula, and is no number, gets an apostrophe before it.
     """
@@ -55,9 +55,9 @@ def inert(value: Any) -> Any:
 
 
 def as_csv(rows: Rows) -> str:
-    """Return rows as CSV with a header, of cells that are `inert`.
+    """Return rows as CSV with a header.
 
-    Unknown values are empty. Nested values are JSON.
+    All cells are `inert`. Unknown values are empty. Nested values are JSON.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, _flat_names(rows), lineterminator="\n")
@@ -67,7 +67,7 @@ def as_csv(rows: Rows) -> str:
 
 
 def flat_rows(rows: Rows) -> list[dict[str, Any]]:
-    """Return the columns of rows by name: intervals as three of them, nested values as JSON."""
+    """Return the columns of rows by name, with intervals as three columns and nested values as JSON."""
     return [_flat({f.name: getattr(row, f.name) for f in dataclasses.fields(row)}) for row in rows]
 
 
@@ -107,13 +107,15 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
         if name != "costs"
     }
     for name in ("accuracy", "difference"):
-        if (found := record.get(name)) is not None:
-            flat |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+        if (estimate := record.get(name)) is not None:
+            flat |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
     return flat | record.get("costs", {})
 
 
 def as_text(rows: Rows, width: int = WIDTH, titles: Sequence[str] = ()) -> str:
-    """Return rows as an aligned table. Columns with one value in all rows are listed once, above it.
+    """Return rows as an aligned table.
+
+    Columns with one value in all rows are listed once, above the table.
 
     Args:
         rows: The rows.
@@ -124,7 +126,10 @@ def as_text(rows: Rows, width: int = WIDTH, titles: Sequence[str] = ()) -> str:
 
 
 def as_markdown(rows: Rows, titles: Sequence[str] = ()) -> str:
-    """Return rows as a Markdown table. Columns with one value in all rows are listed once, above it."""
+    """Return rows as a Markdown table.
+
+    Columns with one value in all rows are listed once, above the table.
+    """
     if not rows:
         return "no results yet\n"
     same, varied = _divide(columns(rows, titles))
@@ -144,40 +149,40 @@ def with_labels(rows: Sequence[TableRow], labels: Mapping[str, str]) -> list[Tab
     Raises:
         ConfigError: No row has a strategy.
     """
-    known = {row.strategy for row in rows}
-    words = {strategy_of(name, known): told for name, told in labels.items()}
+    strategies = {row.strategy for row in rows}
+    words = {strategy_of(name, strategies): label for name, label in labels.items()}
     return [dataclasses.replace(row, strategy=words.get(row.strategy, row.strategy)) for row in rows]
 
 
 def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
     """Return rows as a LaTeX table of the package booktabs.
 
-    Columns with one value in all rows are comments above it.
+    Columns with one value in all rows are comments above the table.
 
     Args:
         rows: The rows.
-        titles: The columns; see `format_rows`. None: those that a paper prints, and a comment names the others.
+        titles: The columns; see `format_rows`. None: the columns of a paper, and a comment names the other columns.
     """
     if not rows:
         return "% no results yet\n"
     same, varied = _divide(columns(rows, titles))
-    left_out = [] if titles else [title for title in varied if title in _NOT_IN_PAPERS]
-    varied = {title: cells for title, cells in varied.items() if title not in left_out}
+    omitted = [] if titles else [title for title in varied if title in _NOT_IN_PAPERS]
+    varied = {title: cells for title, cells in varied.items() if title not in omitted}
     body = [[_latex(cell) for cell in cells] for cells in (list(varied), *zip(*varied.values(), strict=True))]
-    head, *rest = [f"{' & '.join(cells)} \\\\" for cells in body]
+    head, *body_lines = [f"{' & '.join(cells)} \\\\" for cells in body]
     sides = "".join("l" if title in _LEFT else "r" for title in varied)
     facts = [f"% {title}: {value}" for title, value in same.items()]
     facts += (
         ["% tokens, FLOPs, dollars and seconds: sums over the runs of a row"] if isinstance(rows[0], TableRow) else []
     )
-    facts += [f"% left out, unless columns are named: {', '.join(left_out)}"] if left_out else []
+    facts += [f"% left out, unless columns are named: {', '.join(omitted)}"] if omitted else []
     lines = [
         *facts,
         rf"\begin{{tabular}}{{{sides}}}",
         r"\toprule",
         head,
         r"\midrule",
-        *rest,
+        *body_lines,
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -193,7 +198,7 @@ _LATEX: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
-# of a number, or between two names; not of a word or a parameter
+# the minus of a number or between two names, but not the hyphen of a word or a parameter
 _MINUS: Final = re.compile(r"(?<![\w=(.])-(?=[\d.])|(?<= )-(?= )")
 
 
@@ -202,8 +207,9 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _latex(cell: str) -> str:
-    """Return a cell as LaTeX prints it, whatever a model or data set wrote. A row that begins with a bracket stays a
-    row.
+    """Return a cell as LaTeX that prints the same characters.
+
+    A bracket at the beginning is put in braces, since LaTeX would read it as an argument of the row before.
     """
     text = _MINUS.sub("$-$", "".join(_LATEX.get(sign, sign) for sign in cell))
     return f"{{{text}}}" if text.startswith("[") else text
@@ -216,10 +222,10 @@ class ShownTable(str):
 
     @classmethod
     def of(cls, rows: Rows, width: int = WIDTH, titles: Sequence[str] = ()) -> ShownTable:
-        """Return rows as `as_text` writes them, and as `as_html` does."""
-        made = cls(as_text(rows, width, titles))
-        made.html = as_html(rows, titles)
-        return made
+        """Return rows as text from `as_text`, with HTML from `as_html`."""
+        table = cls(as_text(rows, width, titles))
+        table.html = as_html(rows, titles)
+        return table
 
     def _repr_html_(self) -> str:
         return self.html
@@ -241,10 +247,10 @@ def format_rows(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str
         form: The form.
         width: The characters of a line of the text.
         titles: The columns, in their order, as the text titles them; "accuracy" stands for "accuracy [95 %]". None: all
-            of them, but in LaTeX those that a paper prints.
+            columns, but in LaTeX the columns of a paper.
 
     Raises:
-        ConfigError: Another form, an unknown column, or columns of CSV or JSON, which have all.
+        ConfigError: Another form, an unknown column, or `titles` for CSV or JSON, which always have all columns.
     """
     if form not in _FORMS:
         raise unknown_name("form", form, _FORMS)
@@ -268,23 +274,25 @@ def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
     Raises:
         ConfigError: A column is unknown.
     """
-    known = _COLUMNS[type(rows[0])]
-    short = {title.partition(" [")[0].partition(",")[0]: title for title in known}
-    chosen = list(known)
+    cell_functions = _COLUMNS[type(rows[0])]
+    short_titles = {title.partition(" [")[0].partition(",")[0]: title for title in cell_functions}
+    chosen_titles = list(cell_functions)
     if titles:
         for title in titles:
-            if title not in known and title not in short:
-                raise unknown_name("column", title, [*short])
-        chosen = list(dict.fromkeys(title if title in known else short[title] for title in titles))
-    return {title: [" ".join(known[title](row).split()) for row in rows] for title in chosen}
+            if title not in cell_functions and title not in short_titles:
+                raise unknown_name("column", title, [*short_titles])
+        chosen_titles = list(
+            dict.fromkeys(title if title in cell_functions else short_titles[title] for title in titles)
+        )
+    return {title: [" ".join(cell_functions[title](row).split()) for row in rows] for title in chosen_titles}
 
 
 def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
     """Return columns of cells as an aligned table.
 
-    Columns with one value in all rows are listed once, above it, but never accuracy. A table of two rows or more keeps
-    the column of times too. One that is wider than a line is divided into blocks of columns, each after the names of
-    its rows. Long names are numbered.
+    Columns with one value in all rows are listed once, above the table, but never accuracy. A table of two rows or
+    more also keeps the column of times. A table wider than a line is divided into blocks of columns, and each block
+    begins with the names of rows. Long names are numbered.
 
     Args:
         columns: The cells by title.
@@ -299,10 +307,10 @@ def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
 
 
 def _blocks(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
-    """Return the lines of a table that is no wider than a line, in blocks of columns where it would be."""
-    whole = _align(columns)
-    if max(map(len, whole)) <= width:
-        return [whole]
+    """Return the lines of a table, in one block, or in several blocks where it is wider than a line."""
+    lines = _align(columns)
+    if max(map(len, lines)) <= width:
+        return [lines]
     sizes = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
     keys = {title: cells for title, cells in columns.items() if title in _KEYS}
     blocks: list[list[str]] = []
@@ -324,7 +332,7 @@ def _blocks(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]
 
 
 def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
-    """Return the columns with one value in all rows, each as that value, and the other columns."""
+    """Return the values of columns that have one value in all rows, and the other columns."""
     stays = _STAYS | _TIMED if max(map(len, columns.values()), default=0) > 1 else _STAYS
     same = {
         title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in stays
@@ -333,7 +341,7 @@ def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[
 
 
 def _align(columns: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a header and the rows below it, numbers aligned to the right."""
+    """Return a header and the rows below it, with numbers aligned to the right."""
     widths = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
     sides = {title: "<" if title in _LEFT else ">" for title in columns}
     rows = [list(columns), *zip(*columns.values(), strict=True)]
@@ -344,7 +352,7 @@ def _align(columns: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _kinds_of_stops(stops: Mapping[str, int]) -> dict[str, int]:
-    """Return stops by kind, the most frequent first: of a reason with numbers, what stands before its colon."""
+    """Return stops by kind, the most frequent first. Reasons with numbers are grouped by the words before."""
     kinds = Counter[str]()
     for reason, count in stops.items():
         kind, _, detail = reason.partition(":")
@@ -353,9 +361,9 @@ def _kinds_of_stops(stops: Mapping[str, int]) -> dict[str, int]:
 
 
 def _count(counts: Mapping[str, int]) -> str:
-    shown = [f"{count:,} {kind}" for kind, count in list(counts.items())[:_MOST_KINDS]]
-    rest = sum(list(counts.values())[_MOST_KINDS:])
-    return ", ".join([*shown, *([f"{rest:,} others"] if rest else [])])
+    phrases = [f"{count:,} {kind}" for kind, count in list(counts.items())[:_MOST_KINDS]]
+    num_others = sum(list(counts.values())[_MOST_KINDS:])
+    return ", ".join([*phrases, *([f"{num_others:,} others"] if num_others else [])])
 
 
 def _format_number(value: float | None, form: str = ",") -> str:
@@ -367,7 +375,7 @@ def _short(value: float | None) -> str:
 
 
 def _origin(point: Point) -> str:
-    """Return whether a point was run or replayed, and how exact a replayed one is."""
+    """Return whether a point was run or replayed, and the error of a replayed point, in words."""
     if point.drawing_error is None:
         return "live"
     if point.order == "recorded" and not point.drawing_error:
@@ -391,16 +399,16 @@ _LEFT: Final = frozenset(
         "notes",
     }
 )
-# name a row
+# columns that name a row
 _KEYS: Final = frozenset(
     {"data set", "group", "model", "setting", "verifiers", "strategy", "A", "B", "budget", "points"}
 )
 _ROW_NUMBER: Final = "row"
 _DIGIT: Final = re.compile(r"\d")
-_STAYS: Final = frozenset(  # the results themselves: columns also where all values are equal
+_STAYS: Final = frozenset(  # columns of results, which stay where all values are equal
     {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
 )
-_NOT_IN_PAPERS: Final = frozenset(  # of a LaTeX table for which no columns are chosen
+_NOT_IN_PAPERS: Final = frozenset(  # columns that a LaTeX table leaves out unless they are chosen
     {
         "setting",
         "runs",
@@ -417,7 +425,9 @@ _NOT_IN_PAPERS: Final = frozenset(  # of a LaTeX table for which no columns are 
         "notes",
     }
 )
-_TIMED: Final = frozenset({"seconds, summed"})  # a column of any two rows, since times are equal by chance
+_TIMED: Final = frozenset(
+    {"seconds, summed"}
+)  # columns that stay in tables of two rows or more, since times are equal only by chance
 _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,
     "model": lambda row: row.model,

@@ -1,6 +1,6 @@
-"""The searches of a study as rows are made of them.
+"""Yields the searches of a study, for rows of training data.
 
-They are read from recorded texts, or drawn again from their seeds where rows need tokens.
+Searches are read from recorded texts, or drawn again from their seeds where rows need tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOG = get_logger("tts.runs")
 
 
 class RecordedSearches:
-    """Makes searches of the recorded texts of a study, without its models.
+    """Builds searches from the recorded texts of a study, without its models.
 
     Args:
         config: The study; None: its samples were imported.
@@ -48,7 +48,7 @@ class RecordedSearches:
         self._task = cache(tasks.get)
 
     def record(self, result: Result, source: Mapping[str, Any]) -> SearchRows:
-        """Return a search whose samples have what was recorded of them; without texts it has no samples."""
+        """Return the search of a result with its recorded samples; without texts it has no samples."""
         cell = result.cell
         task, prompt = self._task_and_prompt(cell, source)
         texts, thoughts = source.get("texts") or (), source.get("thoughts")
@@ -56,8 +56,8 @@ class RecordedSearches:
         role = self._verifier if self._verifier is not None else next(iter(cell.verifiers), None)
         best = _best(drawn, result.answer, role)
         samples = [
-            self._sample(one, text, None if thoughts is None else thoughts[i], prompt, task, role, is_best=i == best)
-            for i, (one, text) in enumerate(zip(drawn, texts, strict=False))
+            self._sample(sample, text, None if thoughts is None else thoughts[i], prompt, task, role, is_best=i == best)
+            for i, (sample, text) in enumerate(zip(drawn, texts, strict=False))
             if text is not None
         ]
         temperature = None if self._config is None else self._config.sampling_of(cell.model).temperature
@@ -74,7 +74,7 @@ class RecordedSearches:
         )
 
     def _task_and_prompt(self, cell: Cell, source: Mapping[str, Any]) -> tuple[Task, Prompt]:
-        """Return the task of a cell, and what its model read."""
+        """Return the task of a cell, and the prompt that its model read."""
         problem = self._problems.get(cell.dataset, {}).get(cell.problem)
         if self._config is None or problem is None:
             return self._task(self._imported), source.get("prompt") or cell.problem
@@ -87,7 +87,7 @@ class RecordedSearches:
 
     def _sample(
         self,
-        one: RecordedSample,
+        recorded: RecordedSample,
         text: str,
         thought: str | None,
         prompt: Prompt,
@@ -96,29 +96,30 @@ class RecordedSearches:
         *,
         is_best: bool,
     ) -> PathSample:
-        before = "" if thought is None else f"{THINK.open}\n{thought}\n{THINK.close}\n\n"
-        score = None if role is None else one.scores.get(role)
+        prefix = "" if thought is None else f"{THINK.open}\n{thought}\n{THINK.close}\n\n"
+        score = None if role is None else recorded.scores.get(role)
         return PathSample(
             prompt=prompt,
-            text=before + text,
-            thought=len(before),
-            steps=tuple(task.split(before + text)),
-            values=() if role is None else _whole(one.steps.get(role, ())),
-            answer=one.answer,
-            right=one.right if one.given is None else one.given,
+            text=prefix + text,
+            thought=len(prefix),
+            steps=tuple(task.split(prefix + text)),
+            values=() if role is None else _whole(recorded.steps.get(role, ())),
+            answer=recorded.answer,
+            right=recorded.right if recorded.given is None else recorded.given,
             score=None if score is None or math.isnan(score) else score,
             is_best=is_best,
         )
 
 
 def _best(drawn: Iterable[RecordedSample], answer: str | None, role: str | None) -> int | None:
-    """Return the place of the sample that an answer was taken from: of those that state it the highest-scored, then the
-    first.
+    """Return the index of the sample that an answer was taken from; None: no sample states the answer.
+
+    Of several samples that state the answer, the highest-scored is taken, then the first.
     """
     places = [
-        (-one.scores.get(role, 0.0) if role is not None else 0.0, i)
-        for i, one in enumerate(drawn)
-        if one.answer == answer
+        (-sample.scores.get(role, 0.0) if role is not None else 0.0, i)
+        for i, sample in enumerate(drawn)
+        if sample.answer == answer
     ]
     return min(places)[1] if places and answer is not None else None
 
@@ -134,11 +135,11 @@ def _limits(cell: Cell) -> str:
 class RedrawnSearches:
     """Draws the searches of a study again, as a context manager; nothing is stored.
 
-    They are drawn from their seeds, with tokens and log-probabilities.
+    Searches are drawn from their seeds, with tokens and log-probabilities.
 
     Args:
         config: The study.
-        verifier: The role whose scores are read; None: the first that scored.
+        verifier: The role whose scores are read; None: the first role that scored.
         needs_tokens: Whether a model without token ids is refused.
 
     Raises:
@@ -157,13 +158,13 @@ class RedrawnSearches:
         self._executor.close()
 
     def records(self, results: Iterable[Result]) -> Iterator[SearchRows]:
-        """Yield the search of each result; as many as the study runs at once are drawn together.
+        """Yield the search of each result. Searches are drawn in groups, as many at once as the study runs.
 
         Raises:
-            ConfigError: A search came out otherwise than its result, or its model gives no token ids.
+            ConfigError: A search differs from its result, or its model gives no token ids.
         """
-        left = iter(results)
-        while group := list(islice(left, self._executor.slots)):
+        remaining = iter(results)
+        while group := list(islice(remaining, self._executor.slots)):
             for result, (solution, task) in zip(
                 group, LOOP.run(self._redraw_cells([one.cell for one in group])), strict=True
             ):
@@ -199,21 +200,21 @@ def select(pool: Iterable[Sampled], model: str | None, strategy: str | None) -> 
         strategy: The strategy as the table writes it, or without its selection; None: any.
 
     Raises:
-        ConfigError: None is left, or several have the name of the strategy.
+        ConfigError: No result is left, or several strategies have the name.
     """
-    models, strategies, meant, count = dict[str, None](), dict[str, None](), set[str](), 0
+    models, strategies, matching, count = dict[str, None](), dict[str, None](), set[str](), 0
     for result, source in pool:
         cell = result.cell
         models[cell.model], strategies[cell.strategy] = None, None
-        is_meant = strategy in (None, cell.strategy, cell.strategy.partition(" | ")[0])
-        if strategy is not None and is_meant and len(meant | {cell.strategy}) > 1:
-            names = ", ".join(sorted(meant | {cell.strategy}))
+        matches = strategy in (None, cell.strategy, cell.strategy.partition(" | ")[0])
+        if strategy is not None and matches and len(matching | {cell.strategy}) > 1:
+            names = ", ".join(sorted(matching | {cell.strategy}))
             raise ConfigError(
                 f"strategy is {strategy!r}, but several have this name: {names}", hint="name it with its selection"
             )
-        if is_meant:
-            meant.add(cell.strategy)
-        if model in (None, cell.model) and is_meant and result.error is None:
+        if matches:
+            matching.add(cell.strategy)
+        if model in (None, cell.model) and matches and result.error is None:
             count += 1
             yield result, source
     if not count and model is not None and model not in models:
@@ -223,7 +224,7 @@ def select(pool: Iterable[Sampled], model: str | None, strategy: str | None) -> 
 
 
 def announce(cells: int, tokens: int) -> None:
-    """Say what drawing searches again will cost, before it is spent."""
+    """Log the cost of drawing searches again, before it is spent."""
     LOG.info(
         "%s searches are drawn again from their seeds; they cost %s tokens when they were first drawn",
         f"{cells:,}",

@@ -9,19 +9,19 @@ from tts.statistics import Estimate
 
 
 def with_interval(each: Estimate, form: str = ".3f") -> str:
-    """Return an estimate with its interval, where they are known."""
+    """Return an estimate with its interval, as far as both are known."""
     if math.isnan(each.value):
         return "unknown"
     return f"{each.value:{form}}" + ("" if math.isnan(each.low) else f" [{each.low:{form}}, {each.high:{form}}]")
 
 
 def format_percent(share: float) -> str:
-    """Return a share as a percentage, where it is known."""
+    """Return a share as a percentage; NaN is "unknown"."""
     return "unknown" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def percent_with_interval(share: Estimate) -> str:
-    """Return a share as a percentage with its interval, where they are known."""
+    """Return a share as a percentage with its interval, as far as both are known."""
     return format_percent(share.value) + (
         "" if math.isnan(share.low) else f" [{100 * share.low:.1f}, {100 * share.high:.1f}]"
     )

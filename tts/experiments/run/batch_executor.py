@@ -1,8 +1,8 @@
-"""Runs cells whose model is answered by batches.
+"""Runs cells whose requests are answered by batches.
 
-A cell runs once all its replies are there, exactly as it would live. Until then a cell only shows which requests it
-makes. Therefore all of them must be known before any reply: strategies, stop rules, budgets and verifiers whose next
-call depends on earlier replies are refused.
+A cell that has all its replies runs exactly as it would against a live server. Until then, running the cell only
+collects its requests. All requests must therefore be known before any reply. Strategies, stop rules, budgets and
+verifiers whose next call depends on earlier replies are refused.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class BatchExecutor(LocalExecutor):
 
     Args:
         config: The study, whose models have the option `batch`.
-        problems: Its problems.
-        folder: Where the files of batches are.
+        problems: The problems of the study.
+        folder: The folder for the files of batches.
 
     Raises:
         ConfigError: As `LocalExecutor`, or a part of the study does not know its requests before a reply. Nothing has
@@ -70,19 +70,21 @@ class BatchExecutor(LocalExecutor):
         return isinstance(solution.error, Unanswered)
 
     def answer(self, report: Report) -> BatchEnds:
-        """Have the servers' batches answer the requests that cells have asked for, and wait for their replies.
+        """Send the requests of the cells as batches, and wait for the replies.
 
         Args:
-            report: Takes a line of progress.
+            report: A function that gets each line of progress.
 
         Raises:
-            TTSError: A server has no batches, refuses one, or does not answer.
+            TTSError: A server has no batches, refuses a batch, or does not answer.
         """
         ends = BatchEnds()
-        with self._batches(report) as each:
-            wanted = [book.take_requests() for book, _ in each]
-            sent = [batches.send(requests) for (_, batches), requests in zip(each, wanted, strict=True)]
-            for (_, batches), records, requests in zip(each, sent, wanted, strict=True):
+        with self._batches(report) as models:
+            requests_by_model = [book.take_requests() for book, _ in models]
+            records_by_model = [
+                batches.send(requests) for (_, batches), requests in zip(models, requests_by_model, strict=True)
+            ]
+            for (_, batches), records, requests in zip(models, records_by_model, requests_by_model, strict=True):
                 ends.add(batches.receive(records, requests))
         return ends
 
@@ -92,39 +94,39 @@ class BatchExecutor(LocalExecutor):
         Raises:
             TTSError: A server does not answer.
         """
-        with self._batches(lambda _: None) as each:
-            return [record for _, batches in each for record in batches.cancel()]
+        with self._batches(lambda _: None) as models:
+            return [record for _, batches in models for record in batches.cancel()]
 
     def write_requests(self) -> list[tuple[Path, str]]:
-        """Write the requests that cells have asked for as files; return the path and model of each.
+        """Write the requests of the cells as files, and return the path and model of each file.
 
-        The files are for a program that answers them.
+        The files are for a program that answers the requests.
         """
         return [file for backend in self._backends.values() for file in _book(backend).write_requests()]
 
     @contextmanager
     def _batches(self, report: Report) -> Generator[list[tuple[BatchBook, Batches]]]:
         """Yield the book and the batches of each model."""
-        with ExitStack() as opened:
-            each: list[tuple[BatchBook, Batches]] = []
+        with ExitStack() as stack:
+            models: list[tuple[BatchBook, Batches]] = []
             for backend in self._backends.values():
-                api = opened.enter_context(closing(backend.batch_api()))
-                each.append((_book(backend), Batches(api, _book(backend), self._config.name, report=report)))
-            yield each
+                api = stack.enter_context(closing(backend.batch_api()))
+                models.append((_book(backend), Batches(api, _book(backend), self._config.name, report=report)))
+            yield models
 
 
 def check_known_requests(run: ProblemRun) -> None:
-    """Refuse a run whose next request depends on an earlier reply; the error names the part.
+    """Refuse a run whose next request depends on an earlier reply.
 
     Args:
         run: The run.
 
     Raises:
-        ConfigError: It has such a part.
+        ConfigError: A part of the run, which the error names, depends on replies.
     """
-    plan, how = run.plan, "use best_of_n with a budget of samples, and leave --batch out for others"
+    plan, cure = run.plan, "use best_of_n with a budget of samples, and leave --batch out for others"
     if type(plan.strategy) not in (BestOfN, Single) or needs_of(plan.strategy).models:
-        raise ConfigError(f"the strategy {plan.strategy} decides by earlier replies, {_WHY}", hint=how)
+        raise ConfigError(f"the strategy {plan.strategy} decides by earlier replies, {_WHY}", hint=cure)
     if plan.stopping is not None and plan.stopping.registered_as != "never":
         raise ConfigError(
             f"the stop rule {plan.stopping} ends a search by earlier replies, {_WHY}",
@@ -132,7 +134,7 @@ def check_known_requests(run: ProblemRun) -> None:
         )
     if set(limits := run.budget.limits) != {"samples"}:
         raise ConfigError(
-            f"the budget is {format_limits(limits)}, whose rows depend on the tokens of earlier ones, {_WHY}", hint=how
+            f"the budget is {format_limits(limits)}, whose rows depend on the tokens of earlier ones, {_WHY}", hint=cure
         )
     for role in run.declared:
         verifier = run.verifiers[role]

@@ -1,7 +1,4 @@
-"""Records the candidates of a finished cell.
-
-They are judged, and have their scores, and the cost of scoring each.
-"""
+"""Records the candidates of a finished cell: their verdicts, scores, and costs of scoring."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from tts.experiments.study.record import RecordedSample
 from tts.tasks.base import Task
 from tts.types import Candidate, Problem, Solution
 
-_Scores = Mapping[str, tuple[float, ...]]  # by role: one a step, or one of the whole
+_Scores = Mapping[str, tuple[float, ...]]  # scores by role: one for each step, or one for the whole
 
 
 def judge_answer(answer: str | None, task: Task, problem: Problem) -> bool | None:
-    """Return whether the checker accepts an answer; False without one.
+    """Return whether the checker accepts an answer; None: the problem has no reference answer.
 
-    None: the problem has no reference answer. It may take as long as `Task.equivalent`, so callers in an event loop
-    call it in a thread.
+    A missing answer is wrong. The call may take as long as `Task.equivalent`: event loops need a thread for it.
     """
     if problem.answer is None:
         return None
@@ -36,7 +32,7 @@ def judge_answer(answer: str | None, task: Task, problem: Problem) -> bool | Non
 def judge_answers(
     answers: Sequence[str | None], classes: Sequence[int | None], task: Task, problem: Problem
 ) -> list[bool | None]:
-    """Return `judge_answer` of each answer. Each class of equivalent answers is judged once, by its first."""
+    """Return the verdict of `judge_answer` on each answer. Each class is judged once, by its first answer."""
     verdicts: dict[int | None, bool | None] = {}
     for answer, kind in zip(answers, classes, strict=True):
         if kind not in verdicts:
@@ -45,33 +41,37 @@ def judge_answers(
 
 
 def earlier_equals(texts: Sequence[str | None]) -> list[int | None]:
-    """Return for each text the place of the first earlier one that is equal; None: there is none."""
-    first: dict[str | None, int] = {}
-    return [None if (place := first.setdefault(text, i)) == i else place for i, text in enumerate(texts)]
+    """Return for each text the index of its first earlier equal; None: there is none."""
+    first_places: dict[str | None, int] = {}
+    return [None if (place := first_places.setdefault(text, i)) == i else place for i, text in enumerate(texts)]
 
 
 def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple[RecordedSample, ...]:
     """Return the candidates of a solution, judged and with all their scores.
 
-    They stand in the order in which they were drawn. The verifier tokens of a call for several candidates are divided
-    among them by the tokens that had to be read of each. A verifier that scored steps, and read fewer tokens than the
-    candidates have, read only the steps that no earlier candidate has. Any other read all of each. As `judge_answer`,
-    it may take seconds.
+    Candidates stand in the order in which they were drawn. The verifier tokens of a call for several candidates are
+    divided among them by the tokens that had to be read of each. A stepwise verifier that read fewer tokens than the
+    candidates have skipped the steps of earlier candidates. Any other verifier read each candidate whole. As
+    `judge_answer`, the call may take seconds.
     """
     drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
     nodes = () if solution.trace is None else solution.trace.nodes
-    known: dict[int, _Scores] = {node.node: node.scores for node in nodes if node.scores}
+    scores_by_node: dict[int, _Scores] = {node.node: node.scores for node in nodes if node.scores}
     outcomes = {node.node: node.outcomes for node in nodes if node.outcomes}
     texts = [candidate.trajectory.full_text for candidate in drawn]
     steps = [task.split(text) for text in texts]
-    stepwise = _stepwise(drawn, steps, known)
-    costs = _scoring(solution, drawn, steps, known, stepwise)
-    verdicts = judge_answers([one.answer for one in drawn], [one.answer_class for one in drawn], task, problem)
-    made: list[RecordedSample] = []
-    for candidate, right, (cost, like, shared), same in zip(drawn, verdicts, costs, earlier_equals(texts), strict=True):
+    stepwise = _stepwise(drawn, steps, scores_by_node)
+    costs = _scoring(solution, drawn, steps, scores_by_node, stepwise)
+    verdicts = judge_answers(
+        [candidate_.answer for candidate_ in drawn], [candidate_.answer_class for candidate_ in drawn], task, problem
+    )
+    recorded: list[RecordedSample] = []
+    for candidate, right, (cost, shared_sample, shared), equal_sample in zip(
+        drawn, verdicts, costs, earlier_equals(texts), strict=True
+    ):
         trajectory = candidate.trajectory
-        scores = known.get(trajectory.node, {})
-        made.append(
+        scores = scores_by_node.get(trajectory.node, {})
+        recorded.append(
             RecordedSample(
                 answer=candidate.answer,
                 answer_class=candidate.answer_class,
@@ -79,43 +79,42 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
                 status=trajectory.status,
                 tokens=trajectory.num_tokens,
                 verifier_tokens=cost,
-                like=like,
+                like=shared_sample,
                 shared=shared,
-                same=same,
+                same=equal_sample,
                 scores={
-                    role: candidate.scores.get(role, said[-1] if said else math.nan) for role, said in scores.items()
+                    role: candidate.scores.get(role, step_scores[-1] if step_scores else math.nan)
+                    for role, step_scores in scores.items()
                 },
-                steps={role: said for role, said in scores.items() if role in stepwise},
+                steps={role: step_scores for role, step_scores in scores.items() if role in stepwise},
                 outcomes=dict(outcomes.get(trajectory.node, {})),
             )
         )
-    return tuple(made)
+    return tuple(recorded)
 
 
 def candidate_texts(
     solution: Solution, task: Task, drawn: Sequence[RecordedSample] | None, *, right: bool | None
 ) -> dict[str, Any]:
-    """Return what the candidates of a solution say, as `store.bodies.source_in` reads it.
-
-    They stand in the order in which they were drawn.
+    """Return the texts of a solution's candidates, in the order of drawing; see `store.bodies.source_in`.
 
     Args:
         solution: The solution.
         task: The task, whose fast rules judge answers where candidates are not recorded.
-        drawn: The recorded candidates; None: the study does not record them, so that the texts come with them.
+        drawn: The recorded candidates; None: the study records none, and the result includes them.
         right: Whether the solution's answer is right; None: unknown.
     """
     candidates = sorted(solution.candidates, key=lambda candidate: candidate.index)
     thoughts = [candidate.trajectory.thought or None for candidate in candidates]
-    told: dict[str, Any] = {"prompt": solution.problem.text, "reference": solution.problem.answer}
-    told["texts"] = [
+    texts: dict[str, Any] = {"prompt": solution.problem.text, "reference": solution.problem.answer}
+    texts["texts"] = [
         candidate.trajectory.response if thought else candidate.trajectory.full_text
         for candidate, thought in zip(candidates, thoughts, strict=True)
     ]
     if any(thoughts):
-        told["thoughts"] = thoughts
+        texts["thoughts"] = thoughts
     if drawn is None:
-        told["drawn"] = [
+        texts["drawn"] = [
             RecordedSample(
                 answer=one.answer,
                 answer_class=one.answer_class,
@@ -128,11 +127,11 @@ def candidate_texts(
             )
             for one in candidates
         ]
-    return told
+    return texts
 
 
 def _decide(answer: str | None, task: Task, problem: Problem) -> bool | None:
-    """Return what the fast rules of a task say of an answer; None: they do not decide, or there is no reference."""
+    """Return the verdict of a task's fast rules; None: the rules do not decide, or there is no reference."""
     if problem.answer is None:
         return None
     return False if answer is None else task.decide(answer, problem.answer)
@@ -141,15 +140,18 @@ def _decide(answer: str | None, task: Task, problem: Problem) -> bool | None:
 def _stepwise(
     candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores]
 ) -> set[str]:
-    """Return the roles that scored steps: those with one score a step for every candidate, and more than one score for
-    some.
+    """Return the roles that scored steps.
+
+    Such a role has one score for each step of every candidate, and several scores for some candidate.
     """
     counts: dict[str, set[tuple[int, int]]] = {}
-    for candidate, pieces in zip(candidates, steps, strict=True):
+    for candidate, step_count in zip(candidates, steps, strict=True):
         for role, scores in known.get(candidate.trajectory.node, {}).items():
-            counts.setdefault(role, set()).add((len(scores), len(pieces)))
+            counts.setdefault(role, set()).add((len(scores), len(step_count)))
     return {
-        role for role, found in counts.items() if all(given == pieces for given, pieces in found) and found != {(1, 1)}
+        role
+        for role, pairs in counts.items()
+        if all(score_count == step_count for score_count, step_count in pairs) and pairs != {(1, 1)}
     }
 
 
@@ -160,43 +162,47 @@ def _scoring(
     known: Mapping[int, _Scores],
     stepwise: set[str],
 ) -> list[tuple[int, int | None, int]]:
-    """Return for each candidate the tokens that scoring it computed, the earlier candidate that it is like, and the
-    tokens they share.
-    """
-    computed: Counter[str] = Counter()
+    """Return each candidate's scoring tokens, its similar earlier candidate, and their shared tokens."""
+    tokens_by_model: Counter[str] = Counter()
     for call in () if solution.trace is None else solution.trace.calls:
         if call.kind == "score":
-            computed[call.model] += call.usage.verifier_tokens
+            tokens_by_model[call.model] += call.usage.verifier_tokens
     scored = [i for i, one in enumerate(candidates) if one.trajectory.node in known]
     tokens = [candidates[i].trajectory.num_tokens for i in scored]
-    likes: list[tuple[int | None, int]] = [(None, 0)] * len(scored)
-    if all(role in stepwise and total < sum(tokens) for role, total in computed.items()):
-        likes = shared_beginnings([steps[i] for i in scored], tokens)
-    new = np.cumsum([0, *(each - shared for each, (_, shared) in zip(tokens, likes, strict=True))])
-    found: list[tuple[int, int | None, int]] = [(0, None, 0)] * len(candidates)
-    total, size = sum(computed.values()), max(1, int(new[-1]))
-    for place, (i, (like, shared)) in enumerate(zip(scored, likes, strict=True)):
-        cost = total * int(new[place + 1]) // size - total * int(new[place]) // size  # so that they sum to the total
-        found[i] = (cost, None if like is None else scored[like], shared)
-    return found
+    matches: list[tuple[int | None, int]] = [(None, 0)] * len(scored)
+    if all(role in stepwise and total < sum(tokens) for role, total in tokens_by_model.items()):
+        matches = shared_beginnings([steps[i] for i in scored], tokens)
+    cumulative_tokens = np.cumsum(
+        [0, *(sample_tokens - shared for sample_tokens, (_, shared) in zip(tokens, matches, strict=True))]
+    )
+    costs: list[tuple[int, int | None, int]] = [(0, None, 0)] * len(candidates)
+    total, size = sum(tokens_by_model.values()), max(1, int(cumulative_tokens[-1]))
+    for place, (i, (match, shared)) in enumerate(zip(scored, matches, strict=True)):
+        cost = (
+            total * int(cumulative_tokens[place + 1]) // size - total * int(cumulative_tokens[place]) // size
+        )  # such costs sum to the total
+        costs[i] = (cost, None if match is None else scored[match], shared)
+    return costs
 
 
 def shared_beginnings(steps: Sequence[Sequence[str]], tokens: Sequence[int]) -> list[tuple[int | None, int]]:
-    """Return for each sample the earlier one with most first steps in common, and their tokens.
+    """Return for each sample the earlier sample with most first steps in common, and their common tokens.
 
-    The tokens of these steps are counted by the steps' share of the sample's text.
+    The tokens of the common steps are estimated by the steps' share of the sample's text.
 
     Args:
         steps: The steps of each sample, as texts.
-        tokens: The tokens of each.
+        tokens: The number of tokens of each sample.
     """
-    first: dict[tuple[str, ...], int] = {}  # the first sample with these steps
-    found: list[tuple[int | None, int]] = []
-    for i, own in enumerate(steps):
-        common = next((count for count in range(len(own), 0, -1) if tuple(own[:count]) in first), 0)
-        like = first[tuple(own[:common])] if common else None
-        share = sum(map(len, own[:common])) / max(1, sum(map(len, own)))
-        found.append((like, 0 if like is None else min(round(tokens[i] * share), tokens[like])))
-        for count in range(common + 1, len(own) + 1):
-            first[tuple(own[:count])] = i
-    return found
+    first_samples: dict[tuple[str, ...], int] = {}  # the first sample with these steps
+    matches: list[tuple[int | None, int]] = []
+    for i, sample_steps in enumerate(steps):
+        common = next(
+            (count for count in range(len(sample_steps), 0, -1) if tuple(sample_steps[:count]) in first_samples), 0
+        )
+        match = first_samples[tuple(sample_steps[:common])] if common else None
+        share = sum(map(len, sample_steps[:common])) / max(1, sum(map(len, sample_steps)))
+        matches.append((match, 0 if match is None else min(round(tokens[i] * share), tokens[match])))
+        for count in range(common + 1, len(sample_steps) + 1):
+            first_samples[tuple(sample_steps[:count])] = i
+    return matches

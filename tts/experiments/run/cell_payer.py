@@ -12,34 +12,34 @@ from tts.experiments.run.executors import Unpaid
 from tts.experiments.study.record import Cell
 from tts.types import Solution
 
-_ROOM = 4  # expected costs of the cells that run, which must be left of a limit that they share
+_ROOM = 4  # multiple of the running cells' expected costs that must be left of a shared limit
 
 
 class CellPayer:
     """Opens a part for each cell. A cell runs only where the account can pay its whole budget.
 
-    A limit that a cell's budget does not have, such as dollars, is shared by all cells that run. So that it cuts none
-    of them, cells wait where less is left of it than four times what those that run are expected to cost. The last ones
-    run alone.
+    A limit that a cell's budget does not have, such as dollars, is shared by all running cells. Cells wait where less
+    of such a limit is left than four times the expected cost of the running cells. The limit then cuts no cell short.
+    The last cells run alone.
 
     Args:
         account: The account of the run.
-        expected: A function that returns what a cell is expected to cost, by unit, as far as that is known.
+        expected: A function that returns the expected cost of a cell by unit, without units of unknown cost.
     """
 
     def __init__(self, account: Account, expected: Callable[[Cell], Mapping[str, float]]) -> None:
         self._account = account
         self._expected = expected
         self._dearest: dict[tuple[str, str, str, str], dict[str, float]] = {}  # the dearest cell so far, by row
-        self._running: dict[str, Mapping[str, float]] = {}  # what running cells are expected to cost, by key
-        self._given_back = asyncio.Event()  # set when one of them ends
+        self._running: dict[str, Mapping[str, float]] = {}  # expected cost of running cells, by key
+        self._given_back = asyncio.Event()  # set when a running cell ends
 
     @asynccontextmanager
     async def part(self, cell: Cell) -> AsyncGenerator[Account]:
-        """Yield the part that pays a cell; where running cells may give back what it lacks, wait for that.
+        """Yield the part that pays a cell, after waiting for running cells that may return the missing amount.
 
         Raises:
-            Unpaid: The account cannot pay it.
+            Unpaid: The account cannot pay the cell.
         """
         part = await self._open(cell)
         try:
@@ -67,22 +67,23 @@ class CellPayer:
         raise Unpaid(cell.key)
 
     def _has_room(self, cell: Cell, cost: Mapping[str, float]) -> bool:
-        """Whether shared limits pay a cell beside those that run; alone, one that may just be paid."""
-        left = self._account.remainder()
-        for unit in left.keys() - cell.budget.keys() - {"seconds"}:
-            together = cost.get(unit, 0) + sum(one.get(unit, 0) for one in self._running.values())
-            if left[unit] < (_ROOM * together if self._running else together) or not left[unit]:
+        """Return whether shared limits pay a cell beside the running ones. A cell alone needs no reserve."""
+        remainder = self._account.remainder()
+        for unit in remainder.keys() - cell.budget.keys() - {"seconds"}:
+            total_cost = cost.get(unit, 0) + sum(running_cost.get(unit, 0) for running_cost in self._running.values())
+            if remainder[unit] < (_ROOM * total_cost if self._running else total_cost) or not remainder[unit]:
                 return False
         return True
 
     def may_have_cut(self, cell: Cell, part: Account, solution: Solution) -> bool:
-        """Whether the account, and not the budget of a cell, may have ended its search or made it smaller."""
+        """Return whether the account, not the cell's budget, may have ended its search or made it smaller."""
         if part.is_closed or (part.seconds_left == 0 and "seconds" not in cell.budget):
             return True
-        left, samples = part.remainder(), max(1, solution.usage.samples)
-        shared = [unit for unit in part.units if unit not in cell.budget]
+        remainder, samples = part.remainder(), max(1, solution.usage.samples)
+        shared_units = [unit for unit in part.units if unit not in cell.budget]
         return any(
-            solution.stopped_by == f"budget: {unit}" or left[unit] * samples < part.spent[unit] for unit in shared
+            solution.stopped_by == f"budget: {unit}" or remainder[unit] * samples < part.spent[unit]
+            for unit in shared_units
         )
 
 

@@ -1,6 +1,6 @@
 """Where the cells of a study run: in this process, or on the workers of a cluster.
 
-An executor only runs cells, and may run one twice. The runner keeps leases and results, in the store of the process
+An executor only runs cells, and may run a cell twice. The runner keeps leases and results, in the store of the process
 that runs the study. A new executor is one file with one class, and one line here.
 """
 
@@ -30,9 +30,9 @@ class CellResult:
     """The outcome of a cell.
 
     Args:
-        result: Its result.
-        trace: The whole search as JSON, where the study records it.
-        texts: What the model wrote as JSON, where the study records it; see `store.bodies.source_in`.
+        result: The result of the cell.
+        trace: The whole search as JSON, where the study records searches.
+        texts: The texts of the model as JSON, where the study records them; see `store.bodies.source_in`.
     """
 
     result: Result
@@ -45,9 +45,9 @@ class WorkerLost(Exception):
 
 
 class Unpaid(Exception):
-    """The reason why a cell stays open without a result.
+    """A cell stays open without a result.
 
-    The account of the run does not pay the whole of the cell, or a batch has yet to bring replies.
+    Either the run's account does not pay the whole cell, or a batch has yet to bring replies.
     """
 
 
@@ -65,16 +65,16 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int:
-        """The number of cells that it runs at once."""
+        """The number of cells that the executor runs at once."""
         ...
 
     async def run(self, cell: Cell) -> CellResult:
         """Run a cell, in the library's event loop. A failed cell is a result with an error.
 
         Raises:
-            WorkerLost: its worker died.
-            Unpaid: the account of the run cannot pay it, or ran out before it had ended.
-            NotReached: The server of its model took no request.
+            WorkerLost: the cell's worker died.
+            Unpaid: the account of the run cannot pay the cell, or ran out before the cell had ended.
+            NotReached: The server of the cell's model took no request.
             CancelledError: the call was cancelled; `tokens_spent_by_key` has its cost.
         """
         ...

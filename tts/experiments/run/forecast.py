@@ -1,7 +1,4 @@
-"""Forecasts of a study's cost before a run.
-
-They are made from earlier results of the same rows, else from budgets and typical lengths.
-"""
+"""Forecasts a study's cost before a run: from earlier results of the same rows, else from budgets."""
 
 from __future__ import annotations
 
@@ -36,8 +33,8 @@ class RowForecast:
         model: The model of the row.
         strategy: The strategy of the row.
         budget: The budget of the row.
-        cells: The number of cells that are asked for.
-        done: Those of them that have a result, or are in an earlier row under another name.
+        cells: The number of cells of the row.
+        done: The number of these cells that have a result, or are in an earlier row under another name.
         tokens: The tokens that are generated and verified.
         whole: Whether verifier tokens are included; else they are unknown and come on top.
         at_most: The upper bound by the budget.
@@ -79,14 +76,14 @@ class _CostSums:
 
 @dataclass(slots=True)
 class EarlierResults:
-    """Costs of the results in a store. keys: of finished cells."""
+    """Costs of the results in a store, by row and by setting, and the keys of finished cells."""
 
     keys: set[str] = field(default_factory=set[str])
     rows: dict[RowKey, _CostSums] = field(default_factory=lambda: defaultdict(_CostSums))
     settings: dict[str, _CostSums] = field(default_factory=lambda: defaultdict(_CostSums))
 
     def add(self, results: Iterable[Result]) -> None:
-        """Count results. Failed ones are left out of costs."""
+        """Count results. Failed results are left out of costs."""
         for result in results:
             if result.cell.key in self.keys:
                 continue
@@ -102,48 +99,48 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults,
     Args:
         cells: The cells of the study.
         settings: The settings of the study.
-        earlier: Results that exist.
-        slots: How many cells run at once.
+        earlier: The costs of stored results.
+        slots: The number of cells that run at once.
     """
-    counted: Counter[RowKey] = Counter()
-    finished: Counter[RowKey] = Counter()
-    first: dict[RowKey, Cell] = {}
-    asked: set[str] = set()
+    cell_counts: Counter[RowKey] = Counter()
+    finished_counts: Counter[RowKey] = Counter()
+    first_cells: dict[RowKey, Cell] = {}
+    seen_keys: set[str] = set()
     for cell in cells:
         row = row_key(cell)
-        counted[row] += 1
-        finished[row] += cell.key in earlier.keys or cell.key in asked
-        asked.add(cell.key)
-        first.setdefault(row, cell)
+        cell_counts[row] += 1
+        finished_counts[row] += cell.key in earlier.keys or cell.key in seen_keys
+        seen_keys.add(cell.key)
+        first_cells.setdefault(row, cell)
     by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
     return [
-        _forecast_row(cell, counted[row], finished[row], by_digest[cell.model, cell.setting], earlier, slots)
-        for row, cell in first.items()
+        _forecast_row(cell, cell_counts[row], finished_counts[row], by_digest[cell.model, cell.setting], earlier, slots)
+        for row, cell in first_cells.items()
     ]
 
 
 def row_key(cell: Cell) -> RowKey:
-    """Return what the cells of a row of the final table share."""
+    """Return the key of a cell's row in the final table."""
     return (cell.dataset, cell.model, cell.setting, cell.strategy, tuple(sorted(cell.budget.items())))
 
 
 def _forecast_row(
     cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int
 ) -> RowForecast:
-    left, known = count - done, earlier.rows.get(row_key(cell))
-    if known is not None and known.count >= _FEWEST:
-        one, like = _One(known.tokens / known.count, "measured"), known
+    unfinished, row_results = count - done, earlier.rows.get(row_key(cell))
+    if row_results is not None and row_results.count >= _FEWEST:
+        cost, similar = _One(row_results.tokens / row_results.count, "measured"), row_results
     else:
-        one, like = (
+        cost, similar = (
             _forecast_budget(cell.budget, setting, setting.scoring[cell.strategy]),
             earlier.settings.get(cell.setting),
         )
-    seconds, usd = None, one.usd
-    if one.tokens is not None and one.whole and like is not None and like.tokens:
-        seconds = one.tokens * like.seconds / like.tokens / min(slots, max(1, left))
-        usd = None if like.usd is None else one.tokens * like.usd / like.tokens
+    seconds, usd = None, cost.usd
+    if cost.tokens is not None and cost.whole and similar is not None and similar.tokens:
+        seconds = cost.tokens * similar.seconds / similar.tokens / min(slots, max(1, unfinished))
+        usd = None if similar.usd is None else cost.tokens * similar.usd / similar.tokens
     if seconds is None and "seconds" in cell.budget:
-        seconds = cell.budget["seconds"] / min(slots, max(1, left))
+        seconds = cell.budget["seconds"] / min(slots, max(1, unfinished))
     usd = cell.budget.get("usd") if usd is None else usd
     return RowForecast(
         dataset=cell.dataset,
@@ -152,12 +149,12 @@ def _forecast_row(
         budget=cell.budget,
         cells=count,
         done=done,
-        basis=one.basis,
-        tokens=_times(left, one.tokens),
-        whole=one.whole or not left,
-        at_most=_times(left, _most_tokens(cell.budget, setting)),
-        usd=_times(left, usd),
-        seconds=_times(left, seconds),
+        basis=cost.basis,
+        tokens=_times(unfinished, cost.tokens),
+        whole=cost.whole or not unfinished,
+        at_most=_times(unfinished, _most_tokens(cell.budget, setting)),
+        usd=_times(unfinished, usd),
+        seconds=_times(unfinished, seconds),
     )
 
 
@@ -174,40 +171,37 @@ def _forecast_budget(budget: Mapping[str, float], setting: Setting, scoring: Sco
     """Return the expected cost of a cell without earlier results like it."""
     length = typical_length(setting)
     limit, typical = budget.get("tokens", math.inf), budget.get("samples", math.inf) * length
-    written = min(budget.get("generated_tokens", math.inf), typical)
+    generated = min(budget.get("generated_tokens", math.inf), typical)
     price = setting.usd_per_token
-    if limit <= written:
+    if limit <= generated:
         return (
             _One(None, "unknown")
             if limit == math.inf
             else _One(limit, "limit", None if price is None else limit * price)
         )
-    basis: Basis = "typical" if written == typical else "limit"
+    basis: Basis = "typical" if generated == typical else "limit"
     if scoring is None:
-        return _One(written, basis, whole=False)
-    scored = min(written / length, budget.get("verifier_calls", math.inf))
-    tokens = written + min(scored * scoring.tokens, budget.get("verifier_tokens", math.inf))
-    usd = None if price is None or scoring.usd is None else written * price + scored * scoring.usd
+        return _One(generated, basis, whole=False)
+    scored_samples = min(generated / length, budget.get("verifier_calls", math.inf))
+    tokens = generated + min(scored_samples * scoring.tokens, budget.get("verifier_tokens", math.inf))
+    usd = None if price is None or scoring.usd is None else generated * price + scored_samples * scoring.usd
     return _One(limit, "limit", usd) if limit <= tokens else _One(tokens, basis, usd)
 
 
 def typical_length(setting: Setting) -> int:
-    """Return the tokens that a sample is expected to have: as usual, or as many as one row may have."""
-    most = setting.sampling.get("max_tokens")
-    return setting.typical_tokens if most is None else min(setting.typical_tokens, most)
+    """Return the expected tokens of a sample, which are at most `max_tokens` of the sampling."""
+    largest = setting.sampling.get("max_tokens")
+    return setting.typical_tokens if largest is None else min(setting.typical_tokens, largest)
 
 
 def cost_by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> dict[str, float]:
-    """Return the tokens and dollars that a cell is expected to cost.
-
-    They are returned as far as they are known without results like it.
-    """
-    one = _forecast_budget(budget, setting, scoring)
-    return {unit: amount for unit, amount in (("tokens", one.tokens), ("usd", one.usd)) if amount is not None}
+    """Return the expected tokens and dollars of a cell, as far as its budget tells them without results."""
+    cost = _forecast_budget(budget, setting, scoring)
+    return {unit: amount for unit, amount in (("tokens", cost.tokens), ("usd", cost.usd)) if amount is not None}
 
 
 def _most_tokens(budget: Mapping[str, float], setting: Setting) -> float | None:
-    """Return the most tokens of a cell: by its limits, and by the most of one row where samples are limited."""
+    """Return the most tokens of a cell, by its limits and by `max_tokens` of its samples."""
     rows = budget.get("samples", math.inf) * (setting.sampling.get("max_tokens") or math.inf)
     generated = min(budget.get("generated_tokens", math.inf), rows)
     verified = budget.get("verifier_tokens", math.inf) if setting.verifiers else 0
@@ -216,38 +210,38 @@ def _most_tokens(budget: Mapping[str, float], setting: Setting) -> float | None:
 
 
 def scoring_of(run: ProblemRun) -> ScoringCost | None:
-    """Return the cost of scoring a sample of typical length in a run.
+    """Return the cost of scoring a sample of typical length in a run; None: unknown before a run.
 
-    None: the cost cannot be known before a run.
-
-    It is known for verifiers whose bound is at most the number of generated tokens: they read each token at most once.
-    A larger bound includes reserves that may not be used, such as a judge's replies. A selection that scores only some
-    candidates is not foreseen.
+    The cost is known for verifiers whose bound is at most the number of generated tokens. Such verifiers read each
+    token at most once. A larger bound includes reserves that may stay unused, such as a judge's replies. The cost of a
+    selection that scores only some candidates is unknown.
     """
-    typical, selection, found = run.expected_tokens or run.task.typical_tokens(), needs_of(run.selection), ScoringCost()
+    typical, selection, total_cost = (
+        run.expected_tokens or run.task.typical_tokens(),
+        needs_of(run.selection),
+        ScoringCost(),
+    )
     typical = typical if run.sampling.max_tokens is None else min(typical, run.sampling.max_tokens)
     for role in run.declared:
         verifier = run.verifiers[role]
         stepwise = role in needs_of(run.plan.strategy).verifiers
         tokens = _read(verifier, typical, stepwise=stepwise)
-        chosen = role in selection.verifiers and not selection.scores_all
-        if tokens is None or (tokens and chosen and not stepwise):
+        scores_selection = role in selection.verifiers and not selection.scores_all
+        if tokens is None or (tokens and scores_selection and not stepwise):
             return None
         price = token_rates(verifier, run.backends[verifier.model]).usd_in if tokens else 0
-        usd = None if price is None or found.usd is None else found.usd + tokens * price / USD_UNIT
-        found = ScoringCost(found.tokens + tokens, usd)
-    return found
+        usd = None if price is None or total_cost.usd is None else total_cost.usd + tokens * price / USD_UNIT
+        total_cost = ScoringCost(total_cost.tokens + tokens, usd)
+    return total_cost
 
 
 def _read(verifier: Verifier, written: int, *, stepwise: bool) -> int | None:
-    """Return the tokens that a verifier reads of so many generated ones, step by step or once; None: it cannot be known
-    before a run.
-    """
+    """Return the tokens that a verifier reads of `written` generated tokens; None: unknown before a run."""
     if members := members_of(verifier):
         parts = [_read(member, written, stepwise=stepwise) for member in members]
         return None if None in parts else sum(part for part in parts if part is not None)
     tokens = verifier.bound(0, written)
-    # linear in what is written, so the number of steps does not matter
+    # linear in the written tokens, so the number of steps does not matter
     grows = verifier.bound(0, 2 * written) == 2 * tokens
     return tokens if tokens <= written and (grows or not stepwise) else None
 

@@ -1,6 +1,6 @@
-"""Runs cells in this process, concurrently on the same models.
+"""Runs cells in this process.
 
-So backends batch the work of many problems.
+Cells run concurrently on the same models, so that backends batch the work of many problems.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LocalExecutor:
         config: The settings of the study.
         problems: The problems of the study.
         clock: Seconds since the epoch, for results.
-        account: Pays all cells, each by a part with the cell's budget; None: each cell has its budget.
+        account: The account that pays all cells, each by a part with the cell's budget; None: each cell has its budget.
 
     Raises:
         ConfigError: a model is not available, or a strategy, budget or verifier does not fit it. Nothing has been
@@ -84,7 +84,7 @@ class LocalExecutor:
             raise
 
     def _servers(self, name: str) -> list[_Server]:
-        """Return the solvers of a model: one, or one for each url."""
+        """Return the solvers of a model, one for each url, or a single one without url."""
         spec, config = self._config.models[name], self._config
         return [
             _Server(
@@ -105,11 +105,15 @@ class LocalExecutor:
 
     def _resolve(self) -> Settings:
         """Return the settings of every model and task. Each strategy is checked with each budget."""
-        first: dict[str | None, Problem] = {}
-        for of in self._problems.values():
-            for problem in of.values():
-                first.setdefault(problem.task, problem)
-        return {(name, task): self._setting(name, problem) for name in self._solvers for task, problem in first.items()}
+        first_problems: dict[str | None, Problem] = {}
+        for problems in self._problems.values():
+            for problem in problems.values():
+                first_problems.setdefault(problem.task, problem)
+        return {
+            (name, task): self._setting(name, problem)
+            for name in self._solvers
+            for task, problem in first_problems.items()
+        }
 
     def _setting(self, name: str, problem: Problem) -> Setting:
         """Return the setting of a model for the task of a problem.
@@ -129,12 +133,15 @@ class LocalExecutor:
                 scoring[strategies[text]] = scoring_of(run)
         assert run is not None, "a study has a strategy and a budget"
         for text in strategies:
-            if (same := next(other for other, plan in strategies.items() if plan == strategies[text])) != text:
+            if (first_text := next(other for other, plan in strategies.items() if plan == strategies[text])) != text:
                 raise ConfigError(
-                    f"the strategies {same!r} and {text!r} are both {strategies[text]!r} here", hint="leave one out"
+                    f"the strategies {first_text!r} and {text!r} are both {strategies[text]!r} here",
+                    hint="leave one out",
                 )
         usd, backend = run.backends["policy"].rates.usd_out, self._config.models[name].backend or ""
-        place = f"{backend} " if ":" in backend else ""  # functions have one identity, and so have classes of one name
+        place = (
+            f"{backend} " if ":" in backend else ""
+        )  # all functions have one identity, and so have classes of the same name: the place tells them apart
         return Setting(
             task=run.task.name,
             typical_tokens=run.expected_tokens or run.task.typical_tokens(),
@@ -147,26 +154,27 @@ class LocalExecutor:
         )
 
     def _check(self, name: str, run: ProblemRun) -> None:
-        """Refuse, before anything is spent, what cannot run on a model of the study."""
+        """Refuse a run that a model of the study cannot make, before anything is spent."""
         del name
         run.check()
 
     def _verifiers(self, name: str, run: ProblemRun) -> dict[str, str]:
-        """Return the verifiers of a run as texts: the study's, or the one in the model's record."""
-        given = self._config.verifiers_of(name)
-        if given is None:
-            given = {"main": own_verifier(self._config.models[name].records()["policy"], run.task.name)}
-        return {role: given[role] for role in run.verifiers}
+        """Return the verifiers of a run as texts, from the study, else from the model's record."""
+        verifiers = self._config.verifiers_of(name)
+        if verifiers is None:
+            verifiers = {"main": own_verifier(self._config.models[name].records()["policy"], run.task.name)}
+        return {role: verifiers[role] for role in run.verifiers}
 
     def _parse_plan(self, text: str) -> Plan:
-        """Return the plan of a cell. A text that this study does not write is the store's, which another person may
-        have written.
+        """Return the plan of a cell.
+
+        Only texts that this study writes may name anything: another person may have written the store.
         """
-        own = any(text in setting.strategies.values() for setting in self.settings.values())
-        return parse(text, EVERYTHING if own else file_scope())
+        is_own = any(text in setting.strategies.values() for setting in self.settings.values())
+        return parse(text, EVERYTHING if is_own else file_scope())
 
     def _expected_cost(self, cell: Cell) -> Mapping[str, float]:
-        """Return what a cell is expected to cost, by unit, as far as that is known before a run."""
+        """Return the expected cost of a cell by unit, without units of unknown cost."""
         if not self._settings_by_digest:
             self._settings_by_digest = {(name, setting.digest): setting for (name, _), setting in self.settings.items()}
         setting = self._settings_by_digest[cell.model, cell.setting]
@@ -181,7 +189,7 @@ class LocalExecutor:
 
     async def _run(self, cell: Cell, payer: Budget | Account) -> CellResult:
         problem = self._problems[cell.dataset][cell.problem]
-        server = min(self._solvers[cell.model], key=lambda one: one.busy)
+        server = min(self._solvers[cell.model], key=lambda candidate_server: candidate_server.busy)
         server.busy += 1
         self._spent[cell.key], spent = 0, Usage()
         try:
@@ -207,21 +215,21 @@ class LocalExecutor:
                 raise Unpaid(cell.key)
             notes: list[str] = []
             task = isolate(run.task, notes.append)
-            judge = functools.partial(self._result_of_cell, cell, solution, task, notes)
-            done = await run_in_thread(judge) if self._takes_long(solution, task) else judge()
+            judge_cell = functools.partial(self._result_of_cell, cell, solution, task, notes)
+            cell_result = await run_in_thread(judge_cell) if self._takes_long(solution, task) else judge_cell()
         except (Unpaid, NotReached):
             raise
         except Exception as failure:  # noqa: BLE001 - the boundary: one cell's failure is its result
-            done = CellResult(failed_result(cell, failure, self._clock(), spent))
+            cell_result = CellResult(failed_result(cell, failure, self._clock(), spent))
         finally:
             server.busy -= 1
-        del self._spent[cell.key]  # its result has it now; that of a cancelled cell stays
-        return done
+        del self._spent[cell.key]  # the result has this cost now; a cancelled cell keeps its entry
+        return cell_result
 
     async def draw_again(self, cell: Cell) -> tuple[Solution, Task]:
-        """Return the search of a cell, drawn from its seed again, and its task; nothing is stored.
+        """Draw the search of a cell again from its seed, and return it with the cell's task.
 
-        The search has the probabilities of its tokens.
+        The search has the probabilities of its tokens. Nothing is stored.
         """
         solver = self._solvers[cell.model][0].solver
         problem = self._problems[cell.dataset][cell.problem]
@@ -229,7 +237,7 @@ class LocalExecutor:
         return await dataclasses.replace(self._score(run), sampling_logprobs=True).solve(), run.task
 
     def _waits(self, solution: Solution) -> bool:
-        """Whether a search lacks replies that are yet to come. Then its cell stays open."""
+        """Return whether a search lacks replies that are yet to come. Its cell then stays open."""
         del solution
         return False
 
@@ -238,7 +246,7 @@ class LocalExecutor:
         return dataclasses.replace(run, scored_by=tuple(run.verifiers)) if self._config.record.scores else run
 
     def _takes_long(self, solution: Solution, task: Task) -> bool:
-        """Whether an answer needs a judgement that the task's fast rules do not decide. It may take seconds."""
+        """Return whether the task's fast rules leave an answer undecided, so that judging may take seconds."""
         reference, candidates = solution.problem.answer, solution.candidates if self._config.record.candidates else ()
         answers = {
             answer
@@ -248,7 +256,7 @@ class LocalExecutor:
         return reference is not None and any(task.decide(answer, reference) is None for answer in answers)
 
     def _result_of_cell(self, cell: Cell, solution: Solution, task: Task, notes: Sequence[str]) -> CellResult:
-        """Return the result of a cell; `notes` are warnings of the task, which judging may add to."""
+        """Return the result of a cell; `notes` are warnings of the task, and judging may add some."""
         drawn = record_candidates(solution, task, solution.problem) if self._config.record.candidates else None
         result = Result(
             cell=cell,
@@ -265,11 +273,11 @@ class LocalExecutor:
             seconds_at=self._clock(),
             drawn=drawn,
         )
-        kept = (cell.dataset, cell.problem) in self._traced and cell.seed == self._config.seeds[0]
+        keeps_trace = (cell.dataset, cell.problem) in self._traced and cell.seed == self._config.seeds[0]
         texts = None
         if self._config.record.texts and solution.candidates:
             texts = to_json(plain_values(candidate_texts(solution, task, drawn, right=result.right))).encode("ascii")
-        return CellResult(result, solution.trace.to_json().encode() if kept else None, texts)
+        return CellResult(result, solution.trace.to_json().encode() if keeps_trace else None, texts)
 
     async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return tokens by key; see `Executor`."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from tts.experiments.run.tokens_left import TokensLeft
 from tts.experiments.study.record import Result
 
-_EVERY_S = 10.0  # between two lines, where standard error is not a terminal
+_EVERY_S = 10.0  # interval of lines, where standard error is not a terminal
 
 
 class Progress:
@@ -19,13 +19,13 @@ class Progress:
 
     Args:
         total: The number of cells of the study.
-        done: The number of them that had a result before.
-        left: The tokens that the others are expected to cost, which tell the time left; None: every cell counts alike.
+        done: The number of cells that had a result before this run.
+        left: The expected tokens of the other cells, from which the time left follows; None: all cells count alike.
         clock: A function that returns seconds.
 
     Attributes:
-        ending: Cells that a stopped run still lets end; 0: it is not stopped.
-        elsewhere: Cells that this run waits for, because other processes hold them, or did until they were killed.
+        ending: The number of cells that a stopped run still lets end; 0: the run is not stopped.
+        elsewhere: The number of cells that this run waits for: running or killed processes hold their leases.
         finished: Cells of this run with a result.
     """
 
@@ -83,7 +83,7 @@ class Progress:
         return " · ".join(parts)
 
     def _seconds_left(self, seconds: float) -> float:
-        """Return the expected time of the cells that are left, from the seconds that the finished ones took."""
+        """Return the expected seconds of the remaining cells, from the seconds of the finished cells."""
         cells = self.total - self.done
         tokens = None if self._left is None else self._left.expectation(cells)
         return seconds * (cells / self.finished if tokens is None else tokens / self._tokens)
@@ -100,11 +100,11 @@ def duration(seconds: float) -> str:
 def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callable[[Progress], None]]:
     """Show progress on standard error.
 
-    On a terminal it is a live line; elsewhere a line every ten seconds, and one at the end.
+    A terminal shows a live line. Elsewhere, a line is written every ten seconds and at the end.
 
     Args:
-        title: Stands before each line.
-        enabled: False shows nothing.
+        title: The words before each line.
+        enabled: Whether progress is shown.
 
     Yields:
         The `report` argument of `runner.run`.
@@ -115,7 +115,11 @@ def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callabl
     from rich.console import Console
     from rich.text import Text
 
-    prefix = "".join(c if c.isprintable() else repr(c)[1:-1] for c in f"{title}: ") if title else ""
+    prefix = (
+        "".join(character if character.isprintable() else repr(character)[1:-1] for character in f"{title}: ")
+        if title
+        else ""
+    )
     console = Console(stderr=True)
     if sys.stderr.isatty() and not console.is_dumb_terminal:
         with console.status(Text(f"{prefix}starting")) as status:
@@ -136,7 +140,7 @@ class _Lines:
         self._prefix, self._line, self._shown_at, self._stopping = prefix, "", 0.0, False
 
     def report(self, progress: Progress) -> None:
-        """Show this progress, unless the last line is recent. That a run stops is shown at once."""
+        """Show this progress, unless the last line is recent. The stop of a run is shown at once."""
         self._line = progress.line()
         stops = progress.ending > 0 and not self._stopping
         if stops or time.monotonic() - self._shown_at >= _EVERY_S:

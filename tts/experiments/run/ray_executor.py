@@ -1,7 +1,7 @@
 """Runs cells on the workers of a Ray cluster.
 
-Each worker loads the study's models. None opens the store. The store stays with the process that runs the study, so no
-shared file system is needed. A worker that dies is replaced, and its cells end with `WorkerLost`.
+Each worker loads the study's models. Only the process that runs the study opens the store, so no shared file system is
+needed. A worker that dies is replaced, and its cells end with `WorkerLost`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tts.experiments.study.record import Cell
 from tts.scopes import TRUST_PLACES
 from tts.solver.model_cache import LOOP
 
-_TIMEOUT_S = 2.0  # for a worker to report its tokens; one that loads models does not answer
+_TIMEOUT_S = 2.0  # wait for a worker's report of its tokens; a worker that loads models does not answer
 
 
 class RayWorker:
@@ -55,14 +55,16 @@ class RayWorker:
 class RayExecutor:
     """Workers on the Ray cluster of `RAY_ADDRESS`, else on this machine.
 
-    There is one for each GPU, or, if there is no GPU, for each CPU.
+    Each GPU has one worker; without GPUs, each CPU has one.
 
     Args:
-        config: The settings of the study; `concurrency` is that of each worker.
+        config: The settings of the study; `concurrency` holds for each worker.
         problems: The problems of the study.
 
     Raises:
-        ConfigError: as `LocalExecutor`. MissingDependency: Ray is not installed. EngineError: no worker starts.
+        ConfigError: as `LocalExecutor`.
+        MissingDependency: Ray is not installed.
+        EngineError: no worker starts.
     """
 
     def __init__(self, config: StudyConfig, problems: Problems) -> None:
@@ -74,14 +76,16 @@ class RayExecutor:
         self._began = not ray.is_initialized()
         if self._began:
             ray.init(log_to_driver=False, logging_level="error")
-        has = ray.cluster_resources()
+        resources = ray.cluster_resources()
         kind, count = (
-            ("num_gpus", int(has["GPU"])) if has.get("GPU", 0) >= 1 else ("num_cpus", max(1, int(has.get("CPU", 1))))
+            ("num_gpus", int(resources["GPU"]))
+            if resources.get("GPU", 0) >= 1
+            else ("num_cpus", max(1, int(resources.get("CPU", 1))))
         )
-        make = ray.remote(**{kind: 1}, max_concurrency=config.concurrency + 1)(RayWorker)
-        shared = ray.put(problems)
+        remote_worker = ray.remote(**{kind: 1}, max_concurrency=config.concurrency + 1)(RayWorker)
+        problems_reference = ray.put(problems)
         trust = os.environ.get(TRUST_PLACES, "0")
-        self._start: Callable[[], Any] = lambda: make.remote(config, shared, trust)
+        self._start: Callable[[], Any] = lambda: remote_worker.remote(config, problems_reference, trust)
         self._workers = [self._start() for _ in range(count)]
         self._busy = [0] * count
         self._worker_of: dict[str, int] = {}  # key of a running cell -> the index of its worker
@@ -106,7 +110,7 @@ class RayExecutor:
         try:
             return await _answer(worker.run.remote(cell))
         except self._ray.exceptions.RayActorError as failure:
-            if self._workers[index] is worker:  # not yet replaced by another of its cells
+            if self._workers[index] is worker:  # another cell of this worker has not replaced it yet
                 self._workers[index] = self._start()
             raise WorkerLost(one_line(failure)) from failure
         finally:
@@ -114,10 +118,12 @@ class RayExecutor:
             del self._worker_of[cell.key]
 
     async def tokens_spent_by_key(self) -> Mapping[str, int]:
-        """Return tokens by key, of the workers that answer in time; see `Executor`."""
-        asked = [_answer(self._workers[index].spent.remote()) for index in {*self._worker_of.values()}]
-        told = await asyncio.gather(*(asyncio.wait_for(one, _TIMEOUT_S) for one in asked), return_exceptions=True)
-        return {key: tokens for one in told if isinstance(one, dict) for key, tokens in one.items()}
+        """Return tokens by key, from the workers that answer in time; see `Executor`."""
+        replies = [_answer(self._workers[index].spent.remote()) for index in {*self._worker_of.values()}]
+        reports = await asyncio.gather(
+            *(asyncio.wait_for(item, _TIMEOUT_S) for item in replies), return_exceptions=True
+        )
+        return {key: tokens for item in reports if isinstance(item, dict) for key, tokens in item.items()}
 
     def close(self) -> None:
         """End the workers, and Ray if this object started it."""

@@ -1,8 +1,8 @@
 """Runs a study.
 
-It leases cells from the store, runs them concurrently, and writes each result in its own transaction. Interrupted runs
-resume. The first Ctrl-C lets running cells end, so that nothing paid is lost; the second one cancels them. A clean stop
-returns leases at once; after a kill they expire. Several processes may share a store.
+A run leases cells from the store, runs them concurrently, and writes each result in its own transaction. Interrupted
+runs resume. The first Ctrl-C lets running cells end, so that nothing paid is lost; the second Ctrl-C cancels these
+cells. A clean stop returns leases at once; after a kill the leases expire. Several processes may share a store.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Report = Callable[[Progress], None]
 LEASE_S: Final = 30.0  # the longest that the cells of a killed process wait
 _BEATS_PER_LEASE: Final = 4
 _POLL_S: Final = 1.0  # interval at which leases of other processes are polled
-# first cells that all fail, after which a run ends; or cells one after another that no server took
+# a run ends after so many failures of its first cells, or so many cells in a row that no server took
 _MOST_FAILURES: Final = 50
-_MOST_ROUNDS: Final = 4  # of batches: a search asks at once, and three times more where all its rows failed
-_MOST_DEATHS: Final = 3  # of workers at one cell, after which it has failed
+_MOST_ROUNDS: Final = 4  # rounds of batches: a search asks once, and three times more where all its rows failed
+_MOST_DEATHS: Final = 3  # lost workers after which a cell has failed
 
 
 class PreparedStudy:
@@ -54,9 +54,9 @@ class PreparedStudy:
 
     Args:
         executor: A name of `EXECUTORS`.
-        account: Pays all cells; None: each has the budget of the study.
-        batches: The folder for files of batches, which answer the models that have the option `batch`; None: there are
-            none.
+        account: The account that pays all cells; None: each cell has the budget of the study.
+        batches: The folder for files of batches, which answer the requests of models with the option `batch`; None:
+            no batches.
 
     Raises:
         ConfigError: the study cannot run. Nothing has been spent or written.
@@ -107,12 +107,12 @@ class RunSummary:
     """The end of a run.
 
     Args:
-        study: Its id in the store.
-        counts: The counts of its cells.
-        interrupted: Whether Ctrl-C stopped it.
-        unpaid: Cells that stay open, because the account could not pay them, a batch has yet to answer them, or no
-            server took them.
-        not_reached: Why a server took no request of the last cell of which none was taken; "": there is none.
+        study: The study's id in the store.
+        counts: The counts of the study's cells.
+        interrupted: Whether Ctrl-C stopped the run.
+        unpaid: The number of cells that stay open, because the account could not pay them, a batch has yet to answer
+            them, or no server took them.
+        not_reached: The reason why a server took no request of a cell, for the last such cell; "": there is none.
     """
 
     study: int
@@ -134,9 +134,9 @@ def run(
 ) -> RunSummary:
     """Run the cells of a study without a result, and return when all are finished.
 
-    They may finish here or in another process. Cells that an account cannot pay stay open; they are no reason to wait.
-    After Ctrl-C no cell begins, and running ones end with their results. After a second Ctrl-C they are cancelled, and
-    what they had spent is booked as lost.
+    Other processes may finish some of the cells. The run does not wait for cells that an account cannot pay; they stay
+    open. After Ctrl-C no cell begins, and running cells end with their results. A second Ctrl-C cancels running cells,
+    and their cost is booked as lost.
 
     Args:
         prepared: The study with its problems and models.
@@ -144,8 +144,8 @@ def run(
         part: The cells of one shard, as i of n.
         retry_failed: Whether cells that failed before run again.
         lease_s: Seconds after which the cells of a killed process run again.
-        report: Called in another thread, at the beginning, after results, and when the run is stopped.
-        is_patient: Whether the first stop lets running cells end. It is asked when the run is stopped.
+        report: A function that gets the progress in another thread: at the beginning, after results, and at a stop.
+        is_patient: A function, called at the first stop, that returns whether running cells may end.
 
     Raises:
         TTSError: The store failed, only failures came of the first cells, or a server took no more requests. Finished
@@ -173,21 +173,21 @@ def run(
 def run_by_batches(
     ended: RunSummary, run_cells: Callable[[], RunSummary], executor: BatchExecutor, report: Callable[[str], None]
 ) -> tuple[RunSummary, BatchEnds]:
-    """Have batches answer what cells have asked for, and run the cells again.
+    """Send the requests of cells as batches and run the cells again, until no cell asks.
 
-    This goes on until none asks for more or requests were lost.
+    Lost requests also end the loop.
 
     Args:
-        ended: How the run ended in which the cells asked.
-        run_cells: Runs the cells without a result. Those without replies stay open.
-        executor: Their executor.
-        report: Takes a line of progress.
+        ended: The summary of the run that collected the requests.
+        run_cells: A function that runs the cells without a result. Cells without replies stay open.
+        executor: The executor of the cells.
+        report: A function that gets each line of progress.
 
     Returns:
-        How the last run ended, and how the last batches did.
+        The summary of the last run, and the ends of the last batches.
 
     Raises:
-        TTSError: A server has no batches, refuses one, or does not answer.
+        TTSError: A server has no batches, refuses a batch, or does not answer.
     """
     ends = BatchEnds()
     for _ in range(_MOST_ROUNDS):
@@ -201,7 +201,7 @@ def run_by_batches(
 
 
 def _run_until_stopped(runner: _Runner, is_patient: Callable[[], bool]) -> bool:
-    """Run cells until none is left or the run is stopped. Return whether it was stopped before its end."""
+    """Run cells until none is left or the run is stopped, and return whether it was stopped."""
     try:
         LOOP.run(runner.run())
     except KeyboardInterrupt as stop:
@@ -212,14 +212,14 @@ def _run_until_stopped(runner: _Runner, is_patient: Callable[[], bool]) -> bool:
 
 
 def _rows_left(unfinished: Iterable[tuple[Cell, int]], settings: Settings) -> Iterator[tuple[RowKey, RowLeft]]:
-    """Yield the unfinished rows with the tokens that a cell of each is expected to cost."""
+    """Yield the unfinished rows, each with the expected tokens of one of its cells."""
     by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
     for cell, count in unfinished:
         setting = by_digest.get((cell.model, cell.setting))
-        known = setting is not None and cell.strategy in setting.scoring
+        has_cost = setting is not None and cell.strategy in setting.scoring
         prior = (
             cost_by_budget(cell.budget, setting, setting.scoring[cell.strategy]).get("tokens")
-            if setting and known
+            if setting and has_cost
             else None
         )
         yield row_key(cell), RowLeft(count, prior)
@@ -232,7 +232,7 @@ def results_of(config: StudyConfig, store: Store) -> list[Result]:
 
     Raises:
         TTSError: as `run`.
-        KeyboardInterrupt: it was stopped; finished cells are kept, and the same call resumes.
+        KeyboardInterrupt: the run was stopped. Finished cells are kept, and the same call resumes the run.
     """
     with PreparedStudy(config) as prepared, show_progress(config.name) as report:
         summary = run(prepared, store, report=report)
@@ -256,7 +256,7 @@ class _Runner:
         lease_s: See `run`.
 
     Attributes:
-        unpaid: Cells that stay open. They stay leased until the run ends, so that it does not take them again.
+        unpaid: Keys of cells that stay open. Their leases last until the run ends, so that it does not take them again.
         not_reached: As in `RunSummary`.
     """
 
@@ -275,11 +275,11 @@ class _Runner:
         self._work: asyncio.Task[None] | None = None
         self.unpaid: set[str] = set()
         self.not_reached = ""
-        self._not_taken = 0  # cells of which no request was taken, since the last result
+        self._not_taken = 0  # cells since the last result of which no request was taken
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-store")
 
     async def run(self) -> None:
-        """Run cells until none is left. Cancelled, it begins no more cells, and `finish` waits for the others."""
+        """Run cells until none is left. A cancelled call begins no more cells; `finish` waits for the others."""
         self._work = asyncio.create_task(self._run_all())
         try:
             await asyncio.shield(self._work)
@@ -287,10 +287,10 @@ class _Runner:
             self._stopped = True
 
     async def finish(self, *, cancel: bool) -> None:
-        """Wait until the cells of a stopped run have ended. Cancelled, it cancels them.
+        """Wait until the cells of a stopped run have ended. A cancelled call cancels them.
 
         Args:
-            cancel: Whether to cancel them at once.
+            cancel: Whether to cancel the cells at once.
         """
         if self._work is None:  # stopped before it began
             return
@@ -304,18 +304,18 @@ class _Runner:
 
     async def _run_all(self) -> None:
         self._report(self._progress)
-        beating = asyncio.create_task(self._keep_beating())
+        heartbeat = asyncio.create_task(self._keep_beating())
         try:
             while await self._fill():
                 await self._keep(await self._next())
-                if beating.done():
-                    beating.result()
+                if heartbeat.done():
+                    heartbeat.result()
         finally:
-            beating.cancel()
+            heartbeat.cancel()
             await self._stop()
 
     async def _fill(self) -> bool:
-        """Lease cells while there is room. Return whether any are running."""
+        """Lease cells while slots are free, and return whether any cells run."""
         if self._stopped:
             return bool(self._at)
         room = self._executor.slots - len(self._at)
@@ -324,7 +324,7 @@ class _Runner:
             return True
         while True:
             leased = await self._call_store(self._lease, room)
-            if self._stopped:  # while the store was asked: these leases are returned at the end
+            if self._stopped:  # stopped during the call of the store: the new leases are returned at the end
                 return bool(self._at)
             for cell in leased:
                 self._at[cell.key] = asyncio.create_task(self._run(cell))
@@ -337,7 +337,7 @@ class _Runner:
             if not counts.pending + self._progress.elsewhere:
                 return False
             self._report(self._progress)
-            # other processes hold the rest, or did until they were killed
+            # running or killed processes hold the leases of the other cells
             await asyncio.sleep(_POLL_S if self._progress.elsewhere else 0)
 
     async def _run(self, cell: Cell) -> None:
@@ -359,36 +359,36 @@ class _Runner:
                 self._ended.put_nowait(CellResult(failed_result(cell, failure, time.time())))
 
     async def _next(self) -> list[CellResult | Cell]:
-        """Return finished cells, at least one."""
-        ended = [await self._ended.get()]
+        """Wait for a finished cell, and return all that have finished."""
+        items = [await self._ended.get()]
         while not self._ended.empty():
-            ended.append(self._ended.get_nowait())
-        return ended
+            items.append(self._ended.get_nowait())
+        return items
 
     async def _keep(self, ended: Sequence[CellResult | Cell]) -> None:
-        """Write results, and return leases of cells that must run again."""
-        done, lost = (
-            [one for one in ended if isinstance(one, CellResult)],
-            [one.key for one in ended if isinstance(one, Cell)],
+        """Write results, and give back the leases of cells that must run again."""
+        outcomes, open_keys = (
+            [item for item in ended if isinstance(item, CellResult)],
+            [item.key for item in ended if isinstance(item, Cell)],
         )
-        await self._call_store(self._write, done, [key for key in lost if key not in self.unpaid])
-        for key in (*lost, *(one.result.cell.key for one in done)):
+        await self._call_store(self._write, outcomes, [key for key in open_keys if key not in self.unpaid])
+        for key in (*open_keys, *(item.result.cell.key for item in outcomes)):
             del self._at[key]
-        for one in done:
-            self._progress.add(one.result)
+        for item in outcomes:
+            self._progress.add(item.result)
         if self._stopped:
             self._progress.ending = len(self._at)
         self._report(self._progress)
-        self._not_taken = 0 if done else self._not_taken
+        self._not_taken = 0 if outcomes else self._not_taken
         if self._not_taken >= _MOST_FAILURES and not self._ending:
             raise TTSError(
                 f"the run ends, for the server of a model took no request of {self._not_taken} cells: "
                 f"{self.not_reached}",
                 hint="what is done is kept; once the server answers, the same command goes on",
             )
-        if done and self._progress.finished == self._progress.failed >= _MOST_FAILURES:
+        if outcomes and self._progress.finished == self._progress.failed >= _MOST_FAILURES:
             raise TTSError(
-                f"the first {self._progress.failed} cells all failed, the last one with {done[-1].result.error}",
+                f"the first {self._progress.failed} cells all failed, the last one with {outcomes[-1].result.error}",
                 hint="remove the cause, then run the study again with --retry-failed",
             )
 
@@ -398,7 +398,7 @@ class _Runner:
             await self._call_store(self._beat, await self._executor.tokens_spent_by_key())
 
     async def _stop(self) -> None:
-        """Cancel running cells, write finished ones, book the cost of the others, and return their leases."""
+        """Cancel running cells, write finished results, book the cost of other cells, and return their leases."""
         self._ending = True
         for task in self._at.values():
             task.cancel()

@@ -1,6 +1,7 @@
 """The tokens that the rest of a run is expected to cost, learned from its results row by row.
 
-Cells of large budgets cost many times what cells of small ones cost. The time left therefore follows tokens, not cells.
+Cells of large budgets cost many times more than cells of small budgets. The time left therefore follows tokens, not
+cells.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from tts.experiments.study.record import Result
 
 @dataclass(slots=True)
 class RowLeft:
-    """The cells of a row of the final table that have no result, and what finished ones have cost.
+    """The number of a row's cells without a result, and the cost of its finished cells.
 
     Args:
         left: The number of cells without a result.
-        prior: The tokens that a cell is expected to cost without results like it; None: unknown.
+        prior: The expected tokens of a cell before the row has results; None: unknown.
         finished: The number of cells that this run has finished.
         tokens: The tokens of finished cells.
     """
@@ -32,8 +33,8 @@ class RowLeft:
 class TokensLeft:
     """The expected tokens of the cells of a run that have no result.
 
-    A row with results costs their mean. A row without them costs its prior, times what rows with results cost of their
-    priors; without a prior it costs the mean of all results.
+    A cell costs the mean of its row's results. In a row without results, a cell costs the row's prior, scaled by the
+    ratio of costs to priors in rows with results. Without a prior, a cell costs the mean of all results.
 
     Args:
         rows: The rows by their key.
@@ -53,24 +54,24 @@ class TokensLeft:
         """Return the expected tokens of the cells that are left; None before the first result with tokens.
 
         Args:
-            cells: The number of cells that are left. Other processes may have finished some of them.
+            cells: The number of cells that are left. Other processes may have finished some cells of the rows.
         """
         rows = self._rows.values()
         finished, tokens = sum(row.finished for row in rows), sum(row.tokens for row in rows)
         if not tokens:
             return None
-        foreseen = [(row.tokens, row.finished * row.prior) for row in rows if row.finished and row.prior]
-        by_prior = sum(prior for _, prior in foreseen)
-        ratio = sum(spent for spent, _ in foreseen) / by_prior if by_prior else 1.0
-        left, total = 0, 0.0
+        rows_with_prior = [(row.tokens, row.finished * row.prior) for row in rows if row.finished and row.prior]
+        by_prior = sum(prior for _, prior in rows_with_prior)
+        ratio = sum(spent for spent, _ in rows_with_prior) / by_prior if by_prior else 1.0
+        unfinished, total = 0, 0.0
         for row in rows:
-            each = (
+            cell_tokens = (
                 row.tokens / row.finished
                 if row.finished
                 else tokens / finished
                 if row.prior is None
                 else row.prior * ratio
             )
-            left += row.left
-            total += row.left * each
-        return total * cells / left if left else cells * tokens / finished
+            unfinished += row.left
+            total += row.left * cell_tokens
+        return total * cells / unfinished if unfinished else cells * tokens / finished

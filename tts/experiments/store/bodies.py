@@ -1,7 +1,7 @@
-"""How what a store has in its columns becomes values.
+"""Reads the columns of a store as values.
 
-What is damaged is reported by one line that names its table, its row and the cure. Another person may have written the
-store, so that any column may have any value, and a small one may unpack to gigabytes.
+A damaged row is reported in one line that names its table, the row and the cure. Another person may have written the
+store: any column may have any value, and a small value may unpack to gigabytes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FAULTS: Final = (
     RecursionError,
     zlib.error,
 )
-_MOST: Final = 1 << 63  # below which all counts of a store are
-_UNBOUNDED: Final = frozenset({"seed", "flops"})  # which may be above it
+_MOST: Final = 1 << 63  # all counts of a store are below this
+_UNBOUNDED: Final = frozenset({"seed", "flops"})  # fields that may exceed _MOST
 _T = TypeVar("_T")
 
 
@@ -39,9 +39,9 @@ def damage_error(table: str, row: object, why: str) -> ConfigError:
     """Return the error for a row that no store wrote.
 
     Args:
-        table: Its table.
-        row: What names it there.
-        why: What is wrong with it.
+        table: The table of the row.
+        row: The name of the row in its table.
+        why: The reason why the row is damaged.
     """
     return ConfigError(
         f"the row {quote(row)} of the table {table} of the store is damaged: {why}",
@@ -51,11 +51,11 @@ def damage_error(table: str, row: object, why: str) -> ConfigError:
 
 @contextmanager
 def reading(table: str, row: object) -> Generator[None]:
-    """Turn what a damaged row raises within a block into one line.
+    """Turn the errors that a damaged row raises within a block into one line.
 
     Args:
-        table: Its table.
-        row: What names it there.
+        table: The table of the row.
+        row: The name of the row in its table.
 
     Raises:
         ConfigError: The row is damaged, or too large.
@@ -73,30 +73,31 @@ def value_in(body: Any, kind: type[_T]) -> _T:
 
     Args:
         body: The text.
-        kind: What the value must be, `dict` or `list`.
+        kind: The type that the value must have, `dict` or `list`.
 
     Raises:
-        TypeError: It is another. ValueError, RecursionError: The text is no JSON.
+        TypeError: The value has another type.
+        ValueError, RecursionError: The text is no JSON.
     """
     if not isinstance(body, str):
         raise TypeError(f"it is {quote(body)}, but must be a text")
-    found = json.loads(body)
-    if not isinstance(found, kind):
-        raise TypeError(f"it is {quote(found)}, but must be a {kind.__name__}")
-    return found
+    value = json.loads(body)
+    if not isinstance(value, kind):
+        raise TypeError(f"it is {quote(value)}, but must be a {kind.__name__}")
+    return value
 
 
 def packed_value(place: str, body: Any, kind: type[_T]) -> _T:
     """Return the value of a compressed JSON text, which is at most as large as one row may be.
 
     Args:
-        place: What names it in an error.
+        place: The name of the text in an error.
         body: The compressed text.
-        kind: What the value must be, `dict` or `list`.
+        kind: The type that the value must have, `dict` or `list`.
 
     Raises:
-        ConfigError: It is too large.
-        TypeError, ValueError, RecursionError, zlib.error: It is damaged.
+        ConfigError: The text is too large.
+        TypeError, ValueError, RecursionError, zlib.error: The text is damaged.
     """
     if not isinstance(body, bytes):
         raise TypeError(f"it is {quote(body)}, but must be bytes")
@@ -106,15 +107,14 @@ def packed_value(place: str, body: Any, kind: type[_T]) -> _T:
 def source_in(row: object, body: Any) -> dict[str, Any]:
     """Return the texts of samples: prompt, reference, tests, task, and the text of each sample or None.
 
-    Of samples that were written here there are also `thoughts`, and `drawn`, the samples as plain values, where the
-    result has none.
+    Samples that a study drew also have `thoughts`. Where their result lacks them, `drawn` has them as plain values.
 
     Args:
-        row: What names the row of `sources`.
-        body: Its body.
+        row: The name of the row in the table `sources`.
+        body: The body of the row.
 
     Raises:
-        ConfigError: It is damaged, or too large.
+        ConfigError: The row is damaged, or too large.
     """
     with reading("sources", row):
         return packed_value(f"the row {row} of the table sources", body, dict)
@@ -124,11 +124,11 @@ def search_in(row: object, body: Any) -> Trace:
     """Return a recorded search.
 
     Args:
-        row: What names the row of `traces`.
-        body: Its trace.
+        row: The name of the row in the table `traces`.
+        body: The trace of the row.
 
     Raises:
-        ConfigError: It is damaged.
+        ConfigError: The row is damaged.
     """
     with reading("traces", row):
         text = body.decode("utf-8")
@@ -139,13 +139,14 @@ def search_in(row: object, body: Any) -> Trace:
 
 
 def whole_record(record: _T) -> _T:
-    """Return a record unchanged whose fields have the types that its class states.
+    """Return a record unchanged, after a check that its fields have the types that its class states.
 
     Args:
         record: A dataclass of `tts.experiments.study.record`, or a `Usage`.
 
     Raises:
-        TypeError: A field has another. ValueError: A number is too large.
+        TypeError: A field has another type.
+        ValueError: A number is too large.
     """
     for name, kind in _kinds(type(record)):
         _check(name, getattr(record, name), kind)
@@ -161,19 +162,19 @@ class _Kind(NamedTuple):
 
 @cache
 def _kinds(record: type) -> tuple[tuple[str, _Kind], ...]:
-    """Return the fields of a record of plain values; what is a record itself was checked when it was made."""
+    """Return the names and kinds of a record's plain fields, without records that were checked before."""
     hints = typing.get_type_hints(record)
     return tuple((f.name, _kind(hints[f.name])) for f in fields(record) if f.name not in ("cell", "usage", "drawn"))
 
 
 def _kind(hint: Any) -> _Kind:
-    found, within = set[type](), None
+    types_, within = set[type](), None
     for part in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
         origin, args = typing.get_origin(part) or part, typing.get_args(part)
         if origin is Mapping or origin is tuple:
             within = _kind(args[origin is Mapping])
-        found |= {float, int} if origin is float else {dict} if origin is Mapping else {origin}
-    return _Kind(frozenset(found), within)
+        types_ |= {float, int} if origin is float else {dict} if origin is Mapping else {origin}
+    return _Kind(frozenset(types_), within)
 
 
 def _check(name: str, value: Any, kind: _Kind) -> None:
@@ -182,5 +183,5 @@ def _check(name: str, value: Any, kind: _Kind) -> None:
     if type(value) is int and name not in _UNBOUNDED and not -_MOST <= value < _MOST:
         raise ValueError(f"{name} is {quote(value)}")
     if kind.within is not None and value:
-        for one in cast("Iterable[Any]", value.values() if isinstance(value, dict) else value):
-            _check(name, one, kind.within)
+        for element in cast("Iterable[Any]", value.values() if isinstance(value, dict) else value):
+            _check(name, element, kind.within)

@@ -22,19 +22,19 @@ from tts.experiments.study.stored import condition_faults, configuration_faults
 from tts.scopes import file_scope
 
 _PAGE: Final = 500  # results read in one query
-_MOST_FAULTS: Final = 20  # of the file that are listed
+_MOST_FAULTS: Final = 20  # faults of the file that are listed
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCheck:
-    """What a check found.
+    """The findings of a check.
 
     Args:
         whole: Results whose checksum holds.
-        unknown: Results without one, of earlier revisions.
+        unknown: Results without a checksum, which earlier revisions wrote.
         damaged: Keys of the cells whose results or traces were changed.
         faults: The faults of the file, in SQLite's words.
-        foreign: What texts name that a store may not name (`tts.scopes.file_scope`): code, files or servers.
+        foreign: Code, files or servers that texts name, but that a store may not name (`tts.scopes.file_scope`).
     """
 
     whole: int
@@ -51,41 +51,42 @@ class StoreCheck:
 
 def checksum(key: str, failed: bool | int, body: str, drawn: bytes | None, trace: bytes | None) -> bytes:  # noqa: FBT001 - a stored column
     """Return the SHA-256 of a result as it is stored."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in (key.encode(), b"1" if failed else b"0", body.encode(), drawn, trace):
-        found.update(b"-" if part is None else f"{len(part)}:".encode() + part)
-    return found.digest()
+        digest.update(b"-" if part is None else f"{len(part)}:".encode() + part)
+    return digest.digest()
 
 
 def check_store(db: sqlite3.Connection) -> StoreCheck:
     """Check every result of a store."""
-    told = [row[0] for row in db.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
-    if told != ["ok"]:
-        return StoreCheck(0, 0, (), tuple(" ".join(str(line).split()) for line in told))
+    messages = [row[0] for row in db.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
+    if messages != ["ok"]:
+        return StoreCheck(0, 0, (), tuple(" ".join(str(line).split()) for line in messages))
     has_sums = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checksums'").fetchone() is not None
     sums, joined = ("sha256", "LEFT JOIN checksums USING (cell)") if has_sums else ("NULL", "")
-    whole, unknown, last = 0, 0, 0
+    whole, unknown, last_cell = 0, 0, 0
     damaged: dict[int, str] = {}  # keys by cell
     while rows := db.execute(
         f"SELECT cell, key, failed, results.body, drawn, trace, {sums} FROM results JOIN cells ON cells.id = cell"
         f" LEFT JOIN traces USING (cell) {joined} WHERE cell > ? ORDER BY cell LIMIT ?",
-        (last, _PAGE),
+        (last_cell, _PAGE),
     ).fetchall():
-        for cell, key, *parts, known in rows:
-            if known is None:
+        for cell, key, *parts, stored_sum in rows:
+            if stored_sum is None:
                 unknown += 1
-            elif _holds(key, parts, known):
+            elif _holds(key, parts, stored_sum):
                 whole += 1
             else:
                 damaged[cell] = str(key)
-        last = rows[-1][0]
+        last_cell = rows[-1][0]
     faults = tuple(islice(_unreadable(db, damaged), _MOST_FAULTS))
     return StoreCheck(whole, unknown, tuple(damaged.values()), faults, tuple(dict.fromkeys(_foreign(db))))
 
 
 def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str]:
-    """Yield why rows cannot be read, except for damaged results. Their checksums may hold: who wrote them may have
-    computed these too.
+    """Yield the reasons why rows cannot be read, without the results in `damaged`.
+
+    An unreadable result may have a valid checksum: its author may have computed that too.
     """
     plain = Cell(key="", dataset="", problem="", model="", setting="", strategy="", budget={}, seed=0)
     condition = {name: getattr(plain, name) for name in CONDITION}
@@ -112,18 +113,18 @@ def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str
 
 
 def _foreign(db: sqlite3.Connection) -> Iterator[str]:
-    """Yield what is wrong with the texts of a store that name parts."""
+    """Yield the faults of the texts of a store that name parts."""
     scope = file_scope()
     for (body,) in db.execute("SELECT body FROM conditions ORDER BY id"):
         yield from (str(fault.cause) for fault in condition_faults(_value(body), scope))
     for (snapshot,) in db.execute("SELECT snapshot FROM runs ORDER BY id"):
-        described = _value(snapshot)
-        configuration = described.get("configuration") if isinstance(described, dict) else None
+        settings = _value(snapshot)
+        configuration = settings.get("configuration") if isinstance(settings, dict) else None
         yield from (str(fault.cause) for fault in configuration_faults(configuration, scope))
 
 
 def _value(text: Any) -> Any:
-    """Return the value of a JSON text; None where it is none, which no command can read."""
+    """Return the value of a JSON text; None: the text is not JSON, and no command can read it."""
     try:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):
@@ -131,7 +132,7 @@ def _value(text: Any) -> Any:
 
 
 def _holds(key: object, parts: list[object], known: bytes) -> bool:
-    """Whether a result has the checksum that was written with it; values of other types were not written by a store."""
+    """Return whether a result has its stored checksum. False for types that no store writes."""
     failed, body, drawn, trace = parts
     if not (isinstance(key, str) and isinstance(body, str) and isinstance(failed, int)):
         return False

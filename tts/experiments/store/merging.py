@@ -1,6 +1,6 @@
-"""Copies results that another store has and this one lacks.
+"""Copies the results that another store has and this one lacks.
 
-This serves shards of a study that ran without a shared file.
+Shards of a study that ran without a shared file are joined in this way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ INSERT INTO main.unfinished SELECT study, cell FROM main.members WHERE cell IN (
 
 
 def carry_over(db: sqlite3.Connection) -> int:
-    """Copy what this database lacks from the one attached as `other`, within the open transaction.
+    """Copy the results that this database lacks from the attached `other`, within the open transaction.
 
     Existing studies, cells and results stay unchanged, so merging may be repeated, and the other store may still grow.
     Lost tokens of the copied results are copied too.
@@ -51,7 +51,7 @@ def carry_over(db: sqlite3.Connection) -> int:
     """
     for statement in _CARRIED.split(";"):
         db.execute(statement)
-    # which not all stores have
+    # older stores lack these tables
     for table, column, create in (("checksums", "sha256", CHECKSUMS), ("sources", "body", SOURCES)):
         if db.execute("SELECT 1 FROM other.sqlite_schema WHERE name = ?", (table,)).fetchone():
             db.execute(create)

@@ -1,8 +1,8 @@
 """The format of cells and results in the store.
 
-They are JSON objects with field names, where default values are left out. A field with a default can therefore be added
-to a record, and older stores stay readable. NaN and infinities are written as null. Texts are escaped to ASCII, so that
-any text of a model or data set is restored exactly, lone surrogates included.
+Cells and results are JSON objects with field names, where default values are left out. A field with a default can
+therefore be added to a record, and older stores stay readable. NaN and infinities are written as null. Texts are
+escaped to ASCII, so that any text of a model or data set is restored exactly, lone surrogates included.
 """
 
 from __future__ import annotations
@@ -44,24 +44,18 @@ def to_json(value: Any) -> str:
 
 
 def identity_of(snapshot: Mapping[str, Any]) -> str:
-    """Return what identifies a study beside its name.
-
-    That is its configuration, and the checksums of problems and models.
-    """
-    data = {title: of["sha256"] for title, of in snapshot.get("data", {}).items()}
+    """Return the identity of a study beside its name: configuration, checksums of problems and models."""
+    data = {title: entry["sha256"] for title, entry in snapshot.get("data", {}).items()}
     return to_json({"configuration": snapshot.get("configuration"), "data": data, "models": snapshot.get("models")})
 
 
 def condition_body(cell: Cell) -> str:
-    """Return what a cell shares with all cells of its row of the table.
-
-    The names of data set and model are included.
-    """
+    """Return the fields that a cell shares with its row of the table, such as data set and model."""
     return to_json({name: plain_values(getattr(cell, name)) for name in CONDITION})
 
 
 def cell_body(cell: Cell) -> str:
-    """Return what is particular to a cell: problem, group and seed."""
+    """Return the fields that are a cell's own: problem, group and seed."""
     return to_json([cell.problem, cell.group, cell.seed])
 
 
@@ -69,49 +63,49 @@ def runs_of(study: int, name: Any, rows: Sequence[tuple[int, float, str]]) -> tu
     """Return the starts of a study.
 
     Args:
-        study: Its number in the store.
-        name: Its name.
-        rows: The number of each start, when it began, and its snapshot.
+        study: The study's number in the store.
+        name: The study's name.
+        rows: The number, time and snapshot of each start.
 
     Raises:
-        ConfigError: One is damaged, or there is none.
+        ConfigError: A start is damaged, or there is none.
     """
     if not rows or not isinstance(name, str):
         raise damage_error("studies", study, f"its name is {quote(name)}, and it has {len(rows)} runs")
-    found = list[StoredRun]()
+    runs = list[StoredRun]()
     for number, begun_at, snapshot in rows:
         with reading("runs", number):
-            found.append(StoredRun(float(begun_at), value_in(snapshot, dict)))
-    return tuple(found)
+            runs.append(StoredRun(float(begun_at), value_in(snapshot, dict)))
+    return tuple(runs)
 
 
 def condition_of(row: int, body: str) -> dict[str, Any]:
-    """Return what the cells of a condition share.
+    """Return the fields that the cells of a condition share.
 
     Args:
-        row: Its number in the store.
-        body: Its body.
+        row: The condition's number in the store.
+        body: The condition's body.
 
     Raises:
-        ConfigError: It is damaged.
+        ConfigError: The condition is damaged.
     """
     with reading("conditions", row):
-        found = value_in(body, dict)
-        whole_record(Cell(key="", problem="", seed=0, **found))
-        return found
+        condition = value_in(body, dict)
+        whole_record(Cell(key="", problem="", seed=0, **condition))
+        return condition
 
 
 def cell_of(row: int, key: str, condition: Mapping[str, Any], body: str) -> Cell:
     """Return a cell.
 
     Args:
-        row: Its number in the store.
-        key: Its key.
-        condition: Its parsed condition, which all its cells share.
-        body: Its own body.
+        row: The cell's number in the store.
+        key: The cell's key.
+        condition: The parsed condition, which all its cells share.
+        body: The cell's own body.
 
     Raises:
-        ConfigError: It is damaged.
+        ConfigError: The cell is damaged.
     """
     with reading("members", row):
         problem, group, seed = value_in(body, list)
@@ -119,10 +113,7 @@ def cell_of(row: int, key: str, condition: Mapping[str, Any], body: str) -> Cell
 
 
 def result_body(result: Result) -> str:
-    """Return a result without its cell, its candidates and its lost tokens.
-
-    The store keeps these elsewhere.
-    """
+    """Return a result without its cell, candidates and lost tokens, which the store keeps elsewhere."""
     body = _nondefault_fields(result, _RESULT)
     body["confidence"] = plain_values(result.confidence)
     body["usage"] = _nondefault_fields(result.usage, _USAGE)
@@ -139,33 +130,33 @@ def result_of(row: int, cell: Cell, body: str, drawn: bytes | None, lost_tokens:
     """Return a result.
 
     Args:
-        row: The number of its cell in the store.
-        cell: Its cell.
-        body: Its body.
-        drawn: Its packed candidates; None: they were not recorded.
+        row: The number of the result's cell in the store.
+        cell: The result's cell.
+        body: The result's body.
+        drawn: The packed candidates; None: they were not recorded.
         lost_tokens: The tokens of earlier runs of the cell that were interrupted.
 
     Raises:
-        ConfigError: It is damaged, or too large.
+        ConfigError: The result is damaged, or too large.
     """
     with reading("results", row):
-        told = value_in(body, dict)
-        told["usage"] = whole_record(Usage(**told["usage"]))
-        told["warnings"] = tuple(told.get("warnings", ()))
-        told["confidence"] = _number(told["confidence"])
+        fields = value_in(body, dict)
+        fields["usage"] = whole_record(Usage(**fields["usage"]))
+        fields["warnings"] = tuple(fields.get("warnings", ()))
+        fields["confidence"] = _number(fields["confidence"])
         candidates = None if drawn is None else _unpack_samples(row, drawn)
-        return whole_record(Result(cell=cell, lost_tokens=lost_tokens, drawn=candidates, **told))
+        return whole_record(Result(cell=cell, lost_tokens=lost_tokens, drawn=candidates, **fields))
 
 
 def tokens_of(row: int, body: str) -> int:
     """Return the tokens that a result spent.
 
     Args:
-        row: The number of its cell in the store.
-        body: Its body.
+        row: The number of the result's cell in the store.
+        body: The result's body.
 
     Raises:
-        ConfigError: It is damaged.
+        ConfigError: The result is damaged.
     """
     with reading("results", row):
         return whole_record(Usage(**value_in(body, dict)["usage"])).tokens
@@ -175,12 +166,12 @@ class ResultRow(NamedTuple):
     """A result as its columns.
 
     Args:
-        failed: Whether it has an error.
-        body: Its body.
-        drawn: Its packed candidates; None: there are none.
-        trace: Its search; None: it is not recorded.
-        texts: What the model wrote, packed; None: it is not recorded.
-        lines: What was left out because no row may be that large, in one line each.
+        failed: Whether the result has an error.
+        body: The result's body.
+        drawn: The packed candidates; None: there are none.
+        trace: The search; None: it is not recorded.
+        texts: The packed texts of the model; None: they are not recorded.
+        lines: The parts that were left out as too large for a row, one line each.
     """
 
     failed: bool
@@ -194,23 +185,23 @@ class ResultRow(NamedTuple):
 def row_of(result: Result, trace: bytes | None, texts: bytes | None = None) -> ResultRow:
     """Return the columns of a result.
 
-    What no command could read again is left out, with a warning of the result that says so.
+    A part too large to be read again is left out, and the result has a warning about it.
 
     Args:
         result: The result.
-        trace: Its search; None: it is not recorded.
-        texts: What the model wrote, as JSON; None: it is not recorded.
+        trace: The search; None: it is not recorded.
+        texts: The texts of the model, as JSON; None: they are not recorded.
     """
-    lines, most = list[str](), largest_row() - _OTHER_COLUMNS
+    lines, largest = list[str](), largest_row() - _OTHER_COLUMNS
 
     def fits(what: str, size: int) -> bool:
-        if size > most:
+        if size > largest:
             rule = f"more than the {largest_row() >> 20:,} MiB that one row may have"
             cure = f"before a run, {LARGEST_ROW}=256 in the environment (MiB) raises that"
             lines.append(
                 f"{what} of the problem {quote(result.cell.problem)} was not stored: {size:,} bytes are {rule}; {cure}"
             )
-        return size <= most
+        return size <= largest
 
     if not fits("the answer", len(result_body(result))):
         result = dataclasses.replace(
@@ -238,11 +229,11 @@ def pack_candidates(place: str, drawn: Sequence[RecordedSample]) -> bytes:
     """Return candidates as compressed bytes.
 
     Args:
-        place: What names them in an error.
+        place: The name of the candidates in an error.
         drawn: The candidates.
 
     Raises:
-        ConfigError: They are too large for one row.
+        ConfigError: The candidates are too large for one row.
     """
     return pack(place, _json_bytes(drawn))
 
@@ -259,7 +250,7 @@ def samples_in(rows: list[Any]) -> tuple[RecordedSample, ...]:
     """Return candidates from their plain values.
 
     Raises:
-        TypeError, ValueError, KeyError, AttributeError: They are damaged.
+        TypeError, ValueError, KeyError, AttributeError: The candidates are damaged.
     """
     for row in rows:
         row["scores"] = {role: _number(score) for role, score in row["scores"].items()}
@@ -271,11 +262,11 @@ def samples_in(rows: list[Any]) -> tuple[RecordedSample, ...]:
 def with_texts(result: Result, body: bytes | None) -> tuple[Result, dict[str, Any]]:
     """Return a result with its candidates, and their texts as `source_in` reads them.
 
-    {}: texts were not recorded.
+    Where no texts were recorded, these are {}.
 
     Args:
-        result: The result. Candidates that it does not have are those of the texts.
-        body: What the store has as its source; None: nothing.
+        result: The result. Where it has no candidates, it gets the candidates of the texts.
+        body: The row of the table `sources`; None: there is none.
 
     Raises:
         ConfigError: The body is damaged, or too large.

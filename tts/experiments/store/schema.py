@@ -25,9 +25,9 @@ from typing import Final
 from tts.errors import ConfigError, TTSError
 from tts.experiments.datasets.unpacking import LARGEST_ROW, largest_row
 
-VERSION: Final = 3  # of the tables below; raised with every incompatible change
+VERSION: Final = 3  # version of the tables below; raised with every incompatible change
 APPLICATION: Final = 0x74747331  # "tts1", in the header of the file
-WAIT_S: Final = 60.0  # for other processes, each of which writes for milliseconds at a time
+WAIT_S: Final = 60.0  # wait for other processes, each of which writes for milliseconds at a time
 _ANOTHER: Final = "name another file with --store"
 
 _TABLES: Final = """
@@ -86,7 +86,7 @@ def connect(path: Path) -> sqlite3.Connection:
             if not _is_store(connection, path):
                 _make(connection, path)
             connection.execute("PRAGMA synchronous = NORMAL")  # commits survive the process, but not always a power cut
-            # another person may have written it
+            # another person may have written the file: bound the size of its rows
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
             connection.execute("PRAGMA cache_size = -65536")  # KiB
         return connection
@@ -100,19 +100,19 @@ def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
     try:
         # tables first: another process may create the store between these reads, in one transaction
         objects = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        ours, version = (
+        application, version = (
             connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
         )
     except sqlite3.DatabaseError as failure:
         if failure.sqlite_errorname.startswith("SQLITE_NOTADB"):
             raise ConfigError(f"store {path} is a file of another kind, no store", hint=_ANOTHER) from failure
         raise
-    if ours == APPLICATION and version == VERSION:
+    if application == APPLICATION and version == VERSION:
         return True
-    if ours == APPLICATION:
+    if application == APPLICATION:
         hint = f"{_ANOTHER}, or read this one with the release that wrote it"
         raise ConfigError(f"store {path} is of version {version}, but this release reads version {VERSION}", hint=hint)
-    if objects or ours:
+    if objects or application:
         raise ConfigError(f"store {path} is a database of something else, no store", hint=_ANOTHER)
     return False
 
@@ -134,16 +134,17 @@ def _make(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Turn on the write-ahead log, which lets processes read during a write. SQLite does not wait for a lock here, so
-    this retries.
+    """Turn on the write-ahead log, which lets processes read during a write.
+
+    SQLite does not wait for a lock here, so this retries.
     """
-    until = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + WAIT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as failure:
-            if not failure.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > until:
+            if not failure.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 

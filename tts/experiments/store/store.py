@@ -4,8 +4,8 @@ Each result is one transaction. A cell is leased to a worker, whose heartbeat re
 the cell is leased again, and the tokens of the first attempt are booked as lost. A killed process therefore loses only
 the cells that it was running.
 
-Results belong to the key of a cell, not to a study. Studies with equal cells share their results, whatever names they
-use; a study that has a cell under two names has its result under both.
+Results belong to the key of a cell, not to a study. Studies with equal cells share results, whatever names the studies
+use. A study that has a cell under two names has the cell's result under both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BATCH: Final = 10_000  # cells added in one transaction
 
 
 class LargeRow(UserWarning):
-    """A warning that a part of a result was not stored, because no command would read it again.
+    """A warning that a part of a result was not stored: it is too large to be read again.
 
     The text says which part, and how to raise the bound.
     """
@@ -103,30 +103,30 @@ class Store:
     # studies
 
     def begin(self, name: str, snapshot: Mapping[str, Any]) -> int:
-        """Return the id of a study: that of an earlier run of the same study, or a new one.
+        """Return the id of a study, which is new unless an earlier run has begun the same study.
 
         Args:
             name: The name from the configuration.
             snapshot: JSON, kept for each run. Studies are the same if name, `snapshot["configuration"]`, the checksums
                 of data and models, and `RESULT_VERSION` are equal.
         """
-        same, now = (name, identity_of(snapshot), RESULT_VERSION), self._clock()
+        identity, now = (name, identity_of(snapshot), RESULT_VERSION), self._clock()
         with self._writing() as db:
             db.execute(
                 "INSERT INTO studies (name, configuration, result_version, created_at) VALUES (?, ?, ?, ?) ON "
                 "CONFLICT DO NOTHING",
-                (*same, now),
+                (*identity, now),
             )
             (study,) = db.execute(
-                "SELECT id FROM studies WHERE (name, configuration, result_version) = (?, ?, ?)", same
+                "SELECT id FROM studies WHERE (name, configuration, result_version) = (?, ?, ?)", identity
             ).fetchone()
             db.execute("INSERT INTO runs (study, begun_at, snapshot) VALUES (?, ?, ?)", (study, now, to_json(snapshot)))
         return study
 
     def add(self, study: int, cells: Iterable[Cell]) -> None:
-        """Add cells to a study. Those that it already has stay unchanged."""
-        rest = iter(cells)
-        while batch := list(islice(rest, _BATCH)):
+        """Add cells to a study. Cells that the study already has stay unchanged."""
+        remaining = iter(cells)
+        while batch := list(islice(remaining, _BATCH)):
             bodies = [condition_body(cell) for cell in batch]
             keys = [(study, cell.key) for cell in batch]
             with self._writing() as db:
@@ -157,7 +157,7 @@ class Store:
     def find(self, study: str | None = None) -> StoredStudy:
         """Return a study by its id or name.
 
-        It is the newest of several with that name. Without an argument it is the newest of all.
+        Of several studies with that name, the newest is returned; without an argument, the newest of all.
 
         Raises:
             ConfigError: there is none.
@@ -167,10 +167,10 @@ class Store:
             raise ConfigError(
                 f"store {self.path} has no study yet", hint="make one with tts run, or name another file with --store"
             )
-        found = [each for each in studies if study in (None, each.name, str(each.id))]
-        if not found:
-            raise unknown_name("study", str(study), {each.name for each in studies})
-        return found[-1]
+        matches = [stored for stored in studies if study in (None, stored.name, str(stored.id))]
+        if not matches:
+            raise unknown_name("study", str(study), {stored.name for stored in studies})
+        return matches[-1]
 
     def counts(self, study: int) -> CellCounts:
         """Return the number of cells of a study in each state."""
@@ -189,14 +189,14 @@ class Store:
     def unfinished_rows(self, study: int) -> list[tuple[Cell, int]]:
         """Return the rows of a study's table that have cells without a result.
 
-        Each item is such a cell without key and problem, and the number of such cells.
+        Each item is the row, as a cell without key and problem, and its number of unfinished cells.
         """
-        found = self._read(
+        rows = self._read(
             "SELECT condition, count(*) FROM unfinished JOIN members USING (study, cell) WHERE study = ? GROUP BY "
             "condition",
             (study,),
         )
-        return [(Cell(key="", problem="", seed=0, **self._condition(number)), count) for number, count in found]
+        return [(Cell(key="", problem="", seed=0, **self._condition(number)), count) for number, count in rows]
 
     def adopt(self, name: str, snapshot: Mapping[str, Any], finished: Iterable[tuple[Result, bytes]]) -> int:
         """Add a study of finished cells in one transaction, and return its id.
@@ -206,7 +206,7 @@ class Store:
         Args:
             name: As in `begin`.
             snapshot: As in `begin`.
-            finished: Results, each with what its samples were imported from, in the caller's format.
+            finished: Results, each with the source of its samples in the caller's format.
 
         Raises:
             ConfigError: a result is too large for one row. The store is unchanged.
@@ -236,8 +236,8 @@ class Store:
     def lease(self, study: int, worker: str, count: int, *, seconds: float = 60.0) -> list[Cell]:
         """Lease up to `count` pending cells, in the order in which they were added.
 
-        A worker does not get a cell again whose lease it let expire: it may still run it, and can `finish` or `release`
-        it. A cell with several names has the first one in the table.
+        A worker never gets the same cell twice, even if its lease expired: the worker may still run the cell, and can
+        `finish` or `release` it. A cell with several names has the first one in the table.
 
         Args:
             study: The number of the study in the store.
@@ -263,13 +263,13 @@ class Store:
         return [cell_of(row, key, self._condition(condition), body) for row, key, condition, body in rows]
 
     def beat(self, worker: str, spent: Mapping[str, int], *, seconds: float = 60.0) -> None:
-        """Renew a worker's leases, and record what it has spent.
+        """Renew a worker's leases, and record the tokens it has spent.
 
-        Cells that were leased to another worker meanwhile stay with that one.
+        Cells that were leased to another worker meanwhile stay with that other worker.
 
         Args:
             worker: The name of the worker.
-            spent: Tokens so far (`Usage.tokens`), by key.
+            spent: Tokens so far (`Usage.tokens`), by the key of the cell.
             seconds: The seconds from now until the leases expire.
         """
         now = self._clock()
@@ -291,12 +291,12 @@ class Store:
 
         Args:
             worker: The name of the worker that ran the cell.
-            result: Its `lost_tokens` is ignored: the store counts them.
+            result: The result. Its `lost_tokens` is ignored: the store counts lost tokens.
             trace: The whole search, in the caller's format.
-            texts: What the model wrote, as JSON; see `source`.
+            texts: The texts of the model, as JSON; see `source`.
 
         Returns:
-            False if another worker was first; the tokens of this result are then lost.
+            Whether this result was stored. False: another worker was first, and this result's tokens are lost.
 
         Raises:
             ConfigError: the cell was never added.
@@ -312,19 +312,19 @@ class Store:
     def _finish(
         self, worker: str, result: Result, trace: bytes | None = None, texts: bytes | None = None
     ) -> tuple[str, ...] | None:
-        """Store a result, and return what was left out of it; None: another worker was first."""
+        """Store a result, and return lines about its parts left out; None: another worker was first."""
         key, row = result.cell.key, row_of(result, trace, texts)
         with self._writing() as db:
-            found = db.execute(
+            ids = db.execute(
                 "SELECT id, cell FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)
             ).fetchone()
-            if found is None:
+            if ids is None:
                 raise ConfigError(
                     f"the cell of problem {result.cell.problem!r} is not in the store", hint="add it to a study first"
                 )
-            cell, finished = found
+            cell, has_result = ids
             db.execute("DELETE FROM attempts WHERE id = ?", (_attempt(db, worker, key),))
-            if finished is not None:
+            if has_result is not None:
                 _lose(db, cell, worker, result.usage.tokens)
                 return None
             db.execute(
@@ -352,7 +352,7 @@ class Store:
         """Make the failed cells of a study pending again, in every study that has them. Their tokens are lost.
 
         Returns:
-            How many they are.
+            The number of these cells.
         """
         with self._writing() as db:
             failed = db.execute(
@@ -405,22 +405,22 @@ class Store:
             study: The number of the study in the store.
             drawn: Whether to read recorded candidates, which take most of the time.
         """
-        last = (0, 0)
+        position = (0, 0)
         while rows := self._read(
             f"SELECT cells.id, condition, key, members.body, results.body, {'drawn' if drawn else 'NULL'},"
             " (SELECT sum(spent) FROM attempts WHERE attempts.cell = cells.id AND ends <= ?)"
             " FROM members JOIN cells ON cells.id = members.cell JOIN results ON results.cell = cells.id"
             " WHERE study = ? AND (members.cell, condition) > (?, ?) ORDER BY members.cell, condition LIMIT ?",
-            (self._clock(), study, *last, _PAGE),
+            (self._clock(), study, *position, _PAGE),
         ):
             for row, condition, key, cell, result, candidates, lost in rows:
                 yield result_of(row, cell_of(row, key, self._condition(condition), cell), result, candidates, lost or 0)
-            last = rows[-1][:2]
+            position = rows[-1][:2]
 
     def check(self) -> StoreCheck:
-        """Read every result and trace, and compare them with their checksums; nothing is changed.
+        """Read every result and trace, and compare each with the checksum that was written with it.
 
-        The checksums were written with them.
+        Nothing is changed.
         """
         with self._lock, explain_errors(self.path):
             return check_store(self._connection)
@@ -461,7 +461,7 @@ class Store:
         )
 
     def _condition(self, number: int) -> dict[str, Any]:
-        """Return a condition, as one object for all its cells."""
+        """Return a condition by its number. All cells of the condition share the same object."""
         if number not in self._conditions:
             (row,) = self._read("SELECT body FROM conditions WHERE id = ?", (number,))
             self._conditions[number] = condition_of(number, row[0])
@@ -473,7 +473,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
-        """Run a block as one transaction, or as a part of the one that is open."""
+        """Run a block as one transaction, or as a part of the open transaction."""
         with self._lock, explain_errors(self.path):
             if self._connection.in_transaction:
                 yield self._connection

@@ -35,18 +35,18 @@ from tts.search.plan import parse, stored_text
 from tts.sections import Section
 from tts.solver.model_cache import NO_VERIFIERS
 
-_MOST, _MOST_BUDGETS = 1_000_000, 10_000  # seeds, problems of a data set; combinations of limits
+_MOST, _MOST_BUDGETS = 1_000_000, 10_000  # bound of seeds and of problems of a data set; of combinations of limits
 _MOST_CELLS = 10_000_000
 
 
-# fields of a record that a study names in another way, or not at all
+# fields of a record that a study names differently, or does not set
 _NOT_KEYS = ("name", "backend", "url", "options", "expected_tokens")
-_NO_PART_OF_RESULTS = ("rpm", "tpm", "probe")  # settings that a resumed study may have otherwise
+_NO_PART_OF_RESULTS = ("rpm", "tpm", "probe")  # settings that a resumed study may change
 _RECORD_KEYS = tuple(field.name for field in dataclasses.fields(ModelRecord) if field.name not in _NOT_KEYS)
 
 
 def as_list(given: Any) -> list[Any]:
-    """Return a list unchanged, and any other value as its only member."""
+    """Return a list unchanged, and any other value as a list of one."""
     return given if isinstance(given, list) else [given]
 
 
@@ -57,10 +57,10 @@ def _parse_roles(given: Any) -> Any:
 
 
 def _check_sampling(given: dict[str, Any]) -> dict[str, Any]:
-    known = [f.name for f in dataclasses.fields(Sampling)]
+    parameters = [f.name for f in dataclasses.fields(Sampling)]
     for name in given:
-        if name not in known:
-            raise unknown_name("parameter of the sampling", name, known)
+        if name not in parameters:
+            raise unknown_name("parameter of the sampling", name, parameters)
     Sampling(**given)
     return given
 
@@ -73,17 +73,17 @@ class ModelConfig(Section):
     """A model of a study, and how it runs.
 
     Args:
-        model: The model of each role, as `--model` takes it; "policy" is required. A single name is the policy. It may
-            be left out where `backend` is a place, and where `url` names a server with one model.
-        backend: The backend that runs it, by name or by place ("package.module:name", of a class or a function); None:
-            its own.
-        url: Servers that run it. Cells are distributed among several.
+        model: The model of each role, as `--model` takes it; "policy" is required. A single name is the policy. The
+            name may be left out where `backend` is a place, and where `url` names a server with one model.
+        backend: The backend that runs the model, by name or by place ("package.module:name", of a class or a
+            function); None: the model's own.
+        url: The servers that run the model. Cells are distributed among several servers.
         options: The options of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
-        verifiers: The verifiers by role; None: the study's. A single text is "main"; "none": none.
-        sampling: Parameters of `Sampling`, in place of the study's of the same name.
+        verifiers: The verifiers by role; None: the study's. A single text is the role "main"; "none": no verifier.
+        sampling: Parameters of `Sampling`, which replace the study's parameters of the same name.
         expected_tokens: The expected tokens of a solution; None: as the model's record, or the task, states.
-        settings: Other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. They may be given
-            beside the other keys.
+        settings: Other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. A file may have these
+            fields beside the other keys.
     """
 
     more_keys = _RECORD_KEYS
@@ -106,15 +106,15 @@ class ModelConfig(Section):
     def _parse_backend(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        told = cast("dict[str, Any]", given)
-        own = {name: value for name, value in told.items() if name in _RECORD_KEYS}
-        if own:
-            told = {
-                **{name: value for name, value in told.items() if name not in own},
-                "settings": {**told.get("settings", {}), **own},
+        settings = cast("dict[str, Any]", given)
+        policy_settings = {name: value for name, value in settings.items() if name in _RECORD_KEYS}
+        if policy_settings:
+            settings = {
+                **{name: value for name, value in settings.items() if name not in policy_settings},
+                "settings": {**settings.get("settings", {}), **policy_settings},
             }
-        nameless = ":" in str(told.get("backend")) or told.get("url")
-        return {"model": {}, **told} if nameless else told
+        nameless = ":" in str(settings.get("backend")) or settings.get("url")
+        return {"model": {}, **settings} if nameless else settings
 
     @field_validator("settings")
     @classmethod
@@ -132,26 +132,26 @@ class ModelConfig(Section):
         """
         url = self.url[0] if self.url else None
         if not self.model and self.backend is not None and ":" in self.backend:
-            found = {"policy": ModelRecord(name=self.backend, backend=self.backend, task="text")}
+            records = {"policy": ModelRecord(name=self.backend, backend=self.backend, task="text")}
         else:
-            found = {role: registry.resolve(name, url) for role, name in (self.model or {"policy": ""}).items()}
-        found = {role: registry.with_settings(record, {"options": self.options}) for role, record in found.items()}
+            records = {role: registry.resolve(name, url) for role, name in (self.model or {"policy": ""}).items()}
+        records = {role: registry.with_settings(record, {"options": self.options}) for role, record in records.items()}
         if len(self.url) > 1:
-            found = {role: dataclasses.replace(record, replicas=tuple(self.url)) for role, record in found.items()}
-        if "policy" in found:
-            found["policy"] = registry.with_settings(found["policy"], self.settings)
-        return found
+            records = {role: dataclasses.replace(record, replicas=tuple(self.url)) for role, record in records.items()}
+        if "policy" in records:
+            records["policy"] = registry.with_settings(records["policy"], self.settings)
+        return records
 
 
 class ProblemsConfig(BaseModel):
-    """The problems of a study: a data set, and any of its own parameters beside these.
+    """The problems of a study: a data set, and parameters of the data set as further keys.
 
     Args:
-        dataset: Its name in the registry of data sets, the path of a file (problems.jsonl), or its place,
+        dataset: The data set's name in the registry, the path of a file (problems.jsonl), or the data set's place,
             "package.module:name".
-        name: The name in the study; "": the data set's, or the file's without its ending.
-        limit: The most problems, the first ones; None: all that the data set returns.
-        group_by: The metadata of a problem by which figures are divided into panels.
+        name: The name in the study; "": the data set's name, or the file's without its ending.
+        limit: The number of first problems to take; None: all that the data set returns.
+        group_by: The key of a problem's metadata by which figures are divided into panels.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
@@ -173,16 +173,15 @@ class ProblemsConfig(BaseModel):
 
 
 class RecordConfig(Section):
-    """What is stored of every run beside its result.
+    """The data that is stored of every run beside its result.
 
     Args:
-        candidates: Every candidate with its answer and scores, for replay.
-        scores: The scores by every verifier of the study, and not only by those that the strategy uses; `tts sample`
-            sets it.
-        traces: The problems of each data set whose whole searches are stored, for every strategy and budget with the
-            first seed.
-        texts: What the model wrote, of every candidate, for `tts show --samples` and exports. Results do not depend on
-            it.
+        candidates: Whether to store every candidate with its answer and scores, for replay.
+        scores: Whether every verifier of the study scores, and not only the strategy's verifiers; `tts sample` sets it.
+        traces: The number of problems of each data set whose whole searches are stored, for every strategy and budget
+            with the first seed.
+        texts: Whether to store the text of every candidate, for `tts show --samples` and exports. Results do not
+            depend on it.
     """
 
     candidates: bool = False
@@ -192,7 +191,7 @@ class RecordConfig(Section):
 
 
 def _as_problems(given: Any) -> Any:
-    """Return data sets as a list of settings; a text is the name or the file of one."""
+    """Return data sets as a list of settings. A text is the name or the file of a data set."""
     return [{"dataset": one} if isinstance(one, str) else one for one in as_list(given)]
 
 
@@ -201,17 +200,17 @@ class StudyConfig(Section):
 
     Args:
         name: The name of the study.
-        models: The models by the names that tables show; a name, a list of names, or `ModelConfig` by name.
-        problems: One data set or several, each by its settings, or by its name or file alone.
+        models: The models by the names that tables show. A name or a list of names is enough for models without keys.
+        problems: The data sets, each as its settings, or as its name or file alone.
         task: The task of problems that name none, by name or place; None: the model's.
-        strategies: Plans, as texts, or as objects that a text gives again.
+        strategies: Plans, as texts, or as objects that can be written as texts.
         budgets: Numbers of tokens, or limits by unit; a limit may be a list.
-        seeds: A list, or a number of seeds, from 0.
+        seeds: A list of seeds, or the number of seeds, which then begin at 0.
         verifiers: The verifiers of models without their own; see `ModelConfig`.
         sampling: The sampling parameters of models without their own; see `ModelConfig`.
         allow_oracle: Whether verifiers may see reference answers.
-        record: What is stored beside results.
-        concurrency: Cells in flight at once. Results do not depend on it.
+        record: The data that is stored beside results.
+        concurrency: The number of cells that run at once. Results do not depend on it.
     """
 
     name: str = Field(min_length=1)
@@ -247,13 +246,13 @@ class StudyConfig(Section):
     @field_validator("problems")
     @classmethod
     def _problems(cls, given: list[ProblemsConfig]) -> list[ProblemsConfig]:
-        for one in given:
-            known = datasets.get(one.dataset)
+        for section in given:
+            dataset = datasets.get(section.dataset)
             datasets.check_names(
-                known, one.parameters, f"key of the problems of {one.dataset!r}", ProblemsConfig.model_fields
+                dataset, section.parameters, f"key of the problems of {section.dataset!r}", ProblemsConfig.model_fields
             )
         without_duplicates(
-            "the names of problems", [one.title for one in given], hint="give one of them another `name`"
+            "the names of problems", [section.title for section in given], hint="give one of them another `name`"
         )
         return given
 
@@ -284,18 +283,18 @@ class StudyConfig(Section):
         )
 
     def with_settings(self, settings: Mapping[str, Any]) -> StudyConfig:
-        """Return the study with settings of every model's policy in place of its own.
-
-        See `tts.models.registry.with_settings`.
+        """Return the study with these settings of every model's policy; see `registry.with_settings`.
 
         Raises:
             ConfigError: a setting is not valid.
         """
         if not settings:
             return self
-        plain = {name: one.model_dump() for name, one in self.models.items()}
-        plain = {name: {**one, "settings": {**one["settings"], **settings}} for name, one in plain.items()}
-        return study_config({**self.model_dump(), "models": plain})
+        plain_models = {name: model.model_dump() for name, model in self.models.items()}
+        plain_models = {
+            name: {**model, "settings": {**model["settings"], **settings}} for name, model in plain_models.items()
+        }
+        return study_config({**self.model_dump(), "models": plain_models})
 
     @model_validator(mode="after")
     def _size(self) -> Self:
@@ -303,21 +302,21 @@ class StudyConfig(Section):
         return self
 
     def check_size(self, problems: int) -> None:
-        """Check the number of cells, before any is made.
+        """Check the number of cells, before any cell is made.
 
         Args:
-            problems: How many there are.
+            problems: The number of problems.
 
         Raises:
-            ConfigError: they are too many.
+            ConfigError: the cells are too many.
         """
         sizes = {"problems": problems} | {
             name: len(getattr(self, name)) for name in ("models", "strategies", "budgets", "seeds")
         }
         if (count := math.prod(sizes.values())) > _MOST_CELLS:
-            told = " x ".join(f"{size:,} {name}" for name, size in sizes.items())
+            product = " x ".join(f"{size:,} {name}" for name, size in sizes.items())
             raise ConfigError(
-                f"the study has {count:,} cells ({told}), but may have {_MOST_CELLS:,}", hint="sweep fewer values"
+                f"the study has {count:,} cells ({product}), but may have {_MOST_CELLS:,}", hint="sweep fewer values"
             )
 
     def sampling_of(self, model: str) -> Sampling:
@@ -325,7 +324,7 @@ class StudyConfig(Section):
         return Sampling(**{**self.sampling, **self.models[model].sampling})
 
     def verifiers_of(self, model: str) -> dict[str, str] | None:
-        """Return the verifiers of a model of the study by role; None: the one in its record, if any."""
+        """Return the verifiers of a model of the study by role; None: the model's record may name one."""
         own = self.models[model].verifiers
         return self.verifiers if own is None else own
 
@@ -336,7 +335,7 @@ class StudyConfig(Section):
             model["settings"] = {
                 name: value for name, value in model["settings"].items() if name not in _NO_PART_OF_RESULTS
             }
-            if not model["settings"]:  # a study without them is the same as before there were any
+            if not model["settings"]:  # older revisions had no settings: such a study keeps its identity
                 del model["settings"]
         return plain
 
@@ -355,7 +354,7 @@ def _strategy(given: Any) -> str:
 
 
 def _budget_grid(budget: Any) -> list[dict[str, float]]:
-    """Return the limits of a number of tokens, or every combination of limits by unit."""
+    """Return the combinations of a budget's limits. A number alone is a limit of tokens."""
     if not isinstance(budget, dict):
         return [Budget.of(budget).limits]
     check_units(budget)

@@ -1,4 +1,4 @@
-"""Reads a study's file, with settings of the command line or of a call in place of its own."""
+"""Reads a study's file, whose settings the command line or a call may replace."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def read_study(
 
     Args:
         source: The path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
-        overrides: "a.b=c" each: the value of b below a, in place of the file's; c is YAML. Below a list, all its
+        overrides: Texts "a.b=c", which replace the file's value of b below a; c is YAML. Where a is a list, all its
             members are set.
-        settings: The same as values by key: {"a.b": c}.
+        settings: Values by key, {"a.b": c}, which replace the file's in the same way.
 
     Raises:
         ConfigError: the file cannot be read or is not YAML, a key is unknown (the hint has the nearest), or a value is
@@ -44,10 +44,10 @@ def read_study(
 
 
 def put(data: dict[str, Any], override: str) -> None:
-    """Set what "a.b=c" names in plain values.
+    """Set the value that an override "a.b=c" names in plain values.
 
     Raises:
-        ConfigError: it is not of that form, or a has no keys below it.
+        ConfigError: the override has another form, or a has no keys below it.
     """
     path, equals, text = override.partition("=")
     if not equals or not all(path.strip().split(".")):
@@ -56,23 +56,23 @@ def put(data: dict[str, Any], override: str) -> None:
 
 
 def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[[str], Any] | None = None) -> None:
-    """Set the value at a path of plain values, in place of the one that they have there.
+    """Set the value at a path of plain values, whether or not the path has a value.
 
     Args:
         data: The plain values, changed in place.
         path: The names of the keys that lead to the value, joined by dots.
         value: The value to set.
         what: The beginning of the error: the setting and its value.
-        read: Converts the value, once the path is known to be valid; None: it is used as it is.
+        read: A function that converts the value, once the path is known to be valid; None: no conversion.
     """
-    *parents, last = path.split(".")
-    places: list[Any] = [data]
+    *parents, last_key = path.split(".")
+    mappings: list[Any] = [data]
     for name in parents:
-        places = [below for place in places for below in as_list(place.setdefault(name, {}))]
-        if not all(isinstance(place, dict) for place in places):
+        mappings = [child for mapping in mappings for child in as_list(mapping.setdefault(name, {}))]
+        if not all(isinstance(mapping, dict) for mapping in mappings):
             raise ConfigError(
                 f"{what}, but {name} has no keys below it",
                 hint=f"set {name} as a whole, or write it as a mapping; --model-option KEY=VALUE sets one of the model",
             )
-    for place in places:
-        place[last] = value if read is None else read(value)
+    for mapping in mappings:
+        mapping[last_key] = value if read is None else read(value)

@@ -1,6 +1,6 @@
 """The cells of a study, each with a content key.
 
-There is one for every combination of model, problem, strategy, budget and seed. The key is a hash of everything that a
+Every combination of model, problem, strategy, budget and seed is one cell. The key is a hash of everything that a
 result depends on, and of nothing else. The names of study, data set, model and group are only shown. Renamed studies
 therefore find their results again, and any other change runs new cells.
 """
@@ -28,9 +28,9 @@ Problems = Mapping[str, Mapping[str, Problem]]
 
 @dataclass(frozen=True, slots=True)
 class ScoringCost:
-    """The cost of scoring one sample of typical length.
+    """The cost of scoring one sample of typical length, in verifier tokens and dollars.
 
-    It is in verifier tokens, and dollars; None: there are no prices.
+    Without prices, the dollars are None.
     """
 
     tokens: int = 0
@@ -39,18 +39,18 @@ class ScoringCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How a model of a study runs the problems of one task, as far as results depend on it.
+    """The settings of a study's model for the problems of one task, as far as results depend on them.
 
     Args:
-        task: Its name.
-        typical_tokens: Expected of a solution, by the model's record or the task.
-        identity: All that results depend on, by role of models: weights, precision, kind of device, and the place of a
+        task: The name of the task.
+        typical_tokens: The expected tokens of a solution, by the model's record or the task.
+        identity: The identity of the model of each role: weights, precision, kind of device, and the place of a
             backend.
-        sampling: Parameters.
+        sampling: The sampling parameters.
         verifiers: The verifiers by role, as texts.
         strategies: Canonical texts, which name the selection, by their texts in the study.
-        scoring: Cost of scores by canonical text; None: it cannot be known before a run.
-        usd_per_token: Dollars for a generated token; None without prices.
+        scoring: The cost of scores by canonical text; None: unknown before a run.
+        usd_per_token: Dollars for a generated token; None: the model has no prices.
     """
 
     task: str
@@ -64,7 +64,7 @@ class Setting:
 
     @property
     def digest(self) -> str:
-        """A hash of how models and verifiers run. Only results with the same one are averaged."""
+        """A hash of the settings of models and verifiers. Only results with the same hash are averaged."""
         return digest(
             identity=dict(self.identity),
             sampling=dict(self.sampling),
@@ -86,17 +86,19 @@ def load_problems(config: StudyConfig) -> Problems:
     return {one.title: _load_problems(one) for one in config.problems}
 
 
-def _load_problems(one: ProblemsConfig) -> dict[str, Problem]:
-    parameters = one.parameters
-    if one.limit is not None and "limit" in inspect.signature(datasets.get(one.dataset)).parameters:
-        parameters["limit"] = one.limit
-    problems = datasets.load(one.dataset, **parameters)[: one.limit]
+def _load_problems(section: ProblemsConfig) -> dict[str, Problem]:
+    parameters = section.parameters
+    if section.limit is not None and "limit" in inspect.signature(datasets.get(section.dataset)).parameters:
+        parameters["limit"] = section.limit
+    problems = datasets.load(section.dataset, **parameters)[: section.limit]
     if not problems:
         raise ConfigError(
-            f"the data set {one.title!r} has no problems, but a study needs at least one", hint="see its parameters"
+            f"the data set {section.title!r} has no problems, but a study needs at least one", hint="see its parameters"
         )
-    if one.group_by is not None and one.group_by not in problems[0].metadata:
-        raise unknown_name(f"metadata of the data set {one.title!r}", one.group_by, map(str, problems[0].metadata))
+    if section.group_by is not None and section.group_by not in problems[0].metadata:
+        raise unknown_name(
+            f"metadata of the data set {section.title!r}", section.group_by, map(str, problems[0].metadata)
+        )
     return {str(problem.id): problem for problem in problems}
 
 
@@ -113,7 +115,7 @@ def key(problem: str, run: str) -> str:
 
 
 def problem_digest(problem: Problem) -> str:
-    """Return the hash of everything that a run and its checker read of a problem."""
+    """Return the hash of a problem's parts that a run or its checker reads."""
     prompt = (
         problem.prompt if isinstance(problem.prompt, str) else [[turn.role, turn.content] for turn in problem.prompt]
     )
@@ -121,20 +123,20 @@ def problem_digest(problem: Problem) -> str:
 
 
 def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterator[Cell]:
-    """Yield the cells of a study, by seed, then problem.
+    """Yield the cells of a study by seed, then by problem.
 
-    So an interrupted study has run all strategies on the same problems.
+    An interrupted study has therefore run all strategies on the same problems.
     """
 
     @cache
     def runs(dataset: str, group: str | None, model: str, task: str | None, seed: int, *, traced: bool) -> list[Cell]:
-        """Return a cell for every strategy and budget, without a problem.
+        """Return a prototype cell, without a problem, for every strategy and budget.
 
-        Its key is the digest of all else, so there are few such cells.
+        The prototype's key is the digest of everything but the problem.
         """
         setting, record = settings[model, task], config.record
         hashed, texts = setting.digest, [setting.strategies[strategy] for strategy in config.strategies]
-        kept = [record.candidates, traced, *([True] if record.scores and len(setting.verifiers) > 1 else [])]
+        recorded = [record.candidates, traced, *([True] if record.scores and len(setting.verifiers) > 1 else [])]
         return [
             Cell(
                 key=digest(
@@ -144,7 +146,7 @@ def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterat
                     strategy=text,
                     budget=dict(budget),
                     seed=seed,
-                    kept=kept,
+                    kept=recorded,
                 ),
                 dataset=dataset,
                 problem="",
@@ -166,8 +168,10 @@ def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterat
                 for place, problem in enumerate(problems[source.title].values()):
                     traced = place < config.record.traces and seed == config.seeds[0]
                     hashed = problem_digest(problem)
-                    for like in runs(source.title, _group(source, problem), model, problem.task, seed, traced=traced):
-                        yield dataclasses.replace(like, key=key(hashed, like.key), problem=str(problem.id))
+                    for prototype in runs(
+                        source.title, _group(source, problem), model, problem.task, seed, traced=traced
+                    ):
+                        yield dataclasses.replace(prototype, key=key(hashed, prototype.key), problem=str(problem.id))
 
 
 def _group(source: ProblemsConfig, problem: Problem) -> str | None:

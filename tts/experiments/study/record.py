@@ -18,11 +18,11 @@ class Cell:
     Args:
         key: Hash of the resolved configuration and of `RESULT_VERSION` (`tts.experiments.study.grid.key`).
         dataset: The data set's name in the study.
-        problem: Its id.
-        group: The panel of figures that it belongs to, such as "4 operations".
+        problem: The problem's id.
+        group: The problem's panel in figures, such as "4 operations".
         model: The model's name in the study.
-        setting: Hash of how model and verifiers run (sampling, checksums, backend, precision, device kind). Results
-            of different settings are never averaged.
+        setting: Hash of the settings of model and verifiers (sampling, checksums, backend, precision, device kind).
+            Results of different settings are never averaged.
         verifiers: The verifiers by role, as text.
         strategy: The plan's canonical text.
         budget: Limits by unit, as `Budget.limits`.
@@ -47,19 +47,19 @@ class RecordedSample:
 
     Args:
         answer: The answer as written; None: there is none.
-        answer_class: Index of its class of equivalent answers in the pool; None without an answer.
-        right: Whether the checker accepts it; None: the problem has no reference answer.
-        status: The status of its trajectory.
-        tokens: The tokens that were generated for it.
-        verifier_tokens: The tokens computed to score it, after all candidates before it.
-        like: The earlier candidate with the same first steps; None: the verifier read all of this one.
-        shared: Tokens of these steps, which the verifier did not read again.
-        same: The first earlier candidate with the same text; None: there is none.
-        given: The verdict of the source that the sample was imported from; None: it gave none.
-        usd: The dollars that it cost, as its source states them; None: they are not known.
-        scores: The score of the whole, by verifier role, aggregated as the verifier states.
-        steps: The score of each step, by verifier role, where given.
-        outcomes: The outcome of each test that the verifier ran, by its role: 1 where it passed, else 0; NaN: unknown.
+        answer_class: The index of the answer's class of equivalent answers in the pool; None: there is no answer.
+        right: Whether the checker accepts the answer; None: the problem has no reference answer.
+        status: The status of the candidate's trajectory.
+        tokens: The tokens that were generated for the candidate.
+        verifier_tokens: The tokens computed to score the candidate, once all earlier candidates were scored.
+        like: The index of the earlier candidate with the same first steps; None: the verifier read the whole text.
+        shared: The tokens of the same first steps, which the verifier did not read again.
+        same: The index of the first earlier candidate with the same text; None: there is none.
+        given: The verdict of the source that the sample was imported from; None: the source has no verdict.
+        usd: The cost of the candidate in dollars, as its source states; None: unknown.
+        scores: The score of the whole candidate, by verifier role, aggregated as the verifier states.
+        steps: The score of each step, by verifier role, where the verifier scored steps.
+        outcomes: The outcome of each test that a verifier ran, by verifier role: 1: passed; 0: failed; NaN: unknown.
     """
 
     answer: str | None
@@ -93,11 +93,11 @@ class Result:
         oracle: As in `Solution`.
         right: Whether the answer is right; False without an answer; None: the problem has no reference answer, or the
             run failed.
-        error: One line, where the run failed. Its usage is still what was spent.
+        error: One line, where the run failed. A failed run also has a usage.
         usage: The usage of this run.
         lost_tokens: The tokens of earlier runs of this cell that were interrupted.
-        seconds_at: When it was finished, seconds since the epoch.
-        drawn: Its candidates, where the study records them.
+        seconds_at: The time at which the cell finished, in seconds since the epoch.
+        drawn: The candidates of the cell, where the study records them.
     """
 
     cell: Cell
@@ -118,7 +118,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """One start of a study. snapshot: resolved configuration, versions, commit, machine and checksums."""
+    """One start of a study, with a snapshot: resolved configuration, versions, commit, machine, checksums."""
 
     begun_at: float
     snapshot: Mapping[str, Any]
@@ -147,7 +147,7 @@ class StoredStudy:
 
 @dataclass(frozen=True, slots=True)
 class CellCounts:
-    """The cells of a study by state. Each cell is in one of them, however many names it has.
+    """The cells of a study by state. Each cell has one state, however many names it has.
 
     Args:
         done: The number of cells that have a result.

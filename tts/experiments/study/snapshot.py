@@ -1,7 +1,4 @@
-"""The snapshot of a run as plain values.
-
-It has configuration, versions, commit, machine, checksums, and sources of the problems.
-"""
+"""The snapshot of a run: configuration, versions, commit, machine, checksums and problems' sources."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dic
         "commit": commit(),
         "machine": machine(),
         "models": {name: dict(setting.identity) for (name, _), setting in settings.items()},
-        "data": {one.title: data_of(one, problems[one.title]) for one in config.problems},
+        "data": {section.title: data_of(section, problems[section.title]) for section in config.problems},
     }
 
 
@@ -75,22 +72,19 @@ def data_checksum(problems: Mapping[str, Any]) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of every installed package that results may depend on."""
-    found = {"python": platform.python_version()}
+    versions_ = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions_[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_
 
 
 def commit() -> str | None:
-    """Return the commit of this package's checkout, marked if files have changed.
-
-    None: it is not a checkout.
-    """
+    """Return the commit of this package's checkout, marked if files have changed; None: no checkout."""
     folder = Path(__file__).parent
-    # it may be installed inside another checkout
+    # the package may be installed inside another checkout
     if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None
     head, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
@@ -99,19 +93,19 @@ def commit() -> str | None:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def machine() -> dict[str, Any]:
-    """Return the kind of this machine. Names of machine and user are left out."""
-    found: dict[str, Any] = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
+    """Return facts about this machine, without the names of machine and user."""
+    facts: dict[str, Any] = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
     torch: Any = sys.modules.get("torch")  # not imported for the snapshot alone
     if torch is not None:
-        found["threads"] = torch.get_num_threads()
-        found["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return found
+        facts["threads"] = torch.get_num_threads()
+        facts["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return facts

@@ -1,6 +1,6 @@
-"""Texts of a store that name parts: which of them a store may name (`tts.scopes`).
+"""Refuses parts that a store may not name (`tts.scopes`).
 
-There are bounds since another person may have written the store.
+Another person may have written the store.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def stored_config(snapshot: Mapping[str, Any]) -> StudyConfig:
         snapshot: The snapshot, as the store has it.
 
     Raises:
-        ConfigError: It names what a store may not name, or is no configuration that is valid here.
+        ConfigError: The snapshot names a part that a store may not name, or its configuration is not valid here.
     """
     if imported_settings(snapshot) is not None:
         raise ConfigError(
@@ -68,32 +68,32 @@ def stored_config(snapshot: Mapping[str, Any]) -> StudyConfig:
 
 
 def imported_settings(snapshot: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return how the samples of a study were imported, by the names of `ImportSettings`.
+    """Return the settings of a study's import, by the names of `ImportSettings`.
 
     Args:
         snapshot: The snapshot, as the store has it.
 
     Returns:
-        None for a study that was run.
+        The settings; None: the study was not imported.
 
     Raises:
-        ConfigError: It names what a store may not name, or has no configuration.
+        ConfigError: The snapshot names a part that a store may not name, or has no configuration.
     """
-    found = _configuration(snapshot).get("imported")
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+    settings = _configuration(snapshot).get("imported")
+    return cast("dict[str, Any]", settings) if isinstance(settings, dict) else None
 
 
 def _configuration(snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration in a snapshot, whose texts name nothing that a store may not name."""
-    found = snapshot.get("configuration")
-    if not isinstance(found, dict):
+    """Return the configuration in a snapshot, after a check that a store may name all its parts."""
+    configuration = snapshot.get("configuration")
+    if not isinstance(configuration, dict):
         raise ConfigError(
-            f"the configuration of the study is {quote(found)}, but must be settings by name",
+            f"the configuration of the study is {quote(configuration)}, but must be settings by name",
             hint="tts runs --check",
         )
-    for fault in configuration_faults(found, file_scope()):
+    for fault in configuration_faults(configuration, file_scope()):
         raise fault
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", configuration)
 
 
 def check_servers(config: StudyConfig) -> None:
@@ -116,7 +116,7 @@ def check_servers(config: StudyConfig) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _WithoutServers(RegisteredNames):
-    """Registered names, of which none has the address of a server."""
+    """Registered names without the address of a server."""
 
     def check(self, table: Registry, name: str, parameters: dict[str, Any]) -> None:
         super(_WithoutServers, self).check(table, name, parameters)
@@ -132,11 +132,11 @@ def _server(url: str) -> ConfigError:
 
 
 def condition_faults(condition: Any, scope: Scope) -> Iterator[ConfigError]:
-    """Yield what is wrong with the texts that the cells of a store share.
+    """Yield the faults of the texts that the cells of a store share.
 
     Args:
         condition: The body of a condition, parsed.
-        scope: What texts may name.
+        scope: The scope of names that texts may use.
     """
     if isinstance(condition, dict) and scope is not EVERYTHING:
         yield from _faults(condition.get("strategy"), lambda text: _check_plan(text, scope))
@@ -145,36 +145,36 @@ def condition_faults(condition: Any, scope: Scope) -> Iterator[ConfigError]:
 
 
 def configuration_faults(configuration: Any, scope: Scope) -> Iterator[ConfigError]:
-    """Yield what is wrong with the texts of a study's configuration.
+    """Yield the faults of the texts of a study's configuration.
 
     Args:
-        configuration: The configuration as plain values; imported samples have a task, and no other parts.
-        scope: What texts may name.
+        configuration: The configuration as plain values. An import has a task, and no other parts.
+        scope: The scope of names that texts may use.
     """
     if scope is EVERYTHING or not isinstance(configuration, dict):
         return
 
     def find_faults(table: Registry, text: Any) -> Iterator[ConfigError]:
-        yield from _faults(text, lambda given: check_calls(table, given, scope))
+        yield from _faults(text, lambda verifiers: check_calls(table, verifiers, scope))
 
     for text in as_list(configuration.get("strategies")):
-        yield from _faults(text, lambda given: _check_plan(given, scope))
+        yield from _faults(text, lambda verifiers: _check_plan(verifiers, scope))
     yield from find_faults(TABLE, configuration.get("task"))
     yield from find_faults(TABLE, _mapping(configuration.get("imported")).get("task"))
     models = [one for one in _values(configuration.get("models")) if isinstance(one, dict)]
     for one in models:
-        own = _mapping(one.get("settings"))
+        settings = _mapping(one.get("settings"))
         yield from find_faults(BACKENDS, one.get("backend"))
-        yield from find_faults(TABLE, own.get("task"))
-        yield from find_faults(VERIFIERS, own.get("verifier") or None)
-        yield from _faults(own, _check_settings)
-    for given in (configuration.get("verifiers"), *(one.get("verifiers") for one in models)):
-        for text in _values(given):
+        yield from find_faults(TABLE, settings.get("task"))
+        yield from find_faults(VERIFIERS, settings.get("verifier") or None)
+        yield from _faults(settings, _check_settings)
+    for verifiers in (configuration.get("verifiers"), *(one.get("verifiers") for one in models)):
+        for text in _values(verifiers):
             if text != NO_VERIFIERS:
                 yield from find_faults(VERIFIERS, text)
     for one in as_list(configuration.get("problems")):
         if isinstance(one, dict):
-            yield from _faults(one, lambda given: _check_problems(given, scope))
+            yield from _faults(one, lambda verifiers: _check_problems(verifiers, scope))
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
@@ -188,7 +188,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _check_plan(text: Any, scope: Scope) -> None:
-    """Refuse a plan with a part that is outside of a scope; nothing is made."""
+    """Refuse a plan with a part outside of a scope, without making the plan."""
     if not isinstance(text, str):
         raise ConfigError(f"the strategy is {text!r}, but must be a text")
     for place, call in enumerate(calls_in(text)):
@@ -196,7 +196,7 @@ def _check_plan(text: Any, scope: Scope) -> None:
 
 
 def _check_problems(given: Mapping[str, Any], scope: Scope) -> None:
-    """Refuse a data set at a place, and parameters that reach code. A file of rows, named by its path, is data."""
+    """Refuse a data set at a place, and parameters that reach code. The path of a file of rows is allowed."""
     parameters = {
         name: value for name, value in given.items() if name not in ("dataset", "name", "limit", "group_by", "fields")
     }
@@ -212,7 +212,7 @@ def _check_problems(given: Mapping[str, Any], scope: Scope) -> None:
 
 
 def _faults(given: Any, check: Callable[[Any], object]) -> Iterator[ConfigError]:
-    """Yield the error that a check raises; what is not given has none."""
+    """Yield the error that a check raises. None is not checked."""
     if given is not None:
         try:
             check(given)
@@ -226,5 +226,5 @@ def _mapping(given: Any) -> dict[str, Any]:
 
 
 def _values(given: Any) -> list[Any]:
-    """Return the values of a mapping, the members of a list, and any other value alone; none for None."""
+    """Return the values of a mapping, the members of a list, or any other value alone. None has no values."""
     return [] if given is None else list(given.values()) if isinstance(given, dict) else as_list(given)

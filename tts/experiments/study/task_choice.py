@@ -1,6 +1,6 @@
-"""The task of a study that names none: by the references of each data set.
+"""Chooses the task of a study that names none, by the references of each data set.
 
-The choice is said before anything is spent.
+The choice is logged before anything is spent.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _TEXT: Final = "We work it out step by step. The answer is {answer}."
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCheck:
-    """What a task makes of one reference.
+    """A check of a task on one reference.
 
     Args:
         dataset: The name of the data set.
         task: The name of the task.
         reference: The reference answer.
-        right_answer: The answer extracted from a text that states the reference; None: none is.
-        right: Whether that answer is right.
-        wrong_answer: The answer extracted from a text that states another one; None: none is.
-        wrong: Whether that answer is right, as it must not be.
+        right_answer: The answer extracted from a text that states the reference; None: no answer was found.
+        right: Whether the task accepts `right_answer`, as it should.
+        wrong_answer: The answer extracted from a text that states another answer; None: no answer was found.
+        wrong: Whether the task accepts `wrong_answer`, as it should not.
     """
 
     dataset: str
@@ -49,26 +49,30 @@ class ReferenceCheck:
 
 
 def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems, Mapping[str, TaskChoice]]:
-    """Return the problems, with the task that their references call for, and the choices by data set.
+    """Return the problems, with tasks chosen by their references, and the choices by data set.
 
-    The problems get a task in a study that names none. Problems that name a task, and models whose record has one, keep
-    it. References that are worked solutions become their final answers.
+    The problems get a task where the study names none. A problem that names a task keeps it, and so does a model whose
+    record has a task. A reference that is a worked solution becomes its final answer.
 
     Raises:
         ConfigError: references fit no task, or some models have a task of their own and others do not.
     """
     problems = _with_final_answers(config, problems)
-    open_sets = {name: of for name, of in problems.items() if any(problem.task is None for problem in of.values())}
-    if config.task is not None or not open_sets:
+    sets_without_task = {
+        name: data_set
+        for name, data_set in problems.items()
+        if any(problem.task is None for problem in data_set.values())
+    }
+    if config.task is not None or not sets_without_task:
         return problems, {}
     owners = {name for name, spec in config.models.items() if spec.records()["policy"].task not in _UNDECIDED}
     if len(owners) == len(config.models):
         return problems, {}
-    chosen = dict(problems)
+    problems_with_tasks = dict(problems)
     choices: dict[str, TaskChoice] = {}
-    for name, of in open_sets.items():
+    for name, data_set in sets_without_task.items():
         choice = choose_task(
-            (problem.answer for problem in of.values() if problem.task is None), f"the data set {name!r}"
+            (problem.answer for problem in data_set.values() if problem.task is None), f"the data set {name!r}"
         )
         if choice is None:
             continue
@@ -83,49 +87,49 @@ def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems
         if choice.task in _UNDECIDED:
             continue
         choices[name] = choice
-        chosen[name] = {
+        problems_with_tasks[name] = {
             key: problem if problem.task is not None else dataclasses.replace(problem, task=choice.task)
-            for key, problem in of.items()
+            for key, problem in data_set.items()
         }
         get_logger("tts.tasks").warning(
             "%s; the line  task: %s  in the study says so", choice.line(f"the data set {name!r}"), choice.task
         )
-    return chosen, choices
+    return problems_with_tasks, choices
 
 
 def _with_final_answers(config: StudyConfig, problems: Problems) -> Problems:
     owners = {spec.records()["policy"].task for spec in config.models.values()}
-    own = owners.pop() if len(owners) == 1 else None
-    task = config.task or (own if own not in _UNDECIDED else None)
+    record_task = owners.pop() if len(owners) == 1 else None
+    task = config.task or (record_task if record_task not in _UNDECIDED else None)
     return {
-        name: dict(zip(of, with_final_answers(of.values(), task, f"the data set {name!r}"), strict=True))
-        for name, of in problems.items()
+        name: dict(zip(data_set, with_final_answers(data_set.values(), task, f"the data set {name!r}"), strict=True))
+        for name, data_set in problems.items()
     }
 
 
 def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceCheck]:
-    """Return what the task makes of the first references.
+    """Return checks of the task on the first references of each data set.
 
-    It reads a text that states each reference, and one that states another answer.
+    For each reference, the task reads a text that states the reference, and a text that states another answer.
     """
     record_task = next(spec.records()["policy"].task for spec in config.models.values())
     checks: list[ReferenceCheck] = []
-    for name, of in problems.items():
-        known = [problem for problem in of.values() if problem.answer is not None]
-        for problem in known[:_MOST_CHECKED]:
+    for name, data_set in problems.items():
+        answered = [problem for problem in data_set.values() if problem.answer is not None]
+        for problem in answered[:_MOST_CHECKED]:
             task = tasks.get(problem.task or config.task or record_task or "text")
             try:
-                other = (
-                    next((one.answer for one in known if one.answer != problem.answer), None)
+                other_answer = (
+                    next((candidate.answer for candidate in answered if candidate.answer != problem.answer), None)
                     or f"{problem.answer}{problem.answer}"
                 )
-                checks.append(_check(name, task, str(problem.answer), other))
+                checks.append(_check(name, task, str(problem.answer), other_answer))
             finally:
                 task.close()
     return checks
 
 
 def _check(dataset: str, task: Task, reference: str, other: str) -> ReferenceCheck:
-    found = [task.extract(_TEXT.format(answer=answer)) for answer in (reference, other)]
-    verdicts = [one is not None and task.equivalent(one, reference) for one in found]
-    return ReferenceCheck(dataset, task.name, reference, found[0], verdicts[0], found[1], verdicts[1])
+    answers = [task.extract(_TEXT.format(answer=answer)) for answer in (reference, other)]
+    verdicts = [extracted is not None and task.equivalent(extracted, reference) for extracted in answers]
+    return ReferenceCheck(dataset, task.name, reference, answers[0], verdicts[0], answers[1], verdicts[1])
