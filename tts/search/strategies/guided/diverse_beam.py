@@ -75,7 +75,7 @@ class DiverseBeam(Strategy):
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
-        """Steps, and their log-probabilities."""
+        """Return the needs: steps, and their log-probabilities."""
         return Needs(capabilities=("steps", "logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

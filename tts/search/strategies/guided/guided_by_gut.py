@@ -73,7 +73,7 @@ class GuidedByGut(Strategy):
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
-        """Steps with log-probabilities, by which it scores."""
+        """Return the needs: steps with log-probabilities, which give the scores."""
         return Needs(capabilities=("steps", "logprobs"), scores=("gut",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

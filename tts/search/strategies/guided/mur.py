@@ -66,7 +66,7 @@ class Mur(SideBySide):
     aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
-        """Steps with log-probabilities, and the verifier where one scores."""
+        """Return the needs: steps with log-probabilities, and the verifier if a verifier scores."""
         return Needs(capabilities=("steps", "logprobs"), verifiers=() if self.verifier is None else (self.verifier,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

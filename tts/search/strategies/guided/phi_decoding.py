@@ -89,7 +89,7 @@ class PhiDecoding(Strategy):
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
-        """Steps with log-probabilities."""
+        """Return the needs: steps with log-probabilities."""
         return Needs(capabilities=("steps", "logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

@@ -128,7 +128,7 @@ class Cascade(Strategy):
             )
 
     def needs(self) -> Needs:
-        """Its models, with what each is asked to obey, and the verifier where one decides."""
+        """Return the needs: the models with their settings, and the verifier if a verifier decides."""
         used: dict[str, dict[str, None]] = {role: {} for role in ("policy", *self.models)}
         for i, role in enumerate(self.models):
             used[role] |= dict.fromkeys(

@@ -92,7 +92,7 @@ class AbMcts(Judged):
     writers: Writers = ("policy",)
 
     def needs(self) -> Needs:
-        """A verifier, and revisions by every writer."""
+        """Return the needs: a verifier, and revisions by every writer."""
         return Needs(
             verifiers=(self.verifier,), prompts=() if self.n == 1 else ("revise",), models=writers(*self.writers)
         )

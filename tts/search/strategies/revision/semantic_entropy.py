@@ -75,7 +75,7 @@ class SemanticEntropy(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """The prompt that shows solutions."""
+        """Return the needs: the prompt that shows solutions."""
         return Needs(prompts=(self.prompt,) if self.rounds > 1 else ())
 
     async def run(self, search: Search) -> Sequence[Candidate]:

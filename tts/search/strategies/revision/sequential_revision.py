@@ -79,7 +79,7 @@ class SequentialRevision(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Revisions, and the verifier whose notes they show."""
+        """Return the needs: revisions, and the verifier whose notes the prompts show."""
         return Needs(
             prompts=("revise",) if self.length != 1 else (), verifiers=(self.feedback,) if self.feedback else ()
         )

@@ -91,7 +91,7 @@ class Ets(RewardBalanced):
     seconds: Amount = 10.0
 
     def needs(self) -> Needs:
-        """Steps and a verifier; hidden states where they are the embedding."""
+        """Return the needs: steps, a verifier, and hidden states if these are the embedding."""
         return Needs(
             capabilities=("steps", "hidden") if self.embedder == _HIDDEN else ("steps",), verifiers=(self.verifier,)
         )
