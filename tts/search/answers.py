@@ -18,23 +18,23 @@ from tts.threads import call_or_postpone, run_in_thread
 from tts.types import Candidate, Trajectory
 
 T = TypeVar("T")
-# Longer texts are read in a thread, within the time that is left.
+# Characters of the longest text that is read in the event loop. Longer texts are read in a thread.
 _SHORT = 20_000
-_PAIRS_AT_ONCE = 200
-# Characters that are read in all when the time is over: what was on its way.
+_PAIRS_AT_ONCE = 200  # comparisons between two checks of the time
+# The most characters that are read in all after the time is over, for rows that were under way.
 _READ_LATE = 500_000
 
 
 class Answers:
     """Extracts the answers of ended trajectories and sorts them into classes.
 
-    Answers are compared by their keys, where the task has some. For other tasks cheap exact rules come first, and
-    undecided pairs go to the task's slow judgement. What takes long runs in threads of its own, and not when the time
-    is over: then answers count as different.
+    Answers are compared by their keys, if the task has keys. For other tasks cheap exact rules come first, and
+    undecided pairs go to the task's slow judgement. Slow work runs in threads. When the time is over, slow work is left
+    out, and answers count as different.
 
     Args:
-        task: The task, which answers for what its methods raise (`tts.tasks.isolation`).
-        seconds_left: A function that returns the seconds that are left; None: time is not limited.
+        task: The task. Errors of its methods are the task's own (`tts.tasks.isolation`).
+        seconds_left: A function that returns the seconds left; None: time is not limited.
 
     Attributes:
         timed_out: Whether time kept an answer from being extracted or compared.
@@ -56,7 +56,7 @@ class Answers:
         return self._of[t.node]
 
     def count(self) -> int:
-        """Return how many classes there are."""
+        """Return the number of classes."""
         return len(self._first)
 
     async def add(self, ts: Sequence[Trajectory]) -> None:
@@ -70,13 +70,13 @@ class Answers:
                     f"the task {self._task.name!r} extracted {quote(answer)}, but extract must return a text or None"
                 )
             answer = None if answer is None else join_surrogates(answer)
-            known = None if answer is None else self._by_answer.get(answer)
-            if answer is not None and known is None:
-                known = await self._class_of(answer)
-            self._of[t.node] = (answer, known)
+            answer_class = None if answer is None else self._by_answer.get(answer)
+            if answer is not None and answer_class is None:
+                answer_class = await self._class_of(answer)
+            self._of[t.node] = (answer, answer_class)
 
     async def classes(self, answers: Sequence[str]) -> list[int]:
-        """Return the class of each of some answers, which were extracted elsewhere."""
+        """Return the class of each answer. The answers were extracted elsewhere."""
         return [await self._class_of(answer) for answer in answers]
 
     async def _extract(self, text: str) -> Any:
@@ -99,20 +99,22 @@ class Answers:
         Raises:
             TimeoutError: the time is over.
         """
-        left = None if self._seconds_left is None else self._seconds_left()
-        if left is not None and left <= 0:
+        seconds = None if self._seconds_left is None else self._seconds_left()
+        if seconds is not None and seconds <= 0:
             raise TimeoutError
-        return await asyncio.wait_for(run_in_thread(fn, *args), left)
+        return await asyncio.wait_for(run_in_thread(fn, *args), seconds)
 
     async def _class_of(self, answer: str) -> int:
-        if (known := self._by_answer.get(answer)) is None:
+        if (answer_class := self._by_answer.get(answer)) is None:
             try:
-                known = await (self._class_by_pairs(answer) if self._keyed is None else self._class_by_key(answer))
+                answer_class = await (
+                    self._class_by_pairs(answer) if self._keyed is None else self._class_by_key(answer)
+                )
             except TimeoutError:
                 self.timed_out = True
-                known = self._new_class(answer)
-            self._by_answer[answer] = known
-        return known
+                answer_class = self._new_class(answer)
+            self._by_answer[answer] = answer_class
+        return answer_class
 
     async def _class_by_key(self, answer: str) -> int:
         assert self._keyed is not None, "asked before"
@@ -124,22 +126,23 @@ class Answers:
         return self._by_form[key]
 
     async def _class_by_pairs(self, answer: str) -> int:
-        """Return the class of an answer by comparing it with earlier ones, where the task gives no keys.
+        """Return the class of an answer by comparisons with earlier answers, where the task gives no keys.
 
-        It is that of an answer with the same canonical form, else the first whose answer is equivalent, else a new one.
+        An answer with the same canonical form decides first, then the first equivalent answer. Without either the class
+        is new.
         """
         form = (
             self._task.canonical(answer)
             if len(answer) <= _SHORT
             else await self._call_in_time(self._task.canonical, answer)
         )
-        if (known := self._by_form.get(form)) is None:
-            known = await self._class_like(answer)
-            self._by_form[form] = self._new_class(answer) if known is None else known
+        if (earlier := self._by_form.get(form)) is None:
+            earlier = await self._class_like(answer)
+            self._by_form[form] = self._new_class(answer) if earlier is None else earlier
         return self._by_form[form]
 
     async def _class_like(self, answer: str) -> int | None:
-        """Return the class whose first answer is equivalent to an answer, or None.
+        """Return the first class whose first answer is equivalent to an answer; None without one.
 
         Raises:
             TimeoutError: the time is over.
@@ -147,12 +150,12 @@ class Answers:
         for index, first in enumerate(self._first):
             if index % _PAIRS_AT_ONCE == _PAIRS_AT_ONCE - 1:
                 await asyncio.sleep(0)
-                if self._seconds_left is not None and (left := self._seconds_left()) is not None and left <= 0:
+                if self._seconds_left is not None and (seconds := self._seconds_left()) is not None and seconds <= 0:
                     raise TimeoutError
-            same = self._task.decide(first, answer)
-            if same is None:
-                same = await self._call_in_time(self._task.equivalent, first, answer)
-            if same:
+            is_same = self._task.decide(first, answer)
+            if is_same is None:
+                is_same = await self._call_in_time(self._task.equivalent, first, answer)
+            if is_same:
                 return index
         return None
 
@@ -162,14 +165,16 @@ class Answers:
 
 
 class AnswerCounts:
-    """How many candidates have each answer; those without one do not vote. Adding one takes constant time.
+    """The number of candidates with each answer. Candidates without an answer do not vote.
+
+    Adding a candidate takes constant time.
 
     Attributes:
-        first: Votes of the most frequent answer, 0 without any.
-        second: The second of the next one, 0 where there is none.
-        total: The total of all.
-        answer: The most frequent answer, as its first candidate wrote it; the one that had so many first, None without
-            any.
+        first: The votes of the most frequent answer; 0 without an answer.
+        second: The votes of the second most frequent answer; 0 without one.
+        total: The votes of all answers.
+        answer: The most frequent answer, as its first candidate wrote it; None without an answer. Among equals the
+            answer that reached this number first.
     """
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
@@ -180,7 +185,7 @@ class AnswerCounts:
         self._leader: int | None = None
         self._written: dict[int, str | None] = {}
         self._of: Counter[int] = Counter()
-        self._classes: Counter[int] = Counter()  # by votes: how many answers have so many
+        self._classes: Counter[int] = Counter()  # by number of votes: the answers that have this number
         for candidate in candidates:
             self.add(candidate)
 
@@ -206,7 +211,7 @@ class AnswerCounts:
 
     @property
     def entropy(self) -> float:
-        """The entropy of the answers, in nats; 0 without any."""
+        """The entropy of the answers, in nats; 0 without an answer."""
         shares = ((classes, count / self.total) for count, classes in sorted(self._classes.items()))
         return math.fsum(-classes * share * math.log(share) for classes, share in shares)
 
@@ -214,7 +219,7 @@ class AnswerCounts:
 class Candidates(list[Candidate]):
     """A list of candidates that only grows, with the count of their answers.
 
-    An item may be replaced by one with the same answer.
+    A candidate may be replaced by a candidate with the same answer.
     """
 
     def __init__(self) -> None:

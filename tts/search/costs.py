@@ -1,4 +1,4 @@
-"""Costs: upper bounds of what rows and scores may cost, and the account that pays for them."""
+"""Costs: upper bounds of the costs of rows and scores, and the account that pays for both."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Costs:
     Args:
         account: The account of the search.
         verifiers: The verifiers by role.
-        declared: The roles whose scores are paid from what is kept with every row.
+        declared: The roles for whose scores every row keeps a reserve.
         rates: The cost of a verifier's tokens, by role.
-        pairs: The comparisons that are kept with every row in place of a score, by role.
+        pairs: The number of comparisons that every row reserves in place of a score, by role.
 
     Attributes:
         account: The account that pays now: that of the search, or a part of it for a round.
         whole: The account of the search.
-        rates: The rates as given.
+        rates: The cost of a verifier's tokens, by role.
     """
 
     def __init__(
@@ -43,18 +43,20 @@ class Costs:
         self._declared = [role for role in declared if role in verifiers]
         self._pairs = pairs or {}
         self._prompt_bounds = {
-            role: bound for role, one in verifiers.items() if (bound := traits_of(one).prompt_bound) is not None
+            role: bound
+            for role, verifier in verifiers.items()
+            if (bound := traits_of(verifier).prompt_bound) is not None
         }
         self._read: set[tuple[str, int]] = set()  # (role, root) whose prompt a verifier's own model has read
 
     @contextmanager
     def pay_from(self, part: Account) -> Generator[Account]:
-        """Let a part of the account pay, for the block; then it is closed."""
-        before, self.account = self.account, part
+        """Let a part of the account pay in the block. The part is closed after the block."""
+        outer, self.account = self.account, part
         try:
             yield part
         finally:
-            self.account = before
+            self.account = outer
             part.close()
 
     def row_cost(self, backend: Backend, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
@@ -66,7 +68,7 @@ class Costs:
             backend: The backend that writes the row.
             prefix: The tokens before the row.
             computed: The tokens that may be computed again.
-            written: Tokens that the row has already; they are verified with the new ones.
+            written: The tokens that the row has already. Verifiers read them together with the new tokens.
         """
         reused = 0 if computed else prefix + written
         if not self._declared:
@@ -88,31 +90,36 @@ class Costs:
         )
 
     def _bound_of(self, role: str) -> Callable[[int, int], int]:
-        """Return the most verifier tokens of a role for a path, by the tokens of its prefix and those after it."""
+        """Return the bound of a role's verifier tokens for a path, as a function of prefix and new tokens."""
         comparison = traits_of(self._verifiers[role]).comparison if role in self._pairs else None
         if comparison is None:
             return partial(stated_bound, self._verifiers[role])
         most = self._pairs[role] * comparison.pair_bound
-        return lambda prefix, new: most  # noqa: ARG005 - a comparison reads what its prompt has room for
+        return lambda prefix, new: most  # noqa: ARG005 - a comparison's prompt has a bound of its own
 
     def add_prompt_reading(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
         """Return the bound of a row that may have to pay verifiers' reading of its prompt.
 
-        Verifiers' own models read the prompt. The tokens of prompts are given by root.
+        Verifiers' own models read the prompt. Each row of a call has this bound, because any row may be the first.
+        After the call, one such amount for each root stays reserved (see `keep_scores`).
 
-        Each row of a call has this bound, because any of them may be the first. After the call, one such amount a root
-        stays held (see `keep_scores`).
+        Args:
+            cost: The bound of the row without this reading.
+            prompts: The tokens of the prompts, by root.
         """
         if not self._prompt_bounds:
             return cost
-        dearest = {unit: max(self._prompts_cost(unit, *one) for one in prompts.items()) for unit in ("flops", "usd")}
+        dearest = {
+            unit: max(self._prompts_cost(unit, *prompt) for prompt in prompts.items()) for unit in ("flops", "usd")
+        }
         if not any(dearest.values()):
             return cost
         return dataclasses.replace(cost, verifier_cost=lambda unit, new: dearest[unit] + cost.verifier_cost(unit, new))
 
     def _prompts_cost(self, unit: str, root: int, tokens: int) -> int:
-        """Return what declared verifiers' own models may yet cost to read a prompt; 0 where that is held already, or
-        not limited.
+        """Return the bound of the declared verifiers' cost to read a prompt.
+
+        The bound is 0 where the unit has no limit, or where a reserve is held already.
         """
         if unit not in self.account.units or self.account.keeps(root):
             return 0
@@ -136,41 +143,41 @@ class Costs:
     def note_prompts_read(self, role: str, roots: Iterable[int], tokens: int) -> None:
         """Note the prompts that a verifier's own model has read.
 
-        It reads each prompt once, with the first text after it.
+        The model reads each prompt once, with the first text after the prompt.
 
         Args:
             role: The role of the verifier.
             roots: The roots whose paths with text were scored.
-            tokens: The tokens of prompts that it read; models that read the problem once read none later.
+            tokens: The prompt tokens that the model read now; 0 where it has read the problem before.
         """
-        if tokens or any(of == role for of, _ in self._read):
+        if tokens or any(reader == role for reader, _ in self._read):
             self._read.update((role, root) for root in roots)
 
     @property
     def keeps_scores(self) -> bool:
-        """Whether the scores of some role are paid from what is kept with every row."""
+        """Whether rows keep a reserve for the scores of some role."""
         return bool(self._declared)
 
     def keep_scores(self, cost: RowCost, tokens: Mapping[int, int], prompts: Mapping[int, int]) -> None:
-        """Hold the cost of scoring some nodes and of reading their prompts before.
+        """Reserve the cost of scoring some nodes, and of reading their prompts first.
 
-        The limits pay for it as far as they can.
+        A limit that has too little left reserves what it has.
 
         Args:
             cost: The bound of a row.
             tokens: The tokens of each node.
-            prompts: The tokens of each of their roots.
+            prompts: The tokens of each prompt, by root.
         """
         units = self.account.units
         amounts: dict[object, Mapping[str, int]] = {
             root: {unit: self._prompts_cost(unit, root, prompts[root]) for unit in ("flops", "usd")}
             for root in sorted(prompts)
         }
-        like: dict[int, Mapping[str, int]] = {}  # nodes of as many tokens cost the same
+        by_size: dict[int, Mapping[str, int]] = {}  # nodes of equal size cost the same
         for node, number in tokens.items():
-            if (known := like.get(number)) is None:
-                known = like[number] = cost.reserves(units, number)
-            amounts[node] = known
+            if (reserve := by_size.get(number)) is None:
+                reserve = by_size[number] = cost.reserves(units, number)
+            amounts[node] = reserve
         self.account.keep(amounts)
 
     def score_cost(self, role: str, tokens: int, calls: int, paths: int, prompts: int) -> dict[str, int]:
@@ -178,10 +185,10 @@ class Costs:
 
         Args:
             role: The role of the verifier.
-            tokens: Verifier tokens in all.
+            tokens: The verifier tokens of all trajectories together.
             calls: The number of trajectories to score.
-            paths: Tokens of the trajectories, prompts included, in all.
-            prompts: Tokens of prompts that the verifier's own model may have to read first.
+            paths: The tokens of all trajectories together, with their prompts.
+            prompts: The tokens of prompts that the verifier's own model may have to read first.
         """
         costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}
         for unit in ("flops", "usd"):
@@ -190,8 +197,9 @@ class Costs:
         return {unit: costs[unit] for unit in self.account.units if unit in costs}
 
     def _verifying(self, role: str, unit: str, tokens: int, path: int) -> int:
-        """Return what a verifier's tokens may cost at most: all read, or all written by a judge; all read again, and
-        the path.
+        """Return the most that a verifier's tokens may cost.
+
+        The tokens are all read, or all written by a judge. Afterwards the tokens and the path may be read again.
         """
         rates = self.rates[role]
         dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))

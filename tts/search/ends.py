@@ -1,4 +1,4 @@
-"""Ends of rows and searches: at a step, a solution's end, a number of tokens, or by a stop rule."""
+"""Ends of rows and searches: a step, the solution's end, a number of tokens, or a stop rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tts.renamed import refuse_old_names
 
 
 class Until(Enum):
-    """Where `Search.expand` ends a row: at the next step boundary, or at the end of the solution."""
+    """An end of a row in `Search.expand`: the next step boundary, or the end of the solution."""
 
     STEP = "step"
     END = "end"
@@ -22,10 +22,10 @@ class Until(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    r"""Where `Search.expand` ends a row: after `count` tokens.
+    r"""An end of a row in `Search.expand`: after `count` tokens.
 
     Args:
-        count: Tokens, at least 1.
+        count: The number of tokens, at least 1.
 
     Raises:
         ConfigError: `count` is out of its range.
@@ -46,15 +46,15 @@ class Tokens:
         check_int("Tokens", self.count, 1, optional=False)
 
 
-MOST_TOKENS = 1 << 40  # of a row without a cap
+MOST_TOKENS = 1 << 40  # tokens of a row without a cap
 
 
 @dataclass(frozen=True, slots=True)
 class Thought(Tokens):
-    r"""Where `Search.expand` ends a row: after the mark that ends its thought, or after `count` tokens.
+    r"""An end of a row in `Search.expand`: after the mark that ends its thought, or after `count` tokens.
 
     Args:
-        count: Most tokens, at least 1.
+        count: The most tokens, at least 1.
 
     Raises:
         ConfigError: `count` is out of its range.
@@ -87,7 +87,7 @@ class Share:
 class Stops:
     r"""An end of a row in `Search.expand`: after the first of these texts, which stays in the row.
 
-    Without one of them the row ends with the solution.
+    A row without any of these texts ends with the solution.
 
     Args:
         texts: The texts, at least one.
@@ -108,12 +108,12 @@ class Stops:
     texts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        given: Any = self.texts
-        if not isinstance(given, tuple) or not given:
+        texts: Any = self.texts
+        if not isinstance(texts, tuple) or not texts:
             raise ConfigError(
-                f"Stops is {quote(given)}, but must be a tuple of texts", hint="for example Stops(('\\n```\\n',))"
+                f"Stops is {quote(texts)}, but must be a tuple of texts", hint="for example Stops(('\\n```\\n',))"
             )
-        for text in given:
+        for text in texts:
             check_text("a text of Stops", text)
 
 
@@ -150,9 +150,9 @@ class StopDecision:
     """The decision of a stop rule to end the search.
 
     Args:
-        reason: Shown as `Solution.stopped_by`.
-        answer: The answer to return, whatever the selection chooses; None: that of the selection.
-        used: The candidates the selection may use.
+        reason: The reason, shown as `Solution.stopped_by`.
+        answer: The answer to return, whatever the selection chooses; None: the selection's answer.
+        used: The slice of the candidates that the selection may use.
 
     Example:
         >>> import tts
@@ -167,19 +167,19 @@ class StopDecision:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How a search divided what it writes among its paths, once.
+    """One division of a search's further work among its paths.
 
     Args:
-        kind: "resampled": ancestors were drawn; "carried": the particles went on with their weights; "ended": all have
-            stopped; "split": each path got a number of continuations that its score fixes.
-        sweep: The chain and the sweep that it belongs to.
-        nodes: The paths, by their last nodes; copies are listed as often as there are.
-        log_weights: One a path, natural: of particles since the last resampling; of split paths the log-share of each.
+        kind: "resampled": ancestors were drawn. "carried": the particles went on with their weights. "ended": all paths
+            have stopped. "split": each path got a number of continuations that its score fixes.
+        sweep: The chain and the sweep that the level belongs to.
+        nodes: The paths, by their last nodes; a path with copies is listed once for each copy.
+        log_weights: The natural log-weight of each path. For particles: since the last resampling. For split paths: the
+            log-share.
         temperature: The temperature of the weights, above 0.
-        ancestors: The place in `nodes` of each path that went on, in order; empty at the end, and of split paths.
-        counts: The number of continuations of each split path. They are not written out: a search may be as wide as its
-            caller likes.
-        is_fixed: Whether the law that the weights stand for does not depend on how long other paths took.
+        ancestors: The place in `nodes` of each path that went on, in order; empty for the kinds "ended" and "split".
+        counts: The number of continuations of each split path. Counts take little space, however wide the search is.
+        is_fixed: Whether the distribution behind the weights is independent of the time that other paths took.
     """
 
     kind: Literal["resampled", "carried", "ended", "split"]
@@ -203,15 +203,15 @@ class Level:
 
 @dataclass(slots=True)
 class Notes:
-    """What a search tells the solution and its trace.
+    """A search's notes for the solution and its trace.
 
     Attributes:
-        warnings: Lines for the solution, each once.
-        reasons: Reasons of decisions, for the trace.
+        warnings: The warnings of the solution, each once.
+        reasons: The reasons of decisions, for the trace.
         timed: Whether a decision depended on elapsed time.
         timed_out: Whether the `seconds` limit cut a call short.
         stop: The decision of the stop rule, once it has stopped the search.
-        levels: How the search divided what it writes, in order, where its method does so by weights.
+        levels: The divisions of the search's work among its paths, in order, where its method divides by weights.
     """
 
     warnings: list[str] = field(default_factory=list[str])
@@ -226,7 +226,7 @@ class Notes:
 
         Args:
             line: The line.
-            timed: Whether it depends on elapsed time.
+            timed: Whether the warning depends on elapsed time.
         """
         self.timed = self.timed or timed
         if line not in self.warnings:
@@ -237,12 +237,12 @@ class SearchEnded(Exception):
     """The search is over.
 
     Args:
-        reason: Why.
+        reason: The reason of the end.
         stop: The decision of the stop rule, if a stop rule ended the search.
 
     Attributes:
-        before_choice: The end without the candidates that a strategy chose (`restrict_candidates`); None: no strategy
-            chose any.
+        before_choice: The same end before a strategy chose candidates (`restrict_candidates`); None: no strategy chose
+            candidates.
     """
 
     def __init__(self, reason: str, stop: StopDecision | None = None) -> None:
@@ -252,7 +252,7 @@ class SearchEnded(Exception):
         self.before_choice: SearchEnded | None = None
 
     def restrict_candidates(self, used: slice) -> SearchEnded:
-        """Return this end, after which the selection may use only these candidates.
+        """Return the same end with a limit: the selection may use only the candidates of the slice `used`.
 
         The end by a stop rule stays as it is.
         """
@@ -264,7 +264,7 @@ class SearchEnded(Exception):
 
     @property
     def out_of_budget(self) -> bool:
-        """Whether a limit ended it other than time, and no stop rule."""
+        """Whether a limit other than time ended the search, and no stop rule."""
         return self.stop is None and self.reason.startswith("budget") and self.reason != "budget: seconds"
 
 

@@ -1,7 +1,6 @@
-"""What strategies need of model, task and caller, and which of them is nearest to one that cannot run.
+"""The needs of strategies in a setting, and the nearest strategy for one that cannot run.
 
-engine no-verifier pocket        a setting in words: the backend, what there is beside it, and the task
-server chat-only
+`tts.solver.settings` makes a setting from words such as "engine no-verifier pocket".
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tts.search.needs import needs_of
 from tts.search.parts import STRATEGIES, Plan, Strategy
 from tts.tasks.base import Task
 
-# Strategies of one kind, the simplest first; what cannot run is replaced by one of its own family, else of the first.
+# Strategies by family, the simplest first. A strategy that cannot run is replaced from its own family, else the first.
 FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "samples beside each other": ("best_of_n", "self_consistency", "adaptive", "auto", "single"),
@@ -54,13 +53,13 @@ FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSetting:
-    """Where a strategy is to run.
+    """The setting in which a strategy is to run.
 
     Args:
-        caps: The caps of the policy's backend.
-        shows_tokens: Whether the text of single tokens is known, which forks at a token need.
-        task: The task; None: one with every prompt.
-        roles: The roles of the verifiers; None: every one.
+        caps: The capabilities of the policy's backend.
+        shows_tokens: Whether the text of single tokens is known, as forks at a token need.
+        task: The task; None: a task with every prompt.
+        roles: The roles of the verifiers; None: all roles.
     """
 
     caps: Caps
@@ -70,7 +69,7 @@ class RunSetting:
 
 
 def lacking(strategy: Strategy, setting: RunSetting) -> list[str]:
-    """Return what a setting lacks for a strategy, in words; nothing where it can run."""
+    """Return the needs of a strategy that a setting lacks, in words; none if the strategy can run."""
     needs = needs_of(strategy)
     missing = needs.missing(setting.caps)
     if "token_ids" in needs.capabilities and not missing and not setting.shows_tokens:
@@ -85,7 +84,7 @@ def lacking(strategy: Strategy, setting: RunSetting) -> list[str]:
 
 
 def has_prompt(task: Task | None, kind: str) -> bool:
-    """Whether a task has a kind of prompt; None has every one."""
+    """Whether a task has a kind of prompt. The task None has every kind."""
     try:
         return task is None or bool(task.typical_tokens(kind))
     except ConfigError:
@@ -95,7 +94,7 @@ def has_prompt(task: Task | None, kind: str) -> bool:
 def nearest(strategy: Strategy, setting: RunSetting) -> str:
     """Return the name of a strategy that can run in place of one that cannot.
 
-    It is one of the same family, else of the first family, of which one can always run.
+    The strategy is of the same family, else of the first family. Some strategy of the first family can always run.
     """
     own = next((names for names in FAMILIES.values() if strategy.registered_as in names), ())
     names = (*own, *next(iter(FAMILIES.values())))

@@ -1,7 +1,7 @@
-"""Lengths of solutions, learnt from what a search has written.
+"""Lengths of solutions, learnt from the paths of a search.
 
 Open solutions count as well. Source: Kaplan and Meier (1958), the product-limit estimator. A solution that is still
-open is a censored observation. The mean of those that have ended would be biased short, for short ones end first.
+open is a censored observation. The mean of the ended solutions would be biased short, because short ones end first.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-QUANTILE = 0.85  # of the solutions end within the expected length
+QUANTILE = 0.85  # share of the solutions that end within the expected length
 _NOTHING_OPEN = np.ones(1)
 _LONGER = 1 - QUANTILE + 1e-9  # share of the solutions that may be longer
 T = TypeVar("T")
 NO_CAP = 1 << 20  # tokens of a row on a backend without a context limit
-MOST_ROWS = 1024  # of a wave: a width that no budget pays is begun wave by wave, until the search is ended or stopped
+MOST_ROWS = 1024  # rows of a wave; a wider request begins wave by wave, until the search ends
 
 
 class Lengths:
     """Lengths of the paths after one kind of prompt.
 
-    Of n paths, let i have ended at some length or before, and let o open ones be shorter. The estimated share of longer
-    solutions is (n - i - o) / n, times the product of r / (r - 1) over these o. Here r counts the paths that are at
-    least as long as the open one. A note moves some numbers. The products are computed once for all notes before an
+    Of n paths, let i have ended within a given length, and let o open paths be shorter. The estimated share of longer
+    solutions is (n - i - o) / n, times the product of r / (r - 1) over these o open paths. Here r counts the paths that
+    are at least as long as the open path. A note only updates counts. The products are computed before the next
     estimate, which is a binary search.
 
     Args:
-        prior: Tokens that are expected before any path was written, at least 1.
+        prior: The tokens that are expected before any path was written, at least 1.
     """
 
     __slots__ = ("_ended", "_longer", "_open", "_paths", "_prior", "_products")
@@ -42,26 +42,27 @@ class Lengths:
         self._paths: dict[int, tuple[int, bool]] = {}  # by node: tokens, and whether it is open
         self._ended = array("q")  # sorted lengths
         self._open = array("q")
-        self._longer = array("q")  # of each open path: how many ended ones are longer
-        # over the first o open paths, from 0 on; None: not computed yet
+        self._longer = array("q")  # for each open path: the number of longer ended paths
+        # products over the first o open paths, by o from 0; None: not computed yet
         self._products: NDArray[np.float64] | None = None
 
     def assume(self, prior: int) -> None:
-        """Replace what is expected before any path has ended."""
+        """Replace the prior, the expected length before any path has ended."""
         self._prior = max(1, prior)
 
     def note(self, node: int, tokens: int, *, ended: bool, above: int | None = None) -> None:
-        """Note the length of a path; a later note of the same node replaces it.
+        """Note the length of a path. A later note of the same node replaces this one.
 
         Args:
-            node: The number of the node that it ends with.
-            tokens: Its tokens.
-            ended: Whether it has ended by itself, not by a cap.
-            above: The number of the path that it continues, which is dropped; None: it is that of no other path.
+            node: The number of the path's last node.
+            tokens: The path's tokens.
+            ended: Whether the path has ended by itself, not by a cap.
+            above: The number of the last node of the path that this one continues. The note of that path is dropped.
+                None: the path continues no other.
         """
-        for one in (node, above):
-            if one is not None and one in self._paths:
-                self._forget(one)
+        for number in (node, above):
+            if number is not None and number in self._paths:
+                self._forget(number)
         self._paths[node] = (tokens, not ended)
         self._products = None
         if ended:
@@ -73,7 +74,7 @@ class Lengths:
             self._longer.insert(place, len(self._ended) - bisect_right(self._ended, tokens))
 
     def _forget(self, node: int) -> None:
-        """Drop a path that is noted anew, or was continued as another."""
+        """Drop the note of a path that is noted anew or was continued."""
         tokens, is_open = self._paths.pop(node)
         self._products = None
         if is_open:
@@ -84,7 +85,7 @@ class Lengths:
             self._count_ended(tokens, -1)
 
     def _count_ended(self, tokens: int, by: int) -> None:
-        """Count an ended path for the open ones that are shorter."""
+        """Add `by` to the counts of longer ended paths of all open paths shorter than `tokens`."""
         if shorter := bisect_left(self._open, tokens):
             np.frombuffer(self._longer, np.int64)[:shorter] += by
 
@@ -93,21 +94,20 @@ class Lengths:
 
     @property
     def ended(self) -> int:
-        """Paths that have ended by themselves."""
+        """The number of paths that have ended by themselves."""
         return len(self._ended)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest path; 0 without any."""
+        """The tokens of the longest path; 0 without a path."""
         return max(self._ended[-1] if self._ended else 0, self._open[-1] if self._open else 0)
 
     def expected_length(self, written: int = 0) -> int:
-        """Return the tokens within which an open path ends with probability `QUANTILE`.
+        """Return the tokens within which an open path ends with probability `QUANTILE`, at least 1.
 
-        The path has `written` tokens already.
-
-        Where the observations do not identify the quantile, it is twice the longest path. Without an ended path, or
-        where no path has a token (empty or cached replies), it is at least the prior. It is never below 1.
+        The path has `written` tokens already. Where the observations do not identify the quantile, twice the longest
+        path is returned. Without an ended path, or where no path has a token (empty or cached replies), the result is
+        at least the prior.
         """
         ended, open_ = self._ended, self._open
         doubled = 2 * max(written, self.longest)
@@ -123,9 +123,9 @@ class Lengths:
             return left / count * float(products[before] / products[shorter]) <= _LONGER
 
         places = range(first, len(ended))
-        found = bisect_left(places, True, key=is_within)  # noqa: FBT003 - the value that is looked for
-        if found < len(places):
-            return max(1, ended[places[found]])
+        index = bisect_left(places, True, key=is_within)  # noqa: FBT003 - the value to find
+        if index < len(places):
+            return max(1, ended[places[index]])
         return doubled
 
     def _known_products(self) -> NDArray[np.float64]:
@@ -140,7 +140,7 @@ class Lengths:
 
 
 def waves_of(items: Iterable[T]) -> Iterator[list[T]]:
-    """Yield items in lists of at most `MOST_ROWS`, each made when it is asked for."""
+    """Yield items in lists of at most `MOST_ROWS`. Each list is made when it is needed."""
     rest = iter(items)
     while wave := list(islice(rest, MOST_ROWS)):
         yield wave

@@ -1,6 +1,6 @@
 """The needs of a strategy, stop rule or selection, in one object.
 
-A run that lacks one of them is refused before anything is spent.
+A run that lacks a need is refused before anything is spent.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ _ABSENT: Final = ("absent", False)  # values of a capability that is missing
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a part of a plan needs of models, verifiers, task and machine. A plain sample needs nothing.
+    """The needs of a part of a plan: of models, verifiers, task and machine. A plain sample needs nothing.
 
-    What a part declares is refused before anything is spent where a run lacks it, and its cost is reserved. What it
-    uses without a declaration is refused when it is first asked for; the error says what was spent until then.
+    A run that lacks a declared need is refused before anything is spent. The cost of declared needs is reserved. A need
+    without a declaration is refused at its first use; the error then names the spend so far.
 
     Args:
         capabilities: The capabilities of the policy's backend, as `Caps` names them.
-        instead: Capabilities that serve as well, where one of `capabilities` is missing; (): none do.
-        verifiers: Roles of the verifiers that score, whose cost is reserved with every row. Of a stop rule the first
-            one counts: candidates are scored by it before `should_stop`. A score that the budget cannot pay is NaN.
-        aggregate: How step scores become the one score that a stop rule reads: "last", "min", "prod", "mean" or
+        instead: The capabilities that replace `capabilities` where one of those is missing; (): no others do.
+        verifiers: The roles of the scoring verifiers, whose cost is reserved with every row. A stop rule uses only the
+            first role: its verifier scores candidates before `should_stop`. A score that cannot be paid is NaN.
+        aggregate: The aggregate that makes one score of step scores for a stop rule: "last", "min", "prod", "mean" or
             "model".
         scores_all: Whether a selection scores every candidate that it may score. If so, the scores may be computed
             before `select`.
-        scores: Roles of scores that a strategy gives itself, by `search.finish(t, scores=…)`. No verifier may have such
+        scores: The roles of the strategy's own scores, given by `search.finish(t, scores=…)`. No verifier may have such
             a role.
-        models: The capabilities that are used of each model beside the policy, by its role.
-        prompts: Kinds of prompts beside "solve" that the task must have, such as "fuse".
-        task: Raises ConfigError for a task that lacks something else.
-        machine: Raises CapabilityError or MissingDependency where this machine lacks something, such as a sandbox.
-        pairs: The most comparisons of each candidate that are reserved, by the role of the verifier that compares.
+        models: The needed capabilities of each model beside the policy, by role.
+        prompts: The kinds of prompts beside "solve" that the task must have, such as "fuse".
+        task: A function that raises ConfigError for a task that lacks something else.
+        machine: A function that raises CapabilityError or MissingDependency where the machine lacks something, such as
+            a sandbox.
+        pairs: The most comparisons of each candidate to reserve, by the role of the verifier that compares.
         lists: Whether these verifiers are shown all candidates at once, and must be able to choose among them.
-        vectors: Whether a selection compares vectors of texts: by the solver's embedder (True), or by this one.
-        thought_tokens: The most tokens of a thought that a strategy limits; the budget must leave some for the
-            response.
+        vectors: Whether a selection compares vectors of texts by the solver's embedder; or the embedder to use.
+        thought_tokens: The strategy's limit on the tokens of a thought. The budget must exceed it, for the response.
         unit: The unit of budgets in which a strategy compares the costs of models.
 
     Raises:
@@ -95,26 +95,26 @@ class Needs:
             check_known("a capability of Needs", name, CAPABILITIES)
 
     def missing(self, caps: Caps) -> list[str]:
-        """Return the capabilities that a backend lacks; none where those that serve instead are there."""
+        """Return the capabilities that a backend lacks; none if it has all capabilities of `instead`."""
         lacks = [name for name in self.capabilities if getattr(caps, name) in _ABSENT]
         return [] if self.instead and not any(getattr(caps, name) in _ABSENT for name in self.instead) else lacks
 
 
 def needs_of(part: Any) -> Needs:
-    """Return what a strategy, stop rule or selection needs.
+    """Return the needs of a strategy, stop rule or selection.
 
     A class of 0.2 may have an attribute `needs` with names of capabilities in place of the method.
 
     Raises:
-        ConfigError: it declares something else.
+        ConfigError: the declaration is neither.
     """
-    given: Any = part.needs() if callable(part.needs) else part.needs
-    if isinstance(given, Needs):
-        return given
-    if isinstance(given, tuple | list):
-        return needs_of_attributes(part, tuple(given))
+    declared: Any = part.needs() if callable(part.needs) else part.needs
+    if isinstance(declared, Needs):
+        return declared
+    if isinstance(declared, tuple | list):
+        return needs_of_attributes(part, tuple(declared))
     raise ConfigError(
-        f"the needs of {type(part).__name__} are {quote(given)}, but must be tts.Needs",
+        f"the needs of {type(part).__name__} are {quote(declared)}, but must be tts.Needs",
         hint="for example def needs(self): return tts.Needs(capabilities=('steps',))",
     )
 
@@ -122,19 +122,19 @@ def needs_of(part: Any) -> Needs:
 def needs_of_attributes(part: object, capabilities: tuple[str, ...] = ()) -> Needs:
     """Return the needs that the attributes of a part state.
 
-    They are its parameter `verifier`, and those by which classes of 0.2 declare their needs.
+    These attributes are the parameter `verifier`, and the attributes by which classes of 0.2 declare their needs.
     """
-    said: dict[str, Any] = {
-        ours: value for ours, theirs in _ATTRIBUTES.items() if (value := getattr(part, theirs, None))
+    fields: dict[str, Any] = {
+        name: value for name, attribute in _ATTRIBUTES.items() if (value := getattr(part, attribute, None))
     }
     role, judge, vectors = (getattr(part, name, None) for name in ("verifier", "judge", "embeds_by"))
     if isinstance(role, str) and getattr(part, "verifiers", None) is None:
-        said["verifiers"] = (role,)
+        fields["verifiers"] = (role,)
     if getattr(part, "effort", None):
         capabilities = (*capabilities, "efforts")
     if isinstance(judge, str):
-        said["pairs"] = {judge: getattr(part, "pairs_each", 0)}
-    return Needs(capabilities=capabilities, vectors=vectors or False, **said)
+        fields["pairs"] = {judge: getattr(part, "pairs_each", 0)}
+    return Needs(capabilities=capabilities, vectors=vectors or False, **fields)
 
 
 # field of `Needs` -> attribute of 0.2
@@ -146,5 +146,5 @@ _ATTRIBUTES = {
 
 
 def writers(*roles: str) -> dict[str, tuple[str, ...]]:
-    """Return the models beside the policy among some roles, of which nothing is used but that they write."""
+    """Return `Needs.models` for roles that only write samples; the policy is left out."""
     return {role: () for role in roles if role != "policy"}

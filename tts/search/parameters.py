@@ -12,7 +12,7 @@ from tts.search.algorithms.aggregation import check_aggregate
 
 
 def _check_temperature(name: str, value: Any) -> None:
-    """Raise ConfigError where a temperature is none that a model can be sampled at."""
+    """Raise ConfigError unless a model can be sampled at this temperature."""
     check_number(name, value, optional=False)
     try:
         Sampling(temperature=value)
@@ -26,10 +26,10 @@ def _check_aggregate(name: str, value: Any) -> None:
 
 
 def check_roles(name: str, given: Any, *, once: bool = False) -> tuple[str, ...]:
-    """Return a list of roles of models; `once`: whether each may be named once only.
+    """Return a list of roles of models; `once`: whether each role may occur only once.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the value is no such list.
     """
     if not isinstance(given, list | tuple) or not given or not all(isinstance(role, str) and role for role in given):
         raise ConfigError(

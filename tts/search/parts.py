@@ -1,6 +1,6 @@
 """Parts of a plan: names, base classes, and the plan that joins one part of each kind.
 
-The base classes are those of strategies, stop rules and selections.
+There are base classes for strategies, stop rules and selections.
 
     class Two(tts.Strategy):
         async def run(self, search):
@@ -8,9 +8,9 @@ The base classes are those of strategies, stop rules and selections.
 
     tts.solve(problem, budget, strategy=Two())
 
-One method is enough for each: `run`, `should_stop`, `select`. A part with parameters is a frozen dataclass: its fields
-are the parameters of its text form. A function is made a strategy by `as_strategy`. `needs` states what a part uses
-(`tts.search.needs`).
+Each kind needs one method: `run`, `should_stop` or `select`. A part with parameters is a frozen dataclass whose fields
+are the parameters of its text form. `as_strategy` makes a strategy from a function. `needs` declares the resources of a
+part (`tts.search.needs`).
 """
 
 from __future__ import annotations
@@ -145,14 +145,14 @@ SELECTIONS = Registry(
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a selection chose.
+    """The choice of a selection.
 
     Args:
-        answers: The chosen answers, best first, as their first candidate wrote them; empty when none was extracted.
+        answers: The chosen answers, best first, as their first candidate wrote them; empty if no candidate has one.
         ranked: The candidates, best first, with their weights and scores filled in.
-        confidence: The winner's share of the weight of all candidates, those without an answer included; NaN without
+        confidence: The winner's share of the weight of all candidates, also those without an answer; NaN without
             candidates.
-        abstained: Why no answer is chosen although there are some; "" where that is not so.
+        abstained: The reason why no answer is chosen although there are answers; "" if one is chosen.
 
     Example:
         >>> import tts
@@ -170,17 +170,17 @@ class Selected:
 class Named:
     """Gives a part its text form: its name, and the parameters that differ from their defaults.
 
-    Parts that are no dataclasses are equal where their classes and what they hold are.
+    Parts that are no dataclasses are equal if their classes and their states are equal.
 
     Attributes:
-        registered_as: Its name in a registry, where it is in one.
+        registered_as: The part's name in a registry, where a registry has the part.
     """
 
     __slots__ = ()
     registered_as: str = cast("str", ClassName())
 
     def __post_init__(self) -> None:
-        """Check the parameters by the rules in their annotations; a dataclass calls it."""
+        """Check the parameters by the rules in their annotations. Dataclasses call this method."""
         check_parameters(self)
 
     def __str__(self) -> str:
@@ -203,8 +203,8 @@ class Strategy(Named, HintsKeywords, ABC):
     """An algorithm that spends the budget of one problem. A subclass defines `run`; the rest has defaults.
 
     Attributes:
-        registered_as: Its name in text forms; by default its place, "module:Class".
-        sized_by_budget: Parameters that may be None, which means as many as the budget pays.
+        registered_as: The strategy's name in text forms; by default its place, "module:Class".
+        sized_by_budget: The parameters that may be None. None means as many as the budget pays.
         always_votes: Whether the default selection is `majority` also with a verifier.
 
     Example:
@@ -229,20 +229,18 @@ class Strategy(Named, HintsKeywords, ABC):
     def needs(self) -> Needs:
         """Return the needs of the strategy beside plain samples.
 
-        A run that lacks one of them is refused before anything is spent.
-
-        By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked
-        for.
+        A run that lacks a declared need is refused before anything is spent. Other needs are refused when they are
+        first used. By default the only declared need is the verifier of the parameter `verifier`.
         """
         return needs_of_attributes(self)
 
     def size(self, units: int | None) -> Self:
-        """Return the strategy with parameters left None filled in from what the budget pays.
+        """Return the strategy with its None parameters filled in from the size of the budget.
 
-        The default returns the strategy itself: a parameter left None means as many as the budget pays.
+        The default returns the strategy itself: a parameter of None means as many as the budget pays.
 
         Args:
-            units: Plain samples of typical length that the budget pays; None: the budget does not bound them.
+            units: The number of plain samples of typical length that the budget pays; None: no limit bounds it.
 
         Raises:
             ConfigError: neither the parameters nor the budget bound the search.
@@ -256,7 +254,7 @@ class Strategy(Named, HintsKeywords, ABC):
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return the selection if the caller names none: `weighted` with a verifier, otherwise `majority`."""
+        """Return the selection for callers that name none: `weighted` with a verifier, otherwise `majority`."""
         return SELECTIONS.get("weighted" if verified and not self.always_votes else "majority")()
 
 
@@ -268,11 +266,11 @@ class StrategyOfFunction(Strategy):
     declared: Needs
 
     def __call__(self) -> Self:
-        """Return itself, as the place of a decorated function stands for it."""
+        """Return the strategy itself, because the place of a decorated function names this object."""
         return self
 
     def needs(self) -> Needs:
-        """Return what was declared."""
+        """Return the needs that were declared."""
         return self.declared
 
     async def run(self, search: Search) -> Sequence[Candidate]:
@@ -286,11 +284,11 @@ def as_strategy(
     """Return an async function of a search as a strategy.
 
     Args:
-        function: What `Strategy.run` is; without a result, all candidates of the search are chosen from.
-        needs: What it uses beside plain samples; see `Needs`.
+        function: A function like `Strategy.run`. If it returns nothing, its candidates are those of the search.
+        needs: The function's needs beside plain samples; None: no needs.
 
     Raises:
-        ConfigError: it is not an async function.
+        ConfigError: `function` is not an async function.
 
     Example:
         >>> import tts
@@ -304,9 +302,9 @@ def as_strategy(
         raise ConfigError(
             f"function is {quote(function)}, but must be an async function of a search", hint="write async def"
         )
-    made = StrategyOfFunction(function, Needs() if needs is None else needs)
-    remember(made, f"{function.__module__}:{function.__qualname__}", {})
-    return made
+    strategy = StrategyOfFunction(function, Needs() if needs is None else needs)
+    remember(strategy, f"{function.__module__}:{function.__qualname__}", {})
+    return strategy
 
 
 class StopRule(Named, HintsKeywords, ABC):
@@ -314,8 +312,8 @@ class StopRule(Named, HintsKeywords, ABC):
 
     Attributes:
         order: The order in which whole solutions become candidates. "drawn": by their index. "finished": by their
-            tokens, then by their index; all begin at once, and those that go on are written to one length, piece by
-            piece.
+            tokens, then by their index. Under "finished" all begin at once, and open solutions are written to one
+            length, piece by piece.
 
     Example:
         >>> import tts
@@ -332,7 +330,7 @@ class StopRule(Named, HintsKeywords, ABC):
     def needs(self) -> Needs:
         """Return the needs of the rule: the verifier that scores candidates before `should_stop`.
 
-        By default it is that of the parameters `verifier` and `aggregate`.
+        By default the parameters `verifier` and `aggregate` name the verifier and its aggregate.
         """
         return Needs() if getattr(self, "aggregate", None) is None else needs_of_attributes(self)
 
@@ -349,7 +347,7 @@ class Selection(Named, HintsKeywords, ABC):
     """A method to choose an answer from candidates. A subclass defines `select`; the rest has defaults.
 
     Attributes:
-        registered_as: Its name in text forms; by default its place, "module:Class".
+        registered_as: The selection's name in text forms; by default its place, "module:Class".
 
     Example:
         >>> import tts
@@ -364,28 +362,28 @@ class Selection(Named, HintsKeywords, ABC):
     __slots__ = ()
 
     def needs(self) -> Needs:
-        """Return what it uses; the worst case of its scores is reserved with every row.
+        """Return the needs of the selection. The worst case of its scores is reserved with every row.
 
-        By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked
-        for.
+        By default the only declared need is the verifier of the parameter `verifier`. Other needs are refused when they
+        are first used.
         """
         return needs_of_attributes(self)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """Return whether the selection's verifiers may ever score a candidate.
 
-        If not, the amount reserved for the score is freed.
+        If not, the reserve for the score is freed.
 
         Args:
             candidate: The candidate.
-            agreeing: Earlier candidates of the same answer that were not truncated.
+            agreeing: The number of earlier candidates with the same answer that were not truncated.
         """
         del candidate, agreeing
         return True
 
     @abstractmethod
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Choose. A truncated candidate counts only if it has an answer."""
+        """Choose among candidates. A truncated candidate counts only if it has an answer."""
         ...
 
 
@@ -394,9 +392,9 @@ class Plan:
     """A strategy with its stop rule and its selection.
 
     Args:
-        strategy: What draws the candidates.
-        stopping: When to stop before the budget does; None: never.
-        selection: How candidates become an answer; None: the strategy's default.
+        strategy: The strategy, which draws the candidates.
+        stopping: The stop rule, which may end the search before the budget does; None: never.
+        selection: The selection, which chooses the answer; None: the strategy's default.
 
     Example:
         >>> import tts
@@ -420,14 +418,14 @@ class Plan:
 
     @classmethod
     def of(cls, part: Any, name: str = "") -> Plan:
-        """Return a plan as it is, and a strategy, or the class of one, as a plan with defaults.
+        """Return a plan as it is, and a strategy, or a strategy's class, as a plan with defaults.
 
         Args:
             part: A plan, a strategy, or the class of a strategy.
             name: The name of the part in a text, for messages.
 
         Raises:
-            ConfigError: it is neither.
+            ConfigError: the part is none of these.
         """
         part = _make_part(part)
         if isinstance(part, Plan):
@@ -445,10 +443,10 @@ class Plan:
         return self.with_part(part)
 
     def with_part(self, part: Any, name: str = "") -> Plan:
-        """Return the plan with a stop rule or a selection, or the class of one; `name`: see `of`.
+        """Return the plan with a stop rule or selection, or the class of such a part, added; `name`: see `of`.
 
         Raises:
-            ConfigError: it is neither, or the plan has one already.
+            ConfigError: the part is neither, or the plan has such a part already.
         """
         part = _make_part(part)
         if isinstance(part, Strategy | Plan):
@@ -477,7 +475,7 @@ def _name(part: Any, name: str) -> str:
 
 
 def _refuse_attempt(part: Any, base: type, verb: str) -> None:
-    """Raise ConfigError where an object has the method of a base class, but not the base class."""
+    """Raise ConfigError if an object has the method of a base class, but not the base class itself."""
     if getattr(part, verb, None) is not None:
         kind = type(part).__name__
         raise ConfigError(
@@ -487,7 +485,7 @@ def _refuse_attempt(part: Any, base: type, verb: str) -> None:
 
 
 def _make_part(part: Any) -> Any:
-    """Return an object as it is, and a class as an object with every parameter at its default."""
+    """Return an object as it is, and for a class an object with every parameter at its default."""
     if not isinstance(part, type):
         return part
     check_complete(part)

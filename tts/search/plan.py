@@ -18,17 +18,16 @@ from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES, Plan
 
 
 def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
-    """Return the plan that a text writes; a line break counts as a space.
+    """Return the plan of a text. A line break counts as a space.
 
     Args:
         text: The text form of a plan.
-        scope: What the text may name. Texts from requests and files that others wrote need a narrower one than the
+        scope: The names that the text may use. Texts of requests, and files from others, need a narrower scope than the
             default.
 
     Raises:
-        ConfigError: The text is malformed, a name is unknown (the nearest are named) or outside of the scope, or a
-            parameter is unknown, given twice or out of range. Where it is not the beginning that is wrong, the position
-            is shown.
+        ConfigError: The text is malformed. A name is unknown (the nearest names are shown) or outside of the scope. A
+            parameter is unknown, given twice or out of range. For errors after the strategy the position is shown.
 
     Example:
         >>> import tts
@@ -54,9 +53,9 @@ def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
         if table is None:
             known = [*scope.names(STOP_RULES), *scope.names(SELECTIONS)]
             raise call.add_position(unknown_name("stop rule or selection", name, known))
-        made = call.make(table, scope)
+        part = call.make(table, scope)
         try:
-            plan = plan.with_part(made, name)
+            plan = plan.with_part(part, name)
         except ConfigError as failure:
             raise call.add_position(failure) from None
     return plan
@@ -67,17 +66,17 @@ def stored_text(plan: Plan, *, equal: bool = False) -> str:
 
     Args:
         plan: The plan to write.
-        equal: Whether the plan that it gives must be equal, as for objects that were made in Python.
+        equal: Whether the parsed text must equal the plan, as for objects that were made in Python.
 
     Raises:
-        ConfigError: the text does not give the plan again.
+        ConfigError: the text cannot be read back as the plan.
     """
     text = str(plan)
     try:
-        again = parse(text)
+        parsed = parse(text)
     except TTSError:
-        again = None
-    if str(again) != text or (equal and again != plan):
+        parsed = None
+    if str(parsed) != text or (equal and parsed != plan):
         raise ConfigError(
             f"the strategy is {text}, but its text must be read back as the same strategy: results are stored by it",
             hint="make each part of your own a frozen dataclass at the top of a module, with literal parameters",
@@ -86,7 +85,7 @@ def stored_text(plan: Plan, *, equal: bool = False) -> str:
 
 
 def _table_of(name: str, scope: Scope) -> Registry | None:
-    """Return the first table that has a name; our own names come before all of other packages."""
+    """Return the first table that has a name. The names of this package come before those of other packages."""
     ours = (table for table in _TABLES if name in table.entries)
     return next(ours, None) or next((table for table in _TABLES if name in scope.names(table)), None)
 

@@ -1,9 +1,9 @@
 """Prefill-only calls of one search, and the handles of trajectories.
 
-The calls are prompts, forced text, next-token probabilities and hidden states.
+These calls read prompts, forced texts, next-token probabilities and hidden states.
 
-A trajectory is continued by its own handle on the model that wrote it, and as text on any other. A fork inside of a
-node, at a token or before a text, divides the node there; what is drawn after its first part branches off.
+A trajectory is continued by its own handle on the model that wrote it, and as text on any other model. A fork inside of
+a node, at a token or before a text, divides the node there. Later draws branch off after the first part.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ Charge = Callable[[Sequence[Reply[Any]]], object]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A prompt that was read, and maybe a path after it.
+    """A prompt that was read, and perhaps a path after the prompt.
 
-    It has the handle, the prompt's tokens, and the path's; None: not known.
+    Args:
+        handle: The handle on the backend.
+        tokens: The tokens of the prompt.
+        path: The tokens of the path; None: there is no path, or its tokens are not known.
     """
 
     handle: Any
@@ -48,13 +51,11 @@ class Opened:
 
 
 class Prompts:
-    """Opens prompts and reads texts after trajectories, on the models of one search.
-
-    The cost of that is booked.
+    """Opens prompts and reads texts after trajectories, on the models of one search, and books the cost.
 
     Args:
         backends: The backends by role.
-        clock: Seconds.
+        clock: The clock, in seconds.
     """
 
     def __init__(self, backends: Mapping[str, Backend], costs: Costs, tree: Tree, clock: Callable[[], float]) -> None:
@@ -63,24 +64,24 @@ class Prompts:
         self._tree = tree
         self._clock = clock
         self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
-        # (node, role) -> tokens that such a handle has more, where the path had ended
+        # (node, role) -> tokens that a reopened path has beyond those of its nodes, where the path had ended
         self._again: dict[tuple[int, str], int] = {}
 
     def remember(self, root: Trajectory, prompt: Prompt) -> None:
-        """Note what a root was opened with, so that another model can open it too."""
+        """Note the prompt of a root, so that another model can open it too."""
         self._tree.asked[root.node] = prompt
 
     async def read(self, model: str, prompt: Prompt, path: str = "", charge: Charge | None = None) -> Opened:
-        """Open a prompt, with the text of a path after it.
+        """Open a prompt, with the text of a path after the prompt.
 
         Args:
             model: The role of the model.
             prompt: The prompt to open.
             path: The text after the prompt; "": none.
-            charge: Called with what was read, in place of a lease of its own.
+            charge: A function that charges the replies; None: the call takes a lease of its own.
 
         Raises:
-            PromptTooLong: it leaves no room in the context. Exhausted: the budget cannot pay it.
+            PromptTooLong: the prompt leaves no room in the context. Exhausted: the budget cannot pay the reading.
         """
         backend = self._backends[model]
         tokens = backend.count(prompt)
@@ -91,23 +92,23 @@ class Prompts:
                 hint="shorten the problem, or choose a model with a longer context",
             )
         cost = backend.rates.costs(computed=tokens + text_bound(backend, path), reused=tokens)
-        held: list[Any] = []  # given up where anything fails, the booking included
+        handles: list[Any] = []  # handles to release if a call or its booking fails
         try:
             async with self._reading("open", model, 1, cost, charge) as replies:
                 (opened,) = _one_each(
                     await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open"
                 )
-                held, behind = [opened.value], None
+                handles, path_tokens = [opened.value], None
                 if path:
                     (extended,) = _one_each(
-                        await read(backend, backend.extend(held, [path]), replies), 1, backend, "extend"
+                        await read(backend, backend.extend(handles, [path]), replies), 1, backend, "extend"
                     )
-                    self._release(model, held)
-                    held, behind = [extended.value.handle], len(extended.value.token_ids) or None
+                    self._release(model, handles)
+                    handles, path_tokens = [extended.value.handle], len(extended.value.token_ids) or None
         except BaseException:
-            self._release(model, held)
+            self._release(model, handles)
             raise
-        return Opened(held[0], tokens, behind)
+        return Opened(handles[0], tokens, path_tokens)
 
     @asynccontextmanager
     async def _reading(
@@ -121,16 +122,16 @@ class Prompts:
         samples: int = 0,
         verifier: bool = False,
     ) -> AsyncGenerator[list[Reply[Any]]]:
-        """Yield the list that takes the replies of a call that only reads; they are paid whatever becomes of the call.
+        """Yield a list for the replies of a call that only reads. Replies in the list are paid even if the call fails.
 
         Args:
             kind: The kind of the call, for the ledger.
             model: The role that reads.
-            rows: The sequences in the call.
-            amounts: The most that it may cost.
+            rows: The number of sequences in the call.
+            amounts: The most that the call may cost, by unit.
             charge: A function that gets the replies, in place of a lease.
             samples: The samples that the call costs.
-            verifier: Whether its tokens are those of a verifier.
+            verifier: Whether the tokens are booked as verifier tokens.
         """
         replies: list[Reply[Any]] = []
         if charge is not None:
@@ -148,10 +149,7 @@ class Prompts:
                 lease.spend(input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier))
 
     def recomputation(self, ts: Sequence[Trajectory], model: str) -> int:
-        """Return the most tokens of its path that a row after one of `ts` computes again.
-
-        It is 0 where forks are native.
-        """
+        """Return the most tokens that a row after one of `ts` computes again; 0 where forks are native."""
         backend = self._backends[model]
         if backend.caps.fork == "native":
             return 0
@@ -163,16 +161,17 @@ class Prompts:
         return len(text.encode()) + len(t.full_text.encode())
 
     async def handles(self, ts: Sequence[Trajectory], model: str, charge: Charge | None = None) -> list[Any]:
-        """Return the handles of trajectories on a model; across models, or released ones, travel as text.
+        """Return the handles of trajectories on a model.
+
+        The model reads the texts of paths that another model wrote, and of paths whose handle was released.
 
         Args:
             ts: The trajectories.
             model: The role of the model.
-            charge: As in `read`, for paths of other models; a path of this one whose state was released is an "open"
-                again.
+            charge: As in `read`, for paths of other models. A released path of this model is always booked as "open".
 
         Raises:
-            Exhausted: the budget cannot pay reading one of them.
+            Exhausted: the budget cannot pay reading a path.
         """
         handles: list[Any] = []
         for t in ts:
@@ -181,9 +180,9 @@ class Prompts:
                 continue
             if (t.node, model) not in self._abroad:
                 paid = None if t.model == model else charge
-                behind = self._nearest(t, model) if t.model != model and charge is None else None
-                if behind is not None:
-                    self._abroad[t.node, model] = await self._append_text(*behind, t, model)
+                nearest = self._nearest(t, model) if t.model != model and charge is None else None
+                if nearest is not None:
+                    self._abroad[t.node, model] = await self._append_text(*nearest, t, model)
                 else:
                     self._abroad[t.node, model] = (
                         await self.read(model, self._tree.asked[t.root.node], t.full_text, paid)
@@ -192,18 +191,16 @@ class Prompts:
         return handles
 
     def unopened_tokens(self, t: Trajectory, model: str) -> int:
-        """Return the most tokens that a verifier's model reads to open another model's path.
-
-        It is 0 for a path that the model has open.
-        """
+        """Return the most tokens that a verifier's model reads to open a path; 0 if the path is open already."""
         if t.model == model or (t.node, model) in self._abroad:
             return 0
         backend = self._backends[model]
         return backend.count(self._tree.asked[t.root.node]) + text_bound(backend, t.full_text)
 
     def _nearest(self, t: Trajectory, model: str) -> tuple[Trajectory, Any] | None:
-        """Return the nearest path above that a model has a state of, with its handle; None: there is none, or no text
-        after it.
+        """Return the nearest ancestor that a model holds, with its handle.
+
+        None is returned where the model holds no ancestor, or where the path has no text after the ancestor.
         """
         for node in reversed(t.path[:-1]):
             own = self._tree.held.get(node.node) if node.model == model else None
@@ -212,32 +209,32 @@ class Prompts:
                 return (node, handle) if len(node.full_text) < len(t.full_text) else None
         return None
 
-    async def _append_text(self, above: Trajectory, handle: Any, t: Trajectory, model: str) -> Any:
-        """Return the handle of a path on a model that has read it up to a place above: the text after that is appended.
+    async def _append_text(self, ancestor: Trajectory, handle: Any, t: Trajectory, model: str) -> Any:
+        """Return a model's handle of a path, by appending the path's text after an ancestor to the ancestor's handle.
 
         Raises:
-            Exhausted: the budget cannot pay it.
+            Exhausted: the budget cannot pay reading the text.
         """
-        backend, text = self._backends[model], t.full_text[len(above.full_text) :]
-        _, cost = self._cost(backend, [above], text)
+        backend, text = self._backends[model], t.full_text[len(ancestor.full_text) :]
+        _, cost = self._cost(backend, [ancestor], text)
         async with self._reading("extend", model, 1, cost) as replies:
-            (made,) = _one_each(await read(backend, backend.extend([handle], [text]), replies), 1, backend, "extend")
-        return made.value.handle
+            (reply,) = _one_each(await read(backend, backend.extend([handle], [text]), replies), 1, backend, "extend")
+        return reply.value.handle
 
     async def read_again(self, t: Trajectory, model: str) -> Opened:
         """Open a path anew, without ends of sequence.
 
-        It is read by its tokens where they spell its text, else by its text.
+        The model reads the path's tokens where these spell its text, else the text.
 
         Raises:
-            Exhausted: the budget cannot pay reading it.
+            Exhausted: the budget cannot pay reading the path.
         """
         return await self.read(model, self._tree.asked[t.root.node], self.spell(t, model))
 
     def spell(self, t: Trajectory, model: str) -> str:
-        """Return the text of a path, with its tokens where a model wrote them and they spell it.
+        """Return the text of a path without ends of sequence, with its tokens where they spell it.
 
-        Ends of sequence are left out.
+        The tokens are known where this model wrote all pieces of the path.
         """
         text_of, pieces = metadata_of(self._backends[model]).text_of, t.path[1:]
         if text_of is None or not all(piece.token_ids and piece.model == model for piece in pieces):
@@ -257,30 +254,31 @@ class Prompts:
     async def reopen(self, ts: Sequence[Trajectory], model: str) -> list[int | None]:
         """Read the paths anew that an end of sequence ended.
 
-        Returned is how many tokens each has more than its nodes, None for others.
+        Returns:
+            The tokens of each path beyond those of its nodes; None for paths that were not read anew.
 
         Raises:
-            Exhausted: the budget cannot pay reading one of them.
+            Exhausted: the budget cannot pay reading a path.
         """
-        more: list[int | None] = []
+        extra_tokens: list[int | None] = []
         for t in ts:
             if t.status == "finished" and (t.node, model) not in self._again and not self._is_open(t, model):
-                opened = await self.read_again(t, model)
+                state = await self.read_again(t, model)
                 stale = self._abroad.pop((t.node, model), None)
-                self._abroad[t.node, model] = opened.handle
+                self._abroad[t.node, model] = state.handle
                 if stale is not None:
                     self._release(model, [stale])
-                self._again[t.node, model] = 0 if opened.path is None else opened.path - t.num_tokens
-            more.append(self._again.get((t.node, model)))
-        return more
+                self._again[t.node, model] = 0 if state.path is None else state.path - t.num_tokens
+            extra_tokens.append(self._again.get((t.node, model)))
+        return extra_tokens
 
     def _is_open(self, t: Trajectory, model: str) -> bool:
-        """Whether the state that is held of a path has no end of sequence: a predicate of the task ended it."""
+        """Whether a path's held state has no end of sequence, because a predicate of the task ended the path."""
         spelled = self.spell(t, model)
         return t.model == model and t.node in self._tree.held and len(getattr(spelled, "ids", ())) == t.num_tokens
 
     def release(self, ts: Iterable[Trajectory]) -> None:
-        """Give up every handle of some nodes."""
+        """Release every handle of some nodes."""
         freed: dict[str, list[object]] = {}
         for t in ts:
             if t.handle is not None and self._tree.release(t):
@@ -292,14 +290,14 @@ class Prompts:
         self._release_each(freed)
 
     def release_all(self) -> None:
-        """Give up every handle of the search."""
+        """Release every handle of the search."""
         held = list(self._tree.held.values())
         self.release(held + [self._tree.nodes[node] for node, _ in self._abroad if node not in self._tree.held])
 
     def _release_each(self, freed: Mapping[str, Sequence[object]]) -> None:
-        with ExitStack() as every:  # also where one of them fails
+        with ExitStack() as releases:  # a failed release does not keep the others from running
             for model, handles in freed.items():
-                every.callback(self._release, model, handles)
+                releases.callback(self._release, model, handles)
 
     def _release(self, model: str, handles: Sequence[object]) -> None:
         with Blame(f"the backend {self._backends[model].name!r}", EngineError):
@@ -308,21 +306,29 @@ class Prompts:
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str, samples: int) -> list[Extension]:
         """Append a text to each trajectory.
 
-        The argument `samples` is what that costs in branches. Trajectories that have ended were `reopened` before.
+        Ended trajectories must be reopened before (see `reopen`).
+
+        Args:
+            ts: The trajectories.
+            text: The text to append.
+            model: The role of the model.
+            samples: The samples that the branches cost.
 
         Raises:
-            Exhausted: the budget cannot pay it.
+            Exhausted: the budget cannot pay reading the text.
         """
         backend = self._backends[model]
-        more = sum(max(0, self._again.get((t.node, model), 0)) for t in ts)
-        _, cost = self._cost(backend, ts, text, more)
+        extra_tokens = sum(max(0, self._again.get((t.node, model), 0)) for t in ts)
+        _, cost = self._cost(backend, ts, text, extra_tokens)
         async with self._reading("extend", model, len(ts), {"samples": samples, **cost}, samples=samples) as replies:
-            mine = iter(await self.handles([t for t in ts if (t.node, model) not in self._again], model))
-            behind = [self._abroad[t.node, model] if (t.node, model) in self._again else next(mine) for t in ts]
-            made = _one_each(
-                await read(backend, backend.extend(behind, [text] * len(ts)), replies), len(ts), backend, "extend"
+            plain_handles = iter(await self.handles([t for t in ts if (t.node, model) not in self._again], model))
+            handles = [
+                self._abroad[t.node, model] if (t.node, model) in self._again else next(plain_handles) for t in ts
+            ]
+            extensions = _one_each(
+                await read(backend, backend.extend(handles, [text] * len(ts)), replies), len(ts), backend, "extend"
             )
-        return [reply.value for reply in made]
+        return [reply.value for reply in extensions]
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str) -> NDArray[np.float64]:
         """Return the probabilities [trajectories, tokens] after an appended text.
@@ -330,7 +336,7 @@ class Prompts:
         The text is charged as verifier tokens.
 
         Raises:
-            Exhausted: the budget cannot pay it.
+            Exhausted: the budget cannot pay reading the text.
         """
         backend = self._backends[model]
         size, cost = self._cost(backend, ts, text)
@@ -342,10 +348,10 @@ class Prompts:
         return np.exp(np.where(np.isnan(law), -np.inf, law))
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-        """Return the policy's last hidden state at the end of each path: [trajectories, its width].
+        """Return the policy's last hidden state at the end of each path: [trajectories, width].
 
         Raises:
-            Exhausted: the budget cannot pay it.
+            Exhausted: the budget cannot pay the call.
         """
         backend = self._backends["policy"]
         _, cost = self._cost(backend, ts, "")
@@ -354,23 +360,24 @@ class Prompts:
         return np.array([reply.value for reply in replies], dtype=np.float64)
 
     def _cost(self, backend: Backend, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:
-        """Return the most tokens that reading a text after each computes, and what that costs; `more`: that the paths
-        have beside.
+        """Return the most tokens that reading a text after each path computes, and their cost by unit.
+
+        `more` is the number of tokens of the paths beyond those of their nodes.
         """
         paths, size = sum(map(self._tree.path_tokens, ts)) + more, text_bound(backend, text) * len(ts)
         return size, backend.rates.costs(computed=size, reused=paths)
 
 
 def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Reply[Any]]:
-    """Return the replies of a backend.
+    """Return the replies of a backend once they are checked.
 
     Raises:
-        EngineError: they are not one for each of `count`.
+        EngineError: the replies are not `count` `Reply`s.
     """
     if (
         not isinstance(replies, list | tuple)
         or len(replies) != count
-        or not all(isinstance(one, Reply) for one in replies)
+        or not all(isinstance(reply, Reply) for reply in replies)
     ):
         rule = f"a list with a Reply for each of {count}"
         raise EngineError(f"the backend {backend.name!r} returned {quote(replies)} from {call}, but must return {rule}")
@@ -380,7 +387,11 @@ def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Rep
 def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:
     """Return the usage of a call that only reads.
 
-    The argument `replies` has `Reply`s. With `verifier` the usage is booked as verifier tokens.
+    Args:
+        replies: The replies of the backend.
+        seconds: The seconds of the call.
+        samples: The samples that the call costs.
+        verifier: Whether the tokens are booked as verifier tokens.
     """
     computed = sum(reply.computed for reply in replies)
     reused = sum_known([reply.reused for reply in replies])
@@ -398,9 +409,12 @@ def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int =
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """The place where a node is divided: the tokens and the text of its first part.
+    """The place where a node is divided.
 
-    Its field `aligned` is whether the tokens spell the text.
+    Args:
+        at: The tokens of the first part.
+        head: The text of the first part.
+        aligned: Whether the tokens of the first part spell its text.
     """
 
     at: int
@@ -409,11 +423,11 @@ class Fork:
 
 
 def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fork:
-    """Return where a node is divided: after so many tokens, or before the last occurrence of a text.
+    """Return where a node is divided: after a number of tokens, or before the last occurrence of a text.
 
     Raises:
         CapabilityError: the backend cannot append text, or does not show the text of single tokens.
-        ConfigError: the node has no such place, or it lies inside of a character.
+        ConfigError: the node has no such place, or the place lies inside of a character.
     """
     require(backend, ["extend"] if isinstance(at, str) else ["token_ids", "extend"], "a fork inside of a node")
     text_of = metadata_of(backend).text_of
@@ -424,15 +438,12 @@ def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fo
             hint="a backend states it as BackendMetadata.text_of; a fork before a text does not need it",
         )
     if t.parent is None or t.status == "failed" or t.node in tree.scratch | tree.pruned:
-        what = (
-            "a root"
-            if t.parent is None
-            else "of a rollout"
-            if t.node in tree.scratch
-            else "failed"
-            if t.status == "failed"
-            else "pruned"
-        )
+        if t.parent is None:
+            what = "a root"
+        elif t.node in tree.scratch:
+            what = "of a rollout"
+        else:
+            what = "failed" if t.status == "failed" else "pruned"
         raise ConfigError(f"node {t.node} is {what}, but only a live piece of a path can be forked")
     if isinstance(at, str):
         return _place_before(t, at, t.num_tokens - t.parent.num_tokens, metadata_of(backend))
@@ -457,8 +468,8 @@ def _place_before(t: Trajectory, text: str, size: int, metadata: BackendMetadata
             hint="give a text of the node",
         )
     if metadata.text_of is None or len(t.token_ids) != size:
-        behind = 1 if metadata.count_text is None else metadata.count_text(t.text[len(head) :])
-        return Fork(min(size - 1, max(1, size - behind)), head, aligned=False)
+        rest = 1 if metadata.count_text is None else metadata.count_text(t.text[len(head) :])
+        return Fork(min(size - 1, max(1, size - rest)), head, aligned=False)
     text_of = metadata.text_of
     count = bisect_right(range(size), len(head), key=lambda k: len(text_of(t.text, t.token_ids[:k]))) - 1
     aligned = count > 0 and text_of(t.text, t.token_ids[:count]) == head
@@ -466,43 +477,43 @@ def _place_before(t: Trajectory, text: str, size: int, metadata: BackendMetadata
 
 
 async def fork_path(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Trajectory:
-    """Return the path up to a place inside of a node: a node of its own, whose state is read anew.
+    """Return the path up to a place inside of a node, as a node of its own whose state is read anew.
 
     Raises:
-        Exhausted: the budget cannot pay reading it.
+        Exhausted: the budget cannot pay reading the path.
     """
     at, head = fork.at, fork.head
-    behind = 0 if t.parent is None else t.parent.num_tokens
-    before = 0 if t.parent is None else len(t.parent.full_text)
-    rest, above = tree.piece_at(t, behind + at)
-    if above.num_tokens == behind + at:  # it was forked there before
-        if above.node not in tree.pruned:
-            return above
-        again = dataclasses.replace(above, handle=(await prompts.read_again(above, above.model)).handle)
-        tree.pruned.discard(again.node)
-        return tree.replace(again)
-    cut = slice(above.num_tokens - behind, at)
+    parent_tokens = 0 if t.parent is None else t.parent.num_tokens
+    parent_chars = 0 if t.parent is None else len(t.parent.full_text)
+    rest, ancestor = tree.piece_at(t, parent_tokens + at)
+    if ancestor.num_tokens == parent_tokens + at:  # the node was forked at this place before
+        if ancestor.node not in tree.pruned:
+            return ancestor
+        reopened = dataclasses.replace(ancestor, handle=(await prompts.read_again(ancestor, ancestor.model)).handle)
+        tree.pruned.discard(reopened.node)
+        return tree.replace(reopened)
+    cut = slice(ancestor.num_tokens - parent_tokens, at)
     ids = t.token_ids[cut] if fork.aligned else ()
     first = Trajectory(
-        above,
-        head[len(above.full_text) - before :],
+        ancestor,
+        head[len(ancestor.full_text) - parent_chars :],
         ids,
         _part(t.logprobs, cut, t),
         "active",
         t.stream,
         len(tree.nodes),
-        behind + at,
-        above.depth + 1,
+        parent_tokens + at,
+        ancestor.depth + 1,
         t.root_kind,
         t.model,
         spreads=_part(t.spreads, cut, t),
         marks=t.marks,
         sampling_logprobs=_part(t.sampling_logprobs, cut, t),
     )
-    opened = await prompts.read_again(first, t.model)
-    first = dataclasses.replace(first, handle=opened.handle)
-    more = 0 if opened.path is None else opened.path - first.num_tokens
-    return tree.divide(rest, first, more)
+    state = await prompts.read_again(first, t.model)
+    first = dataclasses.replace(first, handle=state.handle)
+    extra_tokens = 0 if state.path is None else state.path - first.num_tokens
+    return tree.divide(rest, first, extra_tokens)
 
 
 def content_of(prompt: Prompt) -> tuple[str, ...]:
@@ -513,5 +524,5 @@ def content_of(prompt: Prompt) -> tuple[str, ...]:
 
 
 def _part(values: Sequence[Any], cut: slice, t: Trajectory) -> tuple[Any, ...]:
-    """Return what belongs to some tokens of a node; nothing where it has not one value a token."""
+    """Return the values of some tokens of a node; nothing where the node has not one value for each token."""
     return tuple(values[cut]) if len(values) == len(t.token_ids) else ()

@@ -1,6 +1,6 @@
 """The rows of a request, in draw order.
 
-The module knows which were begun, which are to begin, and which the next call may write.
+A queue knows the rows that were begun, the rows that are to begin, and the rows that the next call may write.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class QueuedRow:
     """One row, written in one call or in several.
 
     Args:
-        place: Its place in the request.
-        parent: The path that it continues.
-        path: What is written of it; None: nothing yet.
-        limit: The tokens of its own that it may take.
-        over: Whether it has ended, failed or was given up.
+        place: The row's place in the request.
+        parent: The path that the row continues.
+        path: The path with the row's text so far; None: nothing is written yet.
+        limit: The most tokens of the row, without its parent's. A longer row is given up.
+        over: Whether the row has ended, failed or was given up.
 
     Attributes:
-        failures: The continuations that failed.
-        short: The replies that the backend cut long before their cap.
-        branch: What it costs in samples, in the next call.
-        room: The tokens that it may take in all, from the next call on.
-        cap: The tokens that it may take in the next call.
-        stream: The stream of its draws, once it has begun.
+        failures: The number of continuations that failed.
+        short: The number of replies that the backend cut long before their cap.
+        branch: The row's cost in samples in the next call, 0 or 1.
+        room: The tokens that the row may still take, from the next call on.
+        cap: The tokens that the row may take in the next call.
+        stream: The random stream of the row, once it has begun.
     """
 
     place: int
@@ -55,17 +55,17 @@ class QueuedRow:
 
     @property
     def end(self) -> Trajectory:
-        """The path up to what is written of it."""
+        """The path with the row's text so far; the parent if nothing is written."""
         return self.path or self.parent
 
     @property
     def made(self) -> Trajectory | None:
-        """What is written of it; None where that is nothing, or it failed."""
+        """The written path; None where nothing is written or the row failed."""
         return None if self.path is None or self.path.status == "failed" else self.path
 
     @property
     def written(self) -> int:
-        """Tokens of its own."""
+        """The tokens of the row, without its parent's."""
         return 0 if self.path is None else self.path.num_tokens - self.parent.num_tokens
 
 
@@ -74,27 +74,27 @@ class RowQueue:
     """The rows of one request, in draw order.
 
     Args:
-        parents: What the rows continue, each as often as rows are wanted.
-        most: Rows wanted; None: as many as the budget pays.
-        until: Where they end.
-        sampling: How all rows are sampled.
-        model: The role of the model that writes all.
-        marks: The marks of the thoughts of the first row.
-        scratch: Whether they are of a rollout.
-        width: Most rows of a wave; 1 where each is judged before the next.
-        redraw: Whether a row that failed is drawn anew.
+        parents: The parent of each row, in draw order.
+        most: The number of rows wanted; None: as many as the budget pays.
+        until: The end of a row.
+        sampling: The sampling of all rows.
+        model: The role of the model that writes all rows.
+        marks: The thought marks of the first parent.
+        scratch: Whether the rows are of a rollout.
+        width: The most rows of a wave; 1 where each row is judged before the next.
+        redraw: Whether another row is drawn in the place of a failed row.
         distinct: The number of different trajectories among the parents. A wave is planned by the longest of them.
-        order: The order in which rows are handed on. "drawn": none before an earlier one. "finished": by tokens, then
-            draw. "arrived": as they come, where rows obey no streams. Rows of the last two begin at once, and those
-            that do not begin then never do.
+        order: The order in which rows are returned. "drawn": no row before an earlier row. "finished": by tokens, then
+            by draw. "arrived": as rows end, for backends without streams. Under the last two orders all rows begin at
+            once, and no row begins later.
 
     Attributes:
-        begun: Rows that were begun and not handed on.
-        count: Rows that were begun, those that failed left out.
+        begun: The rows that were begun and not yet returned.
+        count: The number of rows begun, without failed rows that are drawn anew.
         given_up: The number of rows that were given up at their limit.
-        last_wave: Rows that the last wave began.
-        held: Tokens that are kept to bring an open path to its end.
-        response: The response for what follows the thoughts.
+        last_wave: The number of rows that the last wave began.
+        held: The tokens that are reserved to bring an open path to its end.
+        response: The tokens that are reserved for the response after a thought.
     """
 
     parents: Iterator[Trajectory]
@@ -119,17 +119,17 @@ class RowQueue:
 
     @property
     def left(self) -> float:
-        """Rows that are still to begin."""
+        """The number of rows that are still to begin."""
         return math.inf if self.most is None else self.most - self.count
 
     @property
     def open_rows(self) -> list[QueuedRow]:
-        """Rows that were begun and go on."""
+        """The rows that were begun and are not over."""
         return [row for row in self.begun if not row.over]
 
     @property
     def is_done(self) -> bool:
-        """Whether every row that was wanted has been handed on."""
+        """Whether every wanted row has been returned."""
         return not self.begun and self.left <= 0
 
     @property
@@ -138,7 +138,7 @@ class RowQueue:
         return self.last_wave < self.width
 
     def key(self, parents: Sequence[Trajectory]) -> tuple[object, ...]:
-        """Return what requests have in common of which one may continue the open rows of the other."""
+        """Return the key under which interrupted rows wait. A later request with the same key resumes them."""
         return (*(t.node for t in parents), self.until, self.sampling, self.model)
 
     def peek(self) -> Trajectory | None:
@@ -164,14 +164,14 @@ class RowQueue:
             self.most = self.count
 
     def pop_over(self, last: QueuedRow, *, ends: bool) -> Iterator[QueuedRow]:
-        """Take out, one by one, the rows that may be handed on, now that another one was received.
+        """Take the complete rows out of the queue, one by one, after another row was received.
 
-        Rows of finish order have all been written to one length when a call ends; none that goes on is then shorter
-        than one that is over.
+        In finish order a call writes all rows to one length. When the call ends, no open row is shorter than a row that
+        is over.
 
         Args:
             last: The row that was received.
-            ends: Whether it was the last one of its call.
+            ends: Whether this row was the last one of its call.
         """
         ready: list[QueuedRow] = []
         if self.order == "drawn":
@@ -190,7 +190,7 @@ class RowQueue:
             yield row
 
     def put_back(self, paths: Sequence[Trajectory]) -> None:
-        """Put rows that are over, and were handed on, back to the head."""
+        """Put rows that are over and were already returned back to the head of the queue."""
         self.begun.extendleft(QueuedRow(0, t.parent, t, over=True) for t in reversed(paths) if t.parent is not None)
 
     def give_back(self, rows: Sequence[QueuedRow]) -> None:
@@ -200,12 +200,12 @@ class RowQueue:
 
 @dataclass(frozen=True, slots=True)
 class NextRows:
-    """The rows that the next call may write: those that are open, or some that may begin.
+    """The rows that the next call may write: the open rows, or rows that may begin.
 
     Args:
         rows: The rows, in draw order.
-        goes_on: Whether they are open already.
-        parents: The different paths that they continue from.
+        goes_on: Whether the rows are open already.
+        parents: The different parents of the rows.
     """
 
     rows: list[QueuedRow]
@@ -219,5 +219,5 @@ class NextRows:
 
     @property
     def kind(self) -> str:
-        """The kind of their prompt."""
+        """The kind of the rows' prompt."""
         return self.parents[0].root_kind

@@ -1,4 +1,4 @@
-"""Selections without a live search: they choose by scores that are known, and nothing is called."""
+"""Selections without a live search: they choose by known scores, and call no model."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class KnownScores(ABC):
         """Return the verifier of a role.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: There is no such verifier.
         """
 
     @abstractmethod
     def scores_of(self, t: Trajectory, role: str) -> StepScores:
-        """Return what a role's verifier said of a trajectory.
+        """Return a verifier's scores of a trajectory.
 
         Raises:
-            ConfigError: It was not asked.
+            ConfigError: The trajectory was not scored.
         """
 
     @abstractmethod
@@ -53,7 +53,7 @@ class KnownScores(ABC):
         """Return a role's score of each node.
 
         Raises:
-            ConfigError: One has none.
+            ConfigError: A node has no score.
         """
 
     async def score(
@@ -72,11 +72,11 @@ class KnownScores(ABC):
         return await (embedder or self.embedder).embed(texts)
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """Return what a function does, as `Search.run` would."""
+        """Return the result of a function, as `Search.run` would."""
         return fn(*args)
 
     def warn(self, line: str, *, timed: bool = False) -> None:
-        """Drop a warning: there is no solution to warn in."""
+        """Drop a warning, because there is no solution that could show it."""
         del line, timed
 
     def __getattr__(self, name: str) -> Any:
@@ -86,15 +86,15 @@ class KnownScores(ABC):
 
 
 def choose_by_scores(selection: Selection, candidates: Sequence[Candidate], scores: KnownScores) -> Selected:
-    """Return what a selection chooses.
+    """Return the choice of a selection by known scores.
 
     Args:
         selection: The selection.
         candidates: The candidates, in the order of their samples.
-        scores: What is known of them.
+        scores: The known scores of the candidates.
 
     Raises:
-        ConfigError: The selection needs a score that is not known, or more of a search than scores.
+        ConfigError: The selection needs an unknown score, or more of a search than scores.
     """
     work = selection.select(candidates, cast("Search", scores))
     try:

@@ -1,9 +1,10 @@
 """How rows become trajectories: their calls, and the nodes that they leave in the tree.
 
 *Row law.* The text of row j after a path is a function of the problem, the seed, the sampling and j. Budgets, widths
-and lengths decide only how many rows begin and how far each is written. A row that its cap cuts stays open and is
-continued where it was: same stream, absolute positions, same node, no further sample. It is handed on once it has ended
-or was given up. Open rows go on before others begin; `tts.search.waves` has how many begin, and when one is given up.
+and lengths decide only how many rows begin and how far each is written. A row that its cap cuts stays open. A later
+call continues the row where it was: same stream, absolute positions, same node, no further sample. The caller gets the
+row once it has ended or was given up. Open rows go on before others begin. `tts.search.waves` decides how many rows
+begin, and when a row is given up.
 """
 
 from __future__ import annotations
@@ -50,32 +51,32 @@ from tts.types import Problem, Status, Trajectory, Usage
 # the error of a row that timed out before producing text: neither a candidate nor a failure
 OUT_OF_TIME = "out of time"
 _TRIES = 3  # failures of continuations that fail a row
-_SHORT = 256  # replies that end a row: each was cut by the backend before half of what it was granted
-_COUNTED = ("samples", "verifier_calls", "verifier_tokens")  # units of which no token of a row takes more
+_SHORT = 256  # short replies that end a row: the backend cut each before half of its grant
+_COUNTED = ("samples", "verifier_calls", "verifier_tokens")  # units that no generated token uses
 _STATUS: Mapping[str, Status] = {
     "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated",
     "error": "failed",
 }  # fmt: skip
 
-# Appends a text after trajectories on a model, for so many samples.
+# Appends a text after trajectories on a model. The last argument is the number of samples that this costs.
 Extend = Callable[[Sequence[Trajectory], str, str, int], Awaitable[list[Extension]]]
 
 
 class RowCall:
-    """One call of rows: sent at once, received in draw order, and closed with what it cost.
+    """One call of rows: sent at once, received in draw order, and closed with its cost.
 
     Args:
         rows: The rows, in draw order.
         handles: The state of each path on the backend.
         backend: The model that writes.
         sampling: The sampling of every row.
-        stop: Where every row ends.
-        word: Which draws of a stream are meant.
+        stop: The stop condition of every row.
+        word: The part of the random stream: that of solutions or that of rollouts.
         spreads: Whether `Sample.spreads` are wanted.
         sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
         account: The account whose deadline ends the call.
         clock: The clock, in seconds.
-        lease: What each row may spend, where rows are programs.
+        lease: The amounts that each row may spend, where rows are programs.
 
     Attributes:
         timed_out: Whether the time was over before every row had ended.
@@ -105,9 +106,9 @@ class RowCall:
         self._started = clock()
         self._received = 0
         self._rowsets: list[RowSet] = []
-        self._places: list[tuple[int, int]] = []  # of each row: its request, and its place there
+        self._places: list[tuple[int, int]] = []  # for each row: its request, and its place in the request
         self._timer = self._set_timer(account.seconds_left)
-        by_parent: dict[int, tuple[int, Trajectory, object, list[Row]]] = {}  # one request a parent
+        by_parent: dict[int, tuple[int, Trajectory, object, list[Row]]] = {}  # one request for each parent
         for row, handle in zip(rows, handles, strict=True):
             path = row.end
             if (entry := by_parent.get(path.node)) is None:
@@ -119,7 +120,7 @@ class RowCall:
         self._requests = [
             SampleRequest(
                 handle,
-                tuple(each),
+                tuple(request_rows),
                 sampling,
                 stop,
                 path.full_text,
@@ -129,7 +130,7 @@ class RowCall:
                 limited=limited,
                 lease=lease,
             )
-            for _, path, handle, each in by_parent.values()
+            for _, path, handle, request_rows in by_parent.values()
         ]
 
     def _set_timer(self, seconds_left: float | None) -> asyncio.TimerHandle | None:
@@ -150,10 +151,10 @@ class RowCall:
                 self._rowsets.append(self._backend.sample(request))
 
     async def next_row(self, order: Order) -> QueuedRow:
-        """Return the row that is received next: in draw order, or any that has ended, for which this waits."""
+        """Return the row to receive next: the next in draw order, or, by arrival, the first that has ended."""
         while order == "arrived":
-            for place, (which, index) in enumerate(self._places[self._received :], start=self._received):
-                if self._rowsets[which].samples[index] is not None:
+            for place, (request, index) in enumerate(self._places[self._received :], start=self._received):
+                if self._rowsets[request].samples[index] is not None:
                     self._rows.insert(self._received, self._rows.pop(place))
                     self._places.insert(self._received, self._places.pop(place))
                     return self._rows[self._received]
@@ -162,11 +163,11 @@ class RowCall:
         return self._rows[self._received]
 
     async def receive(self) -> Sample:
-        """Wait for the next row in draw order, and return what was written of it."""
-        which, place = self._places[self._received]
-        if (sample := self._rowsets[which].samples[place]) is None:
+        """Wait for the next row in draw order, and return its sample."""
+        request, place = self._places[self._received]
+        if (sample := self._rowsets[request].samples[place]) is None:
             with self._blame:
-                sample = await self._rowsets[which].row(place)
+                sample = await self._rowsets[request].row(place)
         if self.timed_out and sample.finish == "cancelled":
             end: dict[str, str] = {"finish": "length"} if sample.text else {"finish": "error", "error": OUT_OF_TIME}
             sample = dataclasses.replace(sample, **end)
@@ -176,34 +177,32 @@ class RowCall:
     def draft(self) -> Draft:
         """Return the text of the leading row with its path, and the tokens of all rows.
 
-        The leading row is the first that has not ended.
-
-        Rows that the backend does not show have neither.
+        The leading row is the first that has not ended. Rows that the backend does not show have no text and no tokens.
         """
         text, tokens, marks = "", 0, THINK
-        for row, (which, place) in zip(self._rows, self._places, strict=True):
-            if which >= len(self._rowsets):
+        for row, (request, place) in zip(self._rows, self._places, strict=True):
+            if request >= len(self._rowsets):
                 continue
-            if (sample := self._rowsets[which].samples[place]) is not None:
+            if (sample := self._rowsets[request].samples[place]) is not None:
                 tokens += sample.num_tokens
-            elif (draft := self._rowsets[which].draft(place)) is not None:
+            elif (draft := self._rowsets[request].draft(place)) is not None:
                 if not text:
                     text, marks = row.end.full_text + draft.text, row.end.marks
                 tokens += draft.tokens
         return Draft(text, tokens, marks)
 
     async def cancel(self) -> None:
-        """Cancel the rows that have not ended, and wait until the backend has let them go."""
+        """Cancel the rows that have not ended, and wait until the backend has dropped them."""
         await cancelled_and_done(self._rowsets)
 
     def close(self, lease: Lease) -> None:
-        """Tell the lease what the call has cost, and free the states of rows that were not received."""
+        """Charge the call's cost to the lease, and free the states of rows that were not received."""
         if self._timer is not None:
             self._timer.cancel()
         unread = [
-            self._rowsets[which].samples[place]
-            for which, place in self._places[self._received :]
-            if which < len(self._rowsets)
+            self._rowsets[request].samples[place]
+            for request, place in self._places[self._received :]
+            if request < len(self._rowsets)
         ]
         try:
             if handles := [sample.handle for sample in unread if sample is not None and sample.handle is not None]:
@@ -214,19 +213,19 @@ class RowCall:
 
     def _most_tokens(self, row: QueuedRow) -> int:
         """Return the most tokens that a row may have generated: its cap, or as many as its lease pays."""
-        each = {unit: self._backend.rates.cost(unit, generated=1) for unit in self._lease}
-        return min([row.cap, *(self._lease[unit] // cost for unit, cost in each.items() if cost)])
+        token_costs = {unit: self._backend.rates.cost(unit, generated=1) for unit in self._lease}
+        return min([row.cap, *(self._lease[unit] // cost for unit, cost in token_costs.items() if cost)])
 
     def _usage(self) -> Usage:
-        """Return what the call has spent; rows that were not received are cancelled."""
+        """Return the call's usage. Rows that were not received count as cancelled."""
         samples = generated = cancelled = 0
         work, estimated = 0.0, False
-        for index, (row, (which, place)) in enumerate(zip(self._rows, self._places, strict=True)):
-            if which >= len(self._rowsets):  # never sent
+        for index, (row, (request, place)) in enumerate(zip(self._rows, self._places, strict=True)):
+            if request >= len(self._rowsets):  # never sent
                 continue
             samples += row.branch
-            sample = self._rowsets[which].samples[place]
-            if sample is None:  # the backend broke: the cost of the row is not known, so it is charged in full
+            sample = self._rowsets[request].samples[place]
+            if sample is None:  # the backend broke: the row's cost is unknown, so charge all that it may have cost
                 generated, estimated = generated + self._most_tokens(row), True
                 continue
             work += sample.seconds
@@ -253,26 +252,26 @@ class RowRunner:
 
     Args:
         problem: The problem.
-        task: Its task.
+        task: The problem's task.
         backends: The models by role.
         sampling: The sampling of the run.
-        costs: The bounds of rows, and the account that pays.
+        costs: The cost bounds of rows, and the account that pays.
         tree: The nodes that were written.
         prompts: The prompts that were read.
         clock: The clock, in seconds.
         spreads: Whether `Sample.spreads` are wanted.
         sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
-        unscorable: Nodes for whose scores nothing is to be held.
+        unscorable: Nodes whose scores need no reserve.
         expected: The tokens of a solution that the caller expects; None: the task's constant.
         portion: The most tokens of a row in one call; None: no such cap. Results do not depend on it.
 
     Attributes:
-        sizes: What is known of lengths, and how far rows may be written.
+        sizes: The known lengths, and the number of tokens that rows may take.
         sampling: The sampling of the run.
-        unbegun: The rows that `expand` was asked for and the budget did not begin.
+        unbegun: The number of rows of `expand` calls that the budget did not begin.
         failures: The failed rows by kind.
         causes: The cause of the first failure of each kind.
-        retry_s: The longest that a server asked to wait before it is called again, in seconds; 0: none named a time.
+        retry_s: The longest wait before a retry that a server asked for, in seconds; 0: none asked.
         timed_out: Whether the time cut a row short.
     """
 
@@ -322,10 +321,7 @@ class RowRunner:
         effort: str | None = None,
         thought_tokens: int | None = None,
     ) -> Sampling:
-        """Return the run's sampling with other values of some parameters; None: unchanged.
-
-        They are temperature, cap of a row, effort and limit of thoughts.
-        """
+        """Return the run's sampling with other values of some parameters; None: unchanged."""
         return sampling_with(
             self.sampling, temperature=temperature, max_tokens=max_tokens, effort=effort, thought_tokens=thought_tokens
         )
@@ -335,13 +331,13 @@ class RowRunner:
         return self._backends[model].caps
 
     def pay_from(self, part: Account) -> AbstractContextManager[Account]:
-        """Let a part of the account pay for everything, for the block; then it is closed."""
+        """Let a part of the account pay for everything in the block. The part is closed after the block."""
         return self._costs.pay_from(part)
 
     def draft(self) -> Draft:
-        """Return the text of the leading row under way, and the tokens of the calls under way.
+        """Return the text of the leading row under way, and the tokens of all calls under way.
 
-        They are those that their backend shows.
+        Text and tokens are known as far as the backends show them.
         """
         drafts = [call.draft() for call in self._calls]
         leading = next((draft for draft in drafts if draft.text), Draft("", 0))
@@ -350,20 +346,18 @@ class RowRunner:
     # One call ---------------------------------------------------------------------------------------------------------
 
     async def write(self, queue: RowQueue, *, answered: bool, completed: bool) -> AsyncGenerator[QueuedRow, None]:
-        """Make one call for rows of a queue, and yield those that are over.
+        """Make one call for rows of a queue, and yield the rows that are over.
 
-        They come in the queue's order: no row before an earlier one.
-
-        Open rows are continued; where there are none, others begin. Closing the generator cancels the rows that are not
-        over.
+        Rows come in the queue's order: no row before an earlier one. Open rows are continued; where there are none,
+        others begin. Closing the generator cancels the rows that are not over.
 
         Args:
             queue: The request.
-            answered: Whether there is an answer; if not, enough is held back to bring the best open path to its end.
-            completed: Whether there is a candidate; if not, the first row to the end is granted all that it may need.
+            answered: Whether there is an answer. If not, the call holds enough back to end the best open path.
+            completed: Whether there is a candidate. If not, the first row to the end is granted all that it may need.
 
         Raises:
-            Exhausted: The budget pays neither.
+            Exhausted: The budget pays neither open nor new rows.
             CapabilityError: The backend cannot stop at a step.
             SearchEnded: A whole wave of rows had no room in the context, which costs nothing.
         """
@@ -381,7 +375,7 @@ class RowRunner:
         call: RowCall | None = None
         try:
             async with self._lease(queue, wave) as lease:
-                self._put_back(queue, wave.rest, wave)  # once the wave's own part is reserved
+                self._put_back(queue, wave.rest, wave)  # only after the wave's own part is reserved
                 call = await self._begin_rows(queue, wave, lease)
                 self._calls.append(call)
                 try:
@@ -389,8 +383,8 @@ class RowRunner:
                     for place in range(len(wave.rows)):
                         row = await call.next_row(queue.order)
                         self._take(queue, row, await call.receive(), timed_out=call.timed_out)
-                        for over in queue.pop_over(row, ends=place + 1 == len(wave.rows)):
-                            yield over
+                        for complete in queue.pop_over(row, ends=place + 1 == len(wave.rows)):
+                            yield complete
                 except BaseException:
                     await call.cancel()
                     raise
@@ -405,7 +399,7 @@ class RowRunner:
                 self._keep_scores(wave.rows, wave.cost)
 
     async def _open_abroad(self, queue: RowQueue) -> None:
-        """Let the model read the next path, where another one wrote it, before a row is granted all that is left."""
+        """Let the model read the next path, if another model wrote it, before a row is granted all that is left."""
         if (parent := queue.peek()) is not None and parent.model != queue.model:
             self._tree.check_usable([parent])
             await self._prompts.handles([parent], queue.model)
@@ -413,12 +407,12 @@ class RowRunner:
     async def _plan(
         self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool
     ) -> PlannedWave:
-        """Plan the next call; where other searches only hold what it lacks, wait until they free some.
+        """Plan the next call. Where other searches hold the lacking amounts for now, wait until they free some.
 
         Raises:
-            Exhausted: The budget does not pay it.
+            Exhausted: The budget does not pay the call.
         """
-        is_patient = True  # whether it waits for all that a row is expected to need
+        is_patient = True  # whether to wait for all that a row is expected to need
         while True:
             try:
                 return self.sizes.plan(queue, going_on, answered=answered, completed=completed, is_patient=is_patient)
@@ -438,7 +432,7 @@ class RowRunner:
         )
 
     async def _begin_rows(self, queue: RowQueue, wave: PlannedWave, lease: Lease) -> RowCall:
-        """Return the call of a wave, and note its rows as begun; each takes a child index, hence a stream."""
+        """Return the call of a wave, and note its rows as begun. Each new row takes a child index, hence a stream."""
         try:
             handles = await self._prompts.handles([row.end for row in wave.rows], queue.model)
         except BaseException:
@@ -466,31 +460,31 @@ class RowRunner:
         row.stream = child_stream(row.parent.stream, row.parent.num_tokens, self.sizes.next_child(queue, row.parent))
 
     def _stop_of(self, queue: RowQueue) -> StopCondition:
-        """Return where the rows of a queue end, besides their caps; a task is given no thought."""
-        marks, thought = queue.marks, isinstance(queue.until, Thought)
+        """Return the stop condition of a queue's rows, besides their caps. The task never sees a thought."""
+        marks, is_thought = queue.marks, isinstance(queue.until, Thought)
         texts = queue.until.texts if isinstance(queue.until, Stops) else ()
-        key = (marks, texts or ("thought" if thought else "step" if queue.until is STEP else "end"))
+        key = (marks, texts or ("thought" if is_thought else "step" if queue.until is STEP else "end"))
         if key not in self._stops:
-            steps = (marks.close.strip(),) if thought else (*self._task.step_stop, *texts)
-            over = None if thought else lambda text: self._task.is_finished(marks.response(text))
+            steps = (marks.close.strip(),) if is_thought else (*self._task.step_stop, *texts)
+            is_finished = None if is_thought else lambda text: self._task.is_finished(marks.response(text))
             self._stops[key] = StopCondition(
-                steps, at_step=thought or bool(texts) or queue.until is STEP, finished=over, at=texts or None
+                steps, at_step=is_thought or bool(texts) or queue.until is STEP, finished=is_finished, at=texts or None
             )
         return self._stops[key]
 
     def _put_back(self, queue: RowQueue, rows: list[QueuedRow], wave: PlannedWave) -> None:
-        """Return rows that did not start, or did not go on, to what they were."""
+        """Put rows back that did not start, or did not go on."""
         if wave.goes_on:
             self._keep_scores(rows, wave.cost)
             for row in rows if queue.order == "finished" and rows is wave.rest else ():
-                self.give_up(row)  # it would fall behind the others
+                self.give_up(row)  # the row would fall behind the others
                 queue.given_up += 1
         else:
             queue.give_back(rows)
         wave.rest.clear()
 
     def _keep_scores(self, rows: Sequence[QueuedRow], cost: RowCost) -> None:
-        """Hold what scoring these rows may cost, so far as they were written."""
+        """Reserve what scoring the written part of these rows may cost."""
         if self._costs.keeps_scores:
             written = [path for row in rows if (path := row.made) is not None and path.node not in self._unscorable]
             prompts = {root: self._tree.prompt_tokens[root] for root in map(self._tree.root_of, written)}
@@ -499,10 +493,10 @@ class RowRunner:
     # What becomes of a sample -----------------------------------------------------------------------------------------
 
     def _take(self, queue: RowQueue, row: QueuedRow, sample: Sample, *, timed_out: bool) -> None:
-        """Add what a call wrote of a row to the tree."""
-        if sample.error or sample.finish == "error":  # also where another try of the backend's made the row good
+        """Add a call's sample of a row to the tree."""
+        if sample.error or sample.finish == "error":  # counted also where a retry of the backend succeeded
             self._count_failure(sample)
-        if sample.finish == "error" and row.path is not None:  # the row stays where it was
+        if sample.finish == "error" and row.path is not None:  # the row keeps its text
             row.failures += 1
             if sample.error == OUT_OF_TIME:
                 self.give_up(row)
@@ -521,18 +515,18 @@ class RowRunner:
         if path.status == "active" and (
             (sample.finish == "stop" and queue.until is END) or self.sizes.room(queue.model, path) <= 0
         ):
-            self.give_up(row)  # also where the context is full
+            self.give_up(row)  # a stop before the end, or a full context
         if path.status == "failed":
             self._note_failed(queue, row)
         elif not queue.scratch:
             self.sizes.learn(queue, row, row.path)
 
     def fills_context(self, queue: RowQueue) -> bool:
-        """Whether the next row has no room in the model's context: one with a longer context wrote its path."""
+        """Whether the next row has no room in the context: a model with a longer context wrote its path."""
         return queue.left > 0 and (parent := queue.peek()) is not None and self.sizes.fills(queue, parent)
 
     def _unwritten(self, queue: RowQueue) -> QueuedRow:
-        """Begin the next row, and end it without a token, for the context is full."""
+        """Begin the next row and end it without a token, because the context is full."""
         (row,) = queue.take(1)
         self._tree.check_usable([row.parent])
         queue.count += 1
@@ -549,7 +543,7 @@ class RowRunner:
             queue.give_back([row])
 
     def _is_over(self, queue: RowQueue, row: QueuedRow, before: int, *, timed_out: bool) -> bool:
-        """Whether a row that met its cap ends there; it is truncated, but where it was to end so."""
+        """Whether a row that met its cap ends there. The row is truncated, unless `until` asks for this length."""
         if (
             isinstance(queue.until, Tokens)
             and row.written >= queue.until.count
@@ -566,13 +560,13 @@ class RowRunner:
         return row.over or timed_out
 
     def give_up(self, row: QueuedRow, status: Status = "truncated") -> None:
-        """End a row where it is."""
+        """End a row at its present length."""
         row.over = True
         if row.path is not None and row.path.status == "active":
             row.path = self._tree.replace(dataclasses.replace(row.path, status=status))
 
     def _grow(self, queue: RowQueue, row: QueuedRow, sample: Sample) -> Trajectory:
-        """Return the node of a row with what a sample adds to it."""
+        """Return the node of a row with a sample appended."""
         kept = sample.num_tokens - sample.lost_tokens
         status, tree = _STATUS[sample.finish], self._tree
         if (so_far := row.path) is not None:
@@ -639,7 +633,8 @@ class RowRunner:
     ) -> RowQueue:
         """Return the queue of `most` rows after each parent.
 
-        First children of all come before second ones, and open rows of before lead the queue.
+        First children of all parents come before second children. Interrupted rows of an earlier request lead the
+        queue.
         """
         if isinstance(until, Share):
             until = Tokens(max(1, round(until.part * self.sizes.lengths(parents[0].root_kind).expected_length())))
@@ -647,24 +642,24 @@ class RowRunner:
         rows = None if most is None else most * len(parents)
         marks = parents[0].marks if parents else THINK
         distinct = len({t.node for t in parents})
-        made = RowQueue(
+        queue = RowQueue(
             turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw, distinct, order
         )
         if not redraw and any(t.parent is not None for t in parents):
             # rows that cost no sample begin first: paths go on before copies of them branch off
-            waiting = made.take(min(rows or 0, len(parents)))  # in later turns every row is a further branch
-            branches = self.sizes.branches(made, [row.parent for row in waiting])
-            made.give_back([row for _, row in sorted(zip(branches, waiting, strict=True), key=lambda one: one[0])])
-        waiting = self._interrupted.pop(made.key(parents), deque[QueuedRow]())
-        while waiting and made.left > 0:
+            waiting = queue.take(min(rows or 0, len(parents)))  # after the first turn every row is a further branch
+            branches = self.sizes.branches(queue, [row.parent for row in waiting])
+            queue.give_back([row for _, row in sorted(zip(branches, waiting, strict=True), key=lambda pair: pair[0])])
+        waiting = self._interrupted.pop(queue.key(parents), deque[QueuedRow]())
+        while waiting and queue.left > 0:
             row = waiting.popleft()
-            row.place = made.count
-            made.begun.append(row)
-            made.take(1)
-            made.count += 1
+            row.place = queue.count
+            queue.begun.append(row)
+            queue.take(1)
+            queue.count += 1
         if waiting:
-            self._interrupted[made.key(parents)] = waiting
-        return made
+            self._interrupted[queue.key(parents)] = waiting
+        return queue
 
     def queue_to_end(
         self,
@@ -681,12 +676,12 @@ class RowRunner:
         In draw order failed rows are drawn anew.
 
         Args:
-            parents: What they continue.
+            parents: The paths that the solutions continue.
             most: Solutions of each; None: as many as the budget pays.
             sampling: The sampling of all.
             model: The role that writes.
             order: The order of the stop rule. On servers "finished" becomes "arrived".
-            judges: Whether the stop rule needs the score of one before the next begins.
+            judges: Whether the stop rule needs the score of a solution before the next solution begins.
         """
         if order == "finished" and metadata_of(self._backends[model]).arrivals:
             order = "arrived"
@@ -695,19 +690,16 @@ class RowRunner:
         return self.queue(parents, most, END, sampling=sampling, model=model, width=width, redraw=is_drawn, order=order)
 
     def interrupt(self, queue: RowQueue, parents: Sequence[Trajectory]) -> None:
-        """Keep the rows of a queue that are not over, for a later request of its kind.
+        """Keep the rows of a queue that are not over, for a later request of the same key.
 
-        They stand before those that the queue left waiting.
+        These rows come before the rows that already wait under this key.
         """
         if queue.begun:
             key = queue.key(parents)
             self._interrupted[key] = queue.begun + self._interrupted.get(key, deque())
 
     def discard(self, queue: RowQueue) -> list[Trajectory]:
-        """Book the rows that wait in a queue as cancelled, and return their nodes.
-
-        A stop rule fired on earlier rows.
-        """
+        """Book the rows that wait in a queue as cancelled, after a stop rule fired, and return their nodes."""
         waiting = [row for row in queue.begun if row.path is not None]
         if tokens := sum(row.written for row in waiting):
             usage = Usage(generated_tokens=-tokens, cancelled_tokens=tokens)
@@ -716,7 +708,7 @@ class RowRunner:
         return [row.path for row in waiting if row.path is not None]
 
     def leave_off(self, queue: RowQueue) -> Iterator[QueuedRow]:
-        """Give up the open rows of a queue; return those that were written, in draw order."""
+        """Give up the open rows of a queue; yield its written rows, in draw order."""
         for row in queue.open_rows:
             self.give_up(row)
         while queue.begun:
@@ -725,11 +717,11 @@ class RowRunner:
 
     @property
     def open_paths(self) -> list[Trajectory]:
-        """The rows that wait for a request that continues them, or for others before them."""
+        """The paths of interrupted rows, which wait for a later request."""
         return [row.path for begun in self._interrupted.values() for row in begun if row.path is not None]
 
     def conclude(self) -> Iterator[QueuedRow]:
-        """Give up every interrupted row, in draw order."""
+        """Give up every interrupted row; yield the written ones, in draw order."""
         for begun in self._interrupted.values():
             yield from self.leave_off(RowQueue(iter(()), 0, END, self.sampling, "", THINK, begun=begun))
         self._interrupted.clear()
@@ -741,41 +733,41 @@ class RowRunner:
         """
         tree = self._tree
         tree.check_usable(ts, ended=True)
-        reread = await self._prompts.reopen(ts, model)
+        rereads = await self._prompts.reopen(ts, model)
         branches = branches_of(ts, tree.children_of)
-        made = await extend(ts, text, model, sum(branches))
+        extensions = await extend(ts, text, model, sum(branches))
         children: list[Trajectory] = []
-        for parent, one, more in zip(ts, made, reread, strict=True):
-            size = len(one.token_ids)
-            full = self.sizes.room(model, parent) <= size
+        for parent, extension, reread_tokens in zip(ts, extensions, rereads, strict=True):
+            num_tokens = len(extension.token_ids)
+            is_full = self.sizes.room(model, parent) <= num_tokens
             child = Trajectory(
                 parent,
                 text,
-                one.token_ids,
+                extension.token_ids,
                 (),
-                "truncated" if full else "active",
+                "truncated" if is_full else "active",
                 child_stream(parent.stream, parent.num_tokens, tree.next_child(parent)),
                 len(tree.nodes),
-                parent.num_tokens + size,
+                parent.num_tokens + num_tokens,
                 parent.depth + 1,
                 parent.root_kind,
                 model,
-                one.handle,
+                extension.handle,
                 marks=parent.marks,
             )
-            tree.add(child, 0, reread=more)
+            tree.add(child, 0, reread=reread_tokens)
             self.sizes.exclude(child.node)
             children.append(child)
         return children
 
     def stop_assuming(self) -> None:
-        """Let no assumed length be a reason to complete a path: one is completed already."""
+        """Let no assumed length be a reason to complete a path, because a path is completed already."""
         self._took_assumption = True
 
     def take_assumption(self) -> bool:
-        """Return, once in a search, whether an assumed length keeps the rows of the last call from beginning."""
-        taken, self._took_assumption = self._took_assumption, self._took_assumption or self.sizes.assumes
-        return self.sizes.assumes and not taken
+        """Return whether an assumed length kept the last call's rows from beginning; once true, later False."""
+        was_taken, self._took_assumption = self._took_assumption, self._took_assumption or self.sizes.assumes
+        return self.sizes.assumes and not was_taken
 
     def drop_scratch(self) -> list[Trajectory]:
         """Return the nodes of the last rollout, which are to be dropped."""

@@ -1,9 +1,8 @@
-"""Scores of nodes: each is asked once a node and verifier.
+"""Scores of nodes. A verifier scores each node once.
 
-It is paid from what was reserved with the node, and unknown (NaN) where not affordable.
+The reserve that was made with the node pays for its score. A score that cannot be paid is unknown (NaN).
 
-`MeteredCalls` are the models that a verifier may call: what it computes is charged to its problem, and never more than
-was granted.
+`MeteredCalls` gives a verifier its model. The verifier's tokens are charged to its problem, and never exceed its grant.
 """
 
 from __future__ import annotations
@@ -42,29 +41,29 @@ from tts.verifiers.base import Judgement, Scorer, StepScores, Verifier, stated_b
 from tts.verifiers.compatibility import token_rates
 from tts.verifiers.ranges import range_of
 
-# trajectories of a call where time is limited: it is looked at between calls, and a verifier may not wait for anything
+# trajectories of a call where time is limited: time is checked between calls, as a verifier may never pause
 _IN_TIME = 1024
 _COUNTS = ("computed", "written", "prompt", "reused")
 
 
 class Scoring:
-    """Asks the verifiers of one search and books what they compute.
+    """Asks the verifiers of one search and books their tokens.
 
     Args:
-        verifiers: What they are, by role.
-        scorers: The same, bound to the problem.
+        verifiers: The verifiers by role.
+        scorers: The verifiers' scorers, bound to the problem, by role.
 
     Attributes:
-        given_roles: Roles of scores that the strategy itself gives, and whether all scores of a role lie in [0, 1].
-        embedder: What compares texts.
-        unscorable: Nodes of candidates that no verifier will score.
-        unpaid: Nodes that were asked about and could not be paid.
+        given_roles: The roles of the strategy's own scores, each with whether all its scores lie in [0, 1].
+        embedder: The embedder that compares texts.
+        unscorable: The nodes of candidates that no verifier will score.
+        unpaid: The nodes whose scores were wanted and could not be paid.
         asked: The roles that were asked.
         timed_out: Whether the time was over before a score was known.
-        unknown: What verifiers could not read (see `Calls.note_unread`).
-        judgements: Prompts of verifiers to models, with the replies.
-        failures: Replies and scores that a model, or its server, failed in, by kind.
-        causes: The causes of the first of each.
+        unknown: The counts of texts that verifiers could not read (see `Calls.note_unread`).
+        judgements: The verifiers' prompts to models, with the replies.
+        failures: The number of replies and scores in which a model or its server failed, by kind.
+        causes: The cause of the first failure of each kind.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
@@ -106,7 +105,7 @@ class Scoring:
         """Return the verifier of a role.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no such verifier.
         """
         if not self.verifiers:
             raise ConfigError(
@@ -117,47 +116,48 @@ class Scoring:
         return self.verifiers[role]
 
     def scores_of(self, t: Trajectory, role: str = "main") -> StepScores | None:
-        """Return what a role's verifier has said of a trajectory; None: it was not asked."""
+        """Return a verifier's scores of a trajectory; None if the trajectory was not scored."""
         return self._tree.scores.get((t.node, role))
 
     def range_of(self, role: str) -> tuple[float, float]:
         """Return the range by which a role's scores are mapped.
 
-        It comes from all its scores so far where its verifier states none.
+        If the verifier states no range, all scores of the role so far decide.
         """
         verifier = self.get(role)
         if not traits_of(verifier).range_by_scores:
             return range_of(verifier, np.empty(0))
-        every = [value for (_, of), score in self._tree.scores.items() if of == role for value in _values_of(score)]
-        return range_of(verifier, np.array(every, np.float64))
+        scores = [score for (_, scorer), score in self._tree.scores.items() if scorer == role]
+        return range_of(verifier, np.array([value for score in scores for value in _values_of(score)], np.float64))
 
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
-        """Score those of `ts` that are not scored yet, as many, in order, as can be paid.
+        """Score the unscored trajectories of `ts`, in order, as many as can be paid; return the lacking limit.
 
-        Returned is what stopped it, if anything.
+        A call in which a model failed (an `EngineError`) leaves its scores unknown. The failure is counted by kind. A
+        later request for these scores repeats the call.
 
-        A call in which a model failed (an `EngineError`) leaves its scores unknown, counted by kind; asked again, it is
-        made again.
+        Returns:
+            The exhausted limit that left some unscored; None if no limit did.
 
         Raises:
             VerifierError: the verifier failed or broke its contract.
         """
-        self.get(role)  # before anything else: a wrong role is a mistake even where nothing is to be scored
+        self.get(role)  # raises for a wrong role, even where nothing is to be scored
         todo = list({t.node: t for t in ts if (t.node, role) not in self._tree.scores}.values())
         self.unpaid.update(t.node for t in todo)
-        stopped: Exhausted | None = None
+        shortage: Exhausted | None = None
         size = _IN_TIME if self._costs.account.deadline is not None else max(1, len(todo))
         for first in range(0, len(todo), size):
             chunk = todo[first : first + size]
             while (short := await self._score(chunk, role)) is not None and await self._has_waited(short.unit):
                 chunk = [t for t in chunk if t.node in self.unpaid]
-            stopped = short or stopped
-            if stopped is not None and stopped.unit == "seconds":
+            shortage = short or shortage
+            if shortage is not None and shortage.unit == "seconds":
                 break
-        return stopped
+        return shortage
 
     async def _has_waited(self, unit: str) -> bool:
-        """Wait until other searches free some of a unit that they hold; return whether they did."""
+        """Wait until other searches free some of a unit; return whether they did."""
         try:
             await self._costs.account.wait_for_more(unit)
         except Exhausted as end:
@@ -167,11 +167,11 @@ class Scoring:
 
     async def _score(self, todo: Sequence[Trajectory], role: str) -> Exhausted | None:
         """Score trajectories by one call; see `score`."""
-        paid, amounts, stopped = self._affordable(todo, role)
+        paid, amounts, shortage = self._affordable(todo, role)
         if not paid:
-            return stopped
-        own = paid if self._costs.reads_prompts(role) else ()
-        opened = {self._tree.root_of(t) for t in own if t.judged_text.strip() and self._can_resume(t, role)}
+            return shortage
+        readers = paid if self._costs.reads_prompts(role) else ()
+        read_roots = {self._tree.root_of(t) for t in readers if t.judged_text.strip() and self._can_resume(t, role)}
         calls = self._calls(role, amounts["bound"], amounts["prompts"])
         try:
             async with self._lease("score", role, len(paid), amounts) as lease:
@@ -183,30 +183,29 @@ class Scoring:
                         scores = await self._scorers[role](paid, calls)
                 finally:
                     self._spend(lease, role, len(paid), calls, started)
-        # the time is over, or what the verifier reads of other paths or prompts cannot be paid
+        # the time is over, or the verifier's reading of other paths or prompts cannot be paid
         except Exhausted as end:
             self.unpaid.update(t.node for t in paid)
             self.timed_out = self.timed_out or end.unit == "seconds"
             return end
         except EngineError as failure:
             self._note_failed(failure, len(paid))
-            return stopped
-        self._costs.note_prompts_read(role, opened, calls.prompt)
-        late = self._costs.account.seconds_left == 0
+            return shortage
+        self._costs.note_prompts_read(role, read_roots, calls.prompt)
+        is_late = self._costs.account.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
-            if late and all(map(math.isnan, _values_of(score))):  # time, not the verifier, left it so
+            if is_late and all(map(math.isnan, _values_of(score))):  # time is over, so the verifier is not to blame
                 self.unpaid.add(t.node)
                 self.timed_out = True
             else:
                 self._tree.scores[t.node, role] = score
-        return stopped
+        return shortage
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
-        """Return the verdicts of a role's verifier on as many pairs, in order, as can be paid.
+        """Return a verifier's verdicts on as many pairs, in order, as can be paid; NaN for the other pairs.
 
-        They are NaN for the other pairs. The call is for selections.
-
-        What is held for scores of these trajectories pays for it: a selection that compares does not score.
+        The call is for selections. The reserves for scores of these trajectories pay for the verdicts, because a
+        selection that compares does not score.
 
         Raises:
             VerifierError: the verifier failed or broke its contract.
@@ -219,41 +218,40 @@ class Scoring:
             )
         for t in {t.node: t for pair in pairs for t in pair}.values():
             account.free(t.node)
-        each = comparison.pair_bound
+        pair_bound = comparison.pair_bound
 
         def amounts(count: int) -> dict[str, int]:
-            return self._costs.score_cost(role, each * count, count, 0, 0)
+            return self._costs.score_cost(role, pair_bound * count, count, 0, 0)
 
         while (short := account.short_of(amounts(len(pairs)))) is not None and await self._has_waited(short):
             pass
         paid = bisect_left(
             range(1, len(pairs) + 1), 1, key=lambda count: int(account.short_of(amounts(count)) is not None)
         )
-        said = [math.nan] * len(pairs)
+        verdicts = [math.nan] * len(pairs)
         if not paid:
-            return said
-        calls = self._calls(role, each * paid, 0)
+            return verdicts
+        calls = self._calls(role, pair_bound * paid, 0)
         try:
             async with self._lease("compare", role, paid, amounts(paid)) as lease:
                 started = self._clock()
                 self.asked.add(role)
                 try:
                     with _blame(role):
-                        said[:paid] = _verdicts(role, paid, await comparison.compare(problem, pairs[:paid], calls))
+                        verdicts[:paid] = _verdicts(role, paid, await comparison.compare(problem, pairs[:paid], calls))
                 finally:
                     self._spend(lease, role, paid, calls, started)
         except Exhausted as end:
             self.timed_out = self.timed_out or end.unit == "seconds"
         except EngineError as failure:
             self._note_failed(failure, paid)
-        return said
+        return verdicts
 
     async def choose(self, ts: Sequence[Trajectory], role: str, problem: Problem, by: str) -> list[float]:
-        """Return how often a role's verifier, shown all these at once, names each.
+        """Return the number of times that a verifier names each trajectory when all are shown at once.
 
-        It is NaN where that cannot be paid or is unknown.
-
-        What is held for scores and comparisons of these trajectories pays for it.
+        The numbers are NaN where the choice cannot be paid or is unknown. The reserves for scores and comparisons of
+        these trajectories pay for the choice.
 
         Raises:
             VerifierError: the verifier failed or broke its contract.
@@ -300,14 +298,14 @@ class Scoring:
             self._backends[model],
             self._task,
             granted,
-            lambda some, charge: self._prompts.handles(some, model, charge),
+            lambda ts, charge: self._prompts.handles(ts, model, charge),
             hash64(self._stream, role),
             lambda: self._costs.account.seconds_left,
             prompts,
         )
 
     def _spend(self, lease: Lease, role: str, rows: int, calls: MeteredCalls, started: float) -> None:
-        """Tell a lease what a verifier's calls computed, whatever became of them."""
+        """Charge a verifier's calls to a lease, also after a failure, and keep the counts of the calls."""
         usage = Usage(
             prompt_tokens=calls.prompt,
             verifier_tokens=calls.computed,
@@ -319,69 +317,67 @@ class Scoring:
         )
         lease.spend(usage, priced={unit: calls.cost(unit, self._costs.rates[role]) for unit in ("flops", "usd")})
         _add_unknown(self.unknown, calls.unknown)
-        self.judgements += [dataclasses.replace(one, role=role) for one in calls.judgements]
+        self.judgements += [dataclasses.replace(judgement, role=role) for judgement in calls.judgements]
         self.failures.update(calls.failures)
         self.causes = calls.causes | self.causes
 
     def _affordable(
         self, todo: Sequence[Trajectory], role: str
     ) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
-        """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit.
+        """Return the trajectories that can be paid, their bound by unit, and the limit that left some out.
 
-        In order, until one cannot be paid; after that one, those alone for which something was held.
+        The reserves of these trajectories are freed. After the first trajectory that cannot be paid, only trajectories
+        with a reserve follow.
         """
         account, verifier, tree = self._costs.account, self.get(role), self._tree
         reads_paths = _reads_paths(verifier)
         paid: list[Trajectory] = []
         total: dict[str, int] = {}
         tokens = paths = prompts = 0
-        opened: set[int] = set()
-        stopped: Exhausted | None = None
+        counted_roots: set[int] = set()
+        shortage: Exhausted | None = None
         left, freed, is_kept = account.all_available(), dict[int, None](), account.has_kept
         for t in todo:
-            if stopped is not None and (t.node in freed or not account.keeps(t.node)):
+            if shortage is not None and (t.node in freed or not account.keeps(t.node)):
                 continue
-            # a path of another model, or whose state is gone, is opened again, and read from its prompt on, as its text
-            # is spelled
-            held = self._can_resume(t, role)
-            known = tree.scored_tokens(t, role) if held else 0
-            new = (
-                t.num_tokens - known
-                if held
+            # a path of another model, or without its state, is opened again: its whole text is read, from the prompt on
+            can_resume = self._can_resume(t, role)
+            num_scored = tree.scored_tokens(t, role) if can_resume else 0
+            num_new = (
+                t.num_tokens - num_scored
+                if can_resume
                 else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
             )
             if is_kept:
                 self._free_path(t, role, left, freed)
             root, path = tree.root_of(t), tree.path_tokens(t)
             opening = self._prompts.unopened_tokens(t, verifier.model) if reads_paths else 0
-            bound = tokens + opening + stated_bound(verifier, path - t.num_tokens + known, new)
-            unread = self._costs.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
-            shown = prompts + (unread if root not in opened or not held else 0)
-            wanted = self._costs.score_cost(role, bound, len(paid) + 1, paths + path, shown)
-            if (short := next((unit for unit, amount in wanted.items() if amount > left[unit]), None)) is not None:
-                stopped = stopped or Exhausted(short)
+            bound = tokens + opening + stated_bound(verifier, path - t.num_tokens + num_scored, num_new)
+            unread = self._costs.unread_prompt(role, root, tree.prompt_tokens[root], again=not can_resume)
+            prompt_bound = prompts + (unread if root not in counted_roots or not can_resume else 0)
+            amounts = self._costs.score_cost(role, bound, len(paid) + 1, paths + path, prompt_bound)
+            if (short := next((unit for unit, amount in amounts.items() if amount > left[unit]), None)) is not None:
+                shortage = shortage or Exhausted(short)
                 continue
-            tokens, prompts, paths = bound, shown, paths + path
+            tokens, prompts, paths = bound, prompt_bound, paths + path
             paid.append(t)
-            opened |= {root} if held else set()
-            total = wanted | {"bound": tokens, "prompts": prompts}
+            counted_roots |= {root} if can_resume else set()
+            total = amounts | {"bound": tokens, "prompts": prompts}
         account.free(*freed)
-        return paid, total, stopped
+        return paid, total, shortage
 
     def _can_resume(self, t: Trajectory, role: str) -> bool:
-        """Whether a role's verifier reads a path on from where it was: its own model wrote it, and its state is
-        held.
-        """
+        """Whether a verifier reads only the new part of a path: its own model wrote the path and holds its state."""
         return t.model == self.verifiers[role].model and self._tree.can_resume(t, role)
 
     def _free_path(self, t: Trajectory, role: str, left: dict[str, int], freed: dict[int, None]) -> None:
-        """Add to what is left what is held for this node, and for those of its ancestors that its score will cover.
+        """Add the reserves of a node, and of the ancestors that its score will cover, to the amounts left.
 
         Args:
             t: The path.
-            role: The role that will score it.
-            left: What is left of each limit; it grows.
-            freed: The nodes whose amounts were added; it grows.
+            role: The role that will score the path.
+            left: The amount left of each limit; the reserves are added here.
+            freed: The nodes whose reserves were added; new ones are added here.
         """
         account, scores, node = self._costs.account, self._tree.scores, t
         while node.node not in freed and (node.node, role) not in scores:
@@ -394,24 +390,24 @@ class Scoring:
 
 
 def _reads_paths(verifier: Verifier) -> bool:
-    """Whether a verifier may ask its model about paths, not only about prompts of its own."""
+    """Whether a verifier may ask its model about paths, and not only about prompts of its own."""
     return not {"value", "next_logprobs"}.isdisjoint(verifier.needs)
 
 
 def _blame(role: str) -> Blame:
-    """Return the context in which the code of a role's verifier runs; the end of a budget passes."""
+    """Return the context for a verifier's code: its errors become `VerifierError`, but `Exhausted` passes."""
     return Blame(f"the verifier {role!r}", VerifierError, (Exhausted,))
 
 
 def _verdicts(role: str, count: int, verdicts: Sequence[float]) -> Sequence[float]:
-    """Return a verifier's verdicts on pairs.
+    """Return a verifier's verdicts on pairs once they are checked.
 
     Raises:
-        VerifierError: They are not `count` numbers between 0 and 1, or NaN.
+        VerifierError: The verdicts are not `count` numbers between 0 and 1, or NaN.
     """
     if len(verdicts) != count:
         raise VerifierError(f"the verifier {role!r} returned {len(verdicts)} verdicts for {count} pairs")
-    if not all(math.isnan(one) or 0 <= one <= 1 for one in verdicts):
+    if not all(math.isnan(verdict) or 0 <= verdict <= 1 for verdict in verdicts):
         raise VerifierError(
             f"the verifier {role!r} returned {quote(verdicts)} for pairs, but must return numbers between 0 and 1, or "
             "NaN"
@@ -424,7 +420,7 @@ def _values_of(score: StepScores) -> list[float]:
 
 
 def _add_unknown(total: Counter[tuple[str, str]], more: Mapping[tuple[str, str], int]) -> None:
-    """Add counts of what is unknown; of excesses ("over") the greatest stays."""
+    """Add counts of unknown texts to a total. Of excesses ("over") the greatest stays."""
     for (what, kind), amount in more.items():
         total[what, kind] = max(total[what, kind], amount) if kind == "over" else total[what, kind] + amount
 
@@ -436,23 +432,23 @@ class MeteredCalls:
     Args:
         backend: The model.
         task: The task of the problem.
-        granted: Most tokens that may be computed.
-        granted_prompt: Most tokens of prompts that a process model may read first.
-        handles: Returns the handles of trajectories on this backend.
-            It charges what it must read for them.
-        stream: Address of the judge's own draws.
-        seconds_left: The seconds left of the budget; None: it does not limit them.
+        granted: The most tokens that may be computed.
+        granted_prompt: The most tokens of prompts that a process model may read first.
+        handles: A function that returns the handles of trajectories on this backend, and charges what it must read.
+        stream: The address of the judge's own draws.
+        seconds_left: A function that returns the seconds left; None: time is not limited.
 
     Attributes:
-        computed: Tokens so far, of which `written` were generated.
-        prompt: Tokens of prompts that a process model read, beside.
-        reused: Tokens read again.
+        computed: The tokens so far, with those of `written`.
+        written: The generated tokens so far.
+        prompt: The tokens of prompts that a process model read; `computed` does not contain them.
+        reused: The tokens that were read again.
         seconds: The seconds of the model's work.
-        estimated: Whether a part of that is a bound, for want of a report.
-        unknown: What could not be read, and of how many (see `Calls.note_unread`).
-        failures: What the model failed in, by kind.
-        causes: The causes of the first of each.
-        judgements: Prompts to the model, with its replies.
+        estimated: Whether a part of the tokens is a bound, because the model reported no number.
+        unknown: The counts of texts that could not be read (see `Calls.note_unread`).
+        failures: The number of the model's failures, by kind.
+        causes: The cause of the first failure of each kind.
+        judgements: The prompts to the model, with its replies.
     """
 
     def __init__(
@@ -486,7 +482,7 @@ class MeteredCalls:
         self._parts: list[tuple[Rates, MeteredCalls]] = []
 
     def part(self, verifier: Verifier) -> MeteredCalls:
-        """See `Calls.part`. What the part computes counts here as well, within the same grants."""
+        """See `Calls.part`. The part's tokens count here as well, within the same grants."""
         part = MeteredCalls(
             self._backend,
             self.task,
@@ -501,17 +497,17 @@ class MeteredCalls:
         return part
 
     def cost(self, unit: str, rates: Rates) -> int:
-        """Return the cost of what was computed, in `flops` or `usd`.
+        """Return the cost of all tokens so far, in `flops` or `usd`.
 
-        The parts cost their own rates, all else these.
+        The parts' tokens cost the parts' own rates, all other tokens cost `rates`.
         """
         own = {name: getattr(self, name) - sum(getattr(part, name) for _, part in self._parts) for name in _COUNTS}
         computed = own["prompt"] + own["computed"] - own["written"]
-        mine = rates.cost(unit, computed=computed, reused=own["reused"], generated=own["written"])
-        return mine + sum(part.cost(unit, of) for of, part in self._parts)
+        own_cost = rates.cost(unit, computed=computed, reused=own["reused"], generated=own["written"])
+        return own_cost + sum(part.cost(unit, part_rates) for part_rates, part in self._parts)
 
     def _add(self, name: str, amount: float) -> None:
-        """Count something, here and in the whole that this is a part of."""
+        """Add an amount to a counter, here and in the whole."""
         setattr(self, name, getattr(self, name) + amount)
         if self._whole is not None:
             self._whole._add(name, amount)
@@ -538,28 +534,26 @@ class MeteredCalls:
     ) -> list[tuple[str | None, ...]]:
         """See `Calls.replies`."""
         samples = await self._sample(prompts, votes, max_tokens, sampling)
-        found = [
-            tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples
-        ]
-        for prompt, replies in zip(prompts, found, strict=True):
+        by_prompt = [tuple(None if sample.finish == "error" else sample.text for sample in draws) for draws in samples]
+        for prompt, replies in zip(prompts, by_prompt, strict=True):
             self._keep(Judgement("", prompt_text(prompt_in_whole_characters(prompt)), replies))
-        return found
+        return by_prompt
 
     async def _sample(
         self, prompts: Sequence[Prompt], votes: int, max_tokens: int, sampling: Sampling, *, tops: bool = False
     ) -> list[list[Sample]]:
         """Return `votes` rows for each prompt."""
-        left = self.seconds_left()
+        seconds = self.seconds_left()
         prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
         handles = await self._open_prompts(prompts, votes * max_tokens)
         rowsets: list[RowSet] = []
-        timer = None if left is None else asyncio.get_running_loop().call_later(left, _cancel, rowsets)
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, _cancel, rowsets)
         try:
             for handle, prompt in zip(handles, prompts, strict=True):
                 rows = tuple(
                     Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes)
                 )
-                # a prompt that is read again would pass the bound
+                # no prompt may be read again, because that would exceed the bound
                 with self._blame:
                     rowsets.append(
                         self._backend.sample(
@@ -575,12 +569,12 @@ class MeteredCalls:
                 await self._end(rowsets)
             finally:
                 self._backend.release(handles)
-        if any(sample.finish == "cancelled" for of_prompt in samples for sample in of_prompt):
+        if any(sample.finish == "cancelled" for draws in samples for sample in draws):
             raise Exhausted("seconds")
         return samples
 
     def _keep(self, judgement: Judgement) -> None:
-        """Keep what came of a prompt, here and in the whole that this is a part of."""
+        """Keep the judgement of a prompt, here and in the whole."""
         self.judgements.append(judgement)
         if self._whole is not None:
             self._whole._keep(judgement)
@@ -639,21 +633,19 @@ class MeteredCalls:
         self.causes.setdefault(kind, cause)
 
     async def _open_prompts(self, prompts: Sequence[Prompt], written: int = 0) -> list[Any]:
-        """Return the handles of prompts, after each of which so many tokens may be written.
+        """Return the handles of prompts. After each prompt `written` tokens may follow.
 
         Raises:
-            Exhausted: the time is over. BudgetExceeded: the bound does not cover them.
+            Exhausted: the time is over. BudgetExceeded: the bound does not cover these tokens.
         """
-        left = self.seconds_left()
-        if left is not None and left <= 0:
+        seconds = self.seconds_left()
+        if seconds is not None and seconds <= 0:
             raise Exhausted("seconds")
         self._check(sum(self._backend.count(prompt) + written for prompt in prompts))
         return await self._read(self._backend.open(prompts), opens=True)
 
     async def _end(self, rowsets: Sequence[RowSet]) -> None:
-        """Charge what was written, whatever happened, and give up its states; a row that was lost is charged in
-        full.
-        """
+        """Charge all written tokens, also after a failure, and release their states. A lost row is charged in full."""
         try:
             await cancelled_and_done(rowsets)
         finally:
@@ -672,7 +664,7 @@ class MeteredCalls:
                     continue
                 self._write(sample.num_tokens)
                 self._add("seconds", sample.seconds)
-                if sample.error or sample.finish == "error":  # also where another try of the backend's made it good
+                if sample.error or sample.finish == "error":  # counted also where a retry of the backend succeeded
                     self.note_failures(sample.error or "error")
                 if sample.handle is not None:
                     self._backend.release([sample.handle])
@@ -687,9 +679,7 @@ class MeteredCalls:
             self._whole._estimate()
 
     async def _read(self, call: Awaitable[Any], *, opens: bool = False) -> list[Any]:
-        """Await a call that only reads, charge it also where the search is cancelled meanwhile, and return its
-        values.
-        """
+        """Await a call that only reads, and return its values. The call is charged also if the search is cancelled."""
         replies: list[Reply[Any]] = []
         try:
             await read(self._backend, call, replies, opens=opens)
@@ -733,10 +723,10 @@ def check_given(scores: object, weight: float | None, verifiers: Collection[str]
     Args:
         scores: The scores by role, as given.
         weight: The weight of the candidate; None: 1.
-        verifiers: Roles of verifiers, whose scores are not given.
+        verifiers: The roles of verifiers, which a strategy may not score.
 
     Raises:
-        ConfigError: The scores are no finite numbers by role, or of the role of a verifier; the weight is below 0.
+        ConfigError: The scores are no finite numbers by role; a role is a verifier's; the weight is below 0.
     """
     if not isinstance(scores, Mapping | None):
         raise ConfigError(

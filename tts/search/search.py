@@ -1,7 +1,7 @@
 """The search: what a strategy and a selection work with.
 
-It hides batching, accounts, tracing and cancellation. One call of a search is in flight at a time, often with several
-trajectories. A call raises `SearchEnded` if no row can start or if the stop rule fires; only the solver catches it.
+The search hides batching, accounts, tracing and cancellation. One call of a search is in flight at a time, often with
+several trajectories. A call raises `SearchEnded`, for the solver alone, if no row can start or the stop rule fires.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ from tts.verifiers.base import to_log_odds, to_unit
 T = TypeVar("T")
 Decide = Callable[[Sequence[Candidate]], StopDecision | None]
 Scale = Literal["raw", "unit", "log_odds"]
-_CLOSING_S = 2e-5  # a candidate, for the selection and the solution
-_TRIES = 3  # calls in a row of which every row fails
-_FREE = 8  # waves in a row without a token, each twice as wide as the one before
-_FEW_CHARACTERS = 20_000  # that are embedded as n-grams at once
+_CLOSING_S = 2e-5  # seconds a candidate that selection and solution take after the search
+_TRIES = 3  # consecutive calls without one good row that end a search
+_FREE = 8  # consecutive waves without a token that end a search; each is twice as wide as the one before
+_FEW_CHARACTERS = 20_000  # texts up to this size are embedded as n-grams without a thread
 REMARKS = frozenset({"critique", "verify"})  # kinds of prompts after which no solutions are written
 
 
 class Search:
     """One problem's search, as strategies and selections use it.
 
-    The solver makes it and opens `root`. In `async with search:` the strategy runs. After the block every row that was
-    begun is a candidate, and a selection chooses.
+    The solver makes the search and opens `root`. In `async with search:` the strategy runs. After the block every row
+    that was begun is a candidate, and a selection chooses.
 
     Attributes:
         problem: The problem, without its reference answer and metadata.
-        task: Its task.
-        candidates: What `finish` and `complete` made so far, in draw order; it grows.
-        tree: The nodes that were written; `tree.distinct_tokens(ts)` are the tokens that trajectories keep alive.
-        rows: How rows are written, and what is known of their lengths and costs.
+        task: The problem's task.
+        candidates: The candidates of `finish` and `complete` so far, in draw order. The list grows.
+        tree: The nodes that were written. `tree.distinct_tokens(ts)` counts the tokens that trajectories keep alive.
+        rows: The writer of rows, with the known lengths and costs of rows.
         scoring: The verifiers by role, their scores and comparisons.
         notes: Warnings and reasons.
 
@@ -153,7 +153,7 @@ class Search:
         self._may_score = may_score
         self._asked_of_all = asked_of_all
         self._judges = judged is not None
-        self._judged_by: dict[int, dict[str, float]] = {}  # by node, what that rule goes by
+        self._judged_by: dict[int, dict[str, float]] = {}  # by node: the scores that the stop rule reads
         self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
         self._finished: dict[int, Candidate] = {}
         self._opened: Counter[tuple[str, ...]] = Counter()  # roots by kind and texts
@@ -183,7 +183,7 @@ class Search:
 
     @property
     def left(self) -> Mapping[str, float]:
-        """What may still be granted, by limited unit, in whole units (dollars in 1e-15); `seconds` among them."""
+        """The amounts left by limited unit, in whole units (dollars in 1e-15), and `seconds` of limited time."""
         account, seconds = self.account, self.account.seconds_left
         timed = {} if seconds is None else {"seconds": seconds}
         return {unit: float(account.available(unit)) for unit in account.units} | timed
@@ -191,7 +191,7 @@ class Search:
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the number of plain samples of expected length that the budget still pays; None: no limit.
 
-        The expected length is learnt during the search. At first it is that of the caller, the model's record or the
+        The search learns the expected length. At first this length is that of the caller, the model's record or the
         task. If only time is limited, the number is that of the samples that have ended, and at least 4.
 
         Args:
@@ -200,7 +200,7 @@ class Search:
         return self.rows.sizes.affordable_samples(stepwise=stepwise)
 
     def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
-        """Return the generator of an address, which restarts its draws: loops pass their step number."""
+        """Return the generator of an address. Each call restarts its draws: loops pass their step number."""
         return randomness.generator(self._seed, self._key, purpose, *address)
 
     # Writing ----------------------------------------------------------------------------------------------------------
@@ -214,20 +214,20 @@ class Search:
     ) -> Trajectory:
         """Return a new root, from a prompt of the task or of the caller's own.
 
-        The task's prompt is of a kind and earlier texts. A prompt that is opened again has draws of its own: its
-        stream is a function of seed, problem, content and how often it was opened.
+        The task makes its prompt from a kind and earlier texts. A prompt that is opened again has draws of its own: its
+        stream is a function of seed, problem, content and the number of times that it was opened.
 
         Args:
             kind: One of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are
-                learnt by it, at first from the task's constant for it, or for "solve". What is written after "critique"
-                or "verify" is no solution, and is not scored for a stop rule.
+                learnt by kind, at first from the task's constant for the kind, or for "solve". Texts after "critique"
+                or "verify" are no solutions, and are not scored for a stop rule.
             texts: Earlier solutions that the task's prompt shows.
             prompt: The prompt in place of the task's: exact text, or chat messages.
             group: The group of its candidates, where they belong to earlier ones'.
 
         Raises:
             ConfigError: the task has no such prompt; `prompt` is empty, of another type, or given with texts.
-            PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
+            PromptTooLong: the prompt leaves no room. SearchEnded: the budget cannot pay the prompt.
         """
         check_text("kind", kind)
         if prompt is not None and texts:
@@ -239,16 +239,17 @@ class Search:
         address = (kind, *texts) if own is None else content_of(own)
         with self._call(writes=True):
             try:
-                asked = self.task.prompt(self.problem, kind, texts) if own is None else own
-                opened = await self._prompts.read("policy", asked)
+                content = self.task.prompt(self.problem, kind, texts) if own is None else own
+                state = await self._prompts.read("policy", content)
             except ConfigError as refusal:
                 if texts:
                     self.notes.warn(f"earlier solutions were not shown: {refusal.cause}")
                 raise
-            again = self._opened[address]
+            times_opened = self._opened[address]
             self._opened[address] += 1
-            stream = randomness.root_stream(self._seed, self._key, *address, *([str(again)] if again else []))
-            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).continue_prompt(asked)
+            repeat = [str(times_opened)] if times_opened else []
+            stream = randomness.root_stream(self._seed, self._key, *address, *repeat)
+            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).continue_prompt(content)
             root = Trajectory(
                 None,
                 "",
@@ -261,13 +262,13 @@ class Search:
                 0,
                 kind,
                 "policy",
-                opened.handle,
+                state.handle,
                 marks=marks,
             )
-            self.tree.add(root, opened.tokens, group)
+            self.tree.add(root, state.tokens, group)
             if own is not None:
                 self.tree.own_prompts[root.node] = Problem(own).text
-            self._prompts.remember(root, asked)
+            self._prompts.remember(root, content)
             self._root = self._root or root
             return root
 
@@ -284,16 +285,16 @@ class Search:
         """Return up to n children of each trajectory, in order.
 
         Failed rows are left out, charged and counted by kind. Rows that cost no sample begin first, then first
-        children of all, second children of all, …; as many as the budget pays to their end. Rows that a grant cuts are
-        continued within the call.
+        children of all, second children of all, and so on. As many begin as the budget pays to their end. Rows that a
+        grant cuts are continued within the call.
 
         Args:
             ts: Active trajectories; one listed twice is two requests.
             n: Children of each.
-            until: Where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), after the first, or Thought(m),
-                after the thought.
-            temperature: None for the run's.
-            max_tokens: The most tokens of a row; None for the run's.
+            until: The end of a row: STEP, END, Tokens(m), Share(part), Stops(texts) (after the first of the texts) or
+                Thought(m) (after the thought).
+            temperature: The temperature; None: the run's.
+            max_tokens: The most tokens of a row; None: the run's.
             model: The role that writes.
 
         Raises:
@@ -330,7 +331,7 @@ class Search:
         self.rows.unbegun += int(queue.left)
         for row in self.rows.leave_off(queue) if until is END else queue.begun:
             await self._add_child(children, row)
-        await self._judge([t for of in children for t in of])
+        await self._judge([t for siblings in children for t in siblings])
         return children
 
     async def _add_child(self, children: list[list[Trajectory]], row: QueuedRow) -> None:
@@ -352,12 +353,12 @@ class Search:
     ) -> list[Candidate]:
         """Expand to the end and finish, in waves; return the new candidates.
 
-        Waves go on until each trajectory has n continuations. The candidates come in draw order, and under a stop rule
-        of finish order (`StopRule.order`) by tokens, then draw.
+        Waves go on until each trajectory has n continuations. The candidates come in draw order. Under a stop rule of
+        finish order (`StopRule.order`) they are ordered by tokens, then by draw.
 
         Args:
             ts: The trajectories to complete.
-            n: Continuations of each, rows that failed not counted; None: as many as the budget pays.
+            n: Continuations of each, without failed rows; None: as many as the budget pays.
             temperature: As in `expand`.
             max_tokens: As in `expand`.
             model: As in `expand`.
@@ -365,11 +366,11 @@ class Search:
             thought_tokens: See `Sampling`; None for the run's.
 
         Raises:
-            SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see
-                `candidates`.
+            SearchEnded: the budget is used up before the last row, all rows of three waves failed, or the stop rule
+                fired. `candidates` has what was finished.
         """
         check_int("n", n, 1)
-        first, barren, free = len(self.candidates), 0, 0
+        first, failed_waves, free_waves = len(self.candidates), 0, 0
         if not ts:
             return []
         sampling = self.rows.sampling_at(temperature, max_tokens, effort, thought_tokens)
@@ -377,25 +378,25 @@ class Search:
         self.notes.timed = self.notes.timed or queue.order == "arrived"
         before = self._spend()
         while not queue.is_done:
-            made: list[Trajectory] = []
+            paths: list[Trajectory] = []
             if n is None and not queue.begun:
                 before = self._spend()
             try:
-                await self._complete(queue, made)
+                await self._complete(queue, paths)
             except SearchEnded as end:
                 if self.notes.stop is None and await self._score_held():
                     continue
                 self._leave(queue, first, n, ts, end)
                 raise
-            except BaseException:  # what was written is kept
-                queue.put_back([t for t in made if t.node not in self._finished])
+            except BaseException:  # keep the written rows for a later call
+                queue.put_back([t for t in paths if t.node not in self._finished])
                 self.rows.interrupt(queue, ts)
                 raise
-            barren = 0 if made or queue.begun else barren + 1
-            if barren == _TRIES:
+            failed_waves = 0 if paths or queue.begun else failed_waves + 1
+            if failed_waves == _TRIES:
                 raise SearchEnded("every row failed")
-            if n is None and made and not queue.begun:
-                free = self._free_waves(free, before)
+            if n is None and paths and not queue.begun:
+                free_waves = self._free_waves(free_waves, before)
         if queue.given_up or (n is not None and queue.count < n * len(ts)):
             why = (
                 f"{queue.given_up} were given up for others"
@@ -406,13 +407,13 @@ class Search:
         return self.candidates[first:]
 
     def _wave(self, queue: RowQueue) -> aclosing[AsyncGenerator[QueuedRow, None]]:
-        """Return the next call for rows of a queue, as a context that yields those that are over."""
+        """Return the next call for rows of a queue, as a context that yields the rows that are over."""
         return aclosing(
             self.rows.write(queue, answered=self.candidates.votes.total > 0, completed=bool(self.candidates))
         )
 
     def _spend(self) -> dict[str, int]:
-        """Return what the search has spent of tokens, and of each limited unit."""
+        """Return the search's spend of tokens and of each limited unit."""
         return {unit: self._costs.whole.spending(unit) for unit in {"tokens", *self.account.units}}
 
     def _free_waves(self, free: int, before: Mapping[str, int]) -> int:
@@ -423,7 +424,7 @@ class Search:
             before: What was spent before the last wave.
 
         Raises:
-            SearchEnded: A wave spent nothing that is limited, or many in a row no token, where time is limited.
+            SearchEnded: A wave spent no limited unit. Where time is limited: many consecutive waves spent no token.
         """
         after = self._spend()
         free = free + 1 if before["tokens"] == after["tokens"] else 0
@@ -433,36 +434,35 @@ class Search:
             raise SearchEnded("nothing is spent any more")
         return free
 
-    async def _complete(self, queue: RowQueue, made: list[Trajectory]) -> None:
-        """Make one call for rows of a queue, and finish the rows that have ended; `made`: their paths."""
+    async def _complete(self, queue: RowQueue, paths: list[Trajectory]) -> None:
+        """Make one call for rows of a queue, and finish the rows that have ended; append their paths to `paths`."""
         with self._call(writes=True):
             async with self._wave(queue) as rows:
                 async for row in rows:
                     if (path := row.made) is None:
                         continue
-                    made.append(path)
+                    paths.append(path)
                     await self._answers.add([path])
                     if not self._judges:
                         self.finish(path)
         if self._judges:
-            await self._judge(made)
-            for t in made:
+            await self._judge(paths)
+            for t in paths:
                 self.finish(t)
 
     async def _score_held(self) -> bool:
-        """Score candidates whose scores are needed in any case and whose cost is reserved; return whether there were
-        any.
+        """Score candidates that need a score and hold a reserve for it; return whether there were any.
 
         If they cost less than reserved, the difference pays more rows.
         """
-        held = (
+        reserved = (
             [c.trajectory for c in self.candidates if self.account.keeps(c.trajectory.node)]
             if self._asked_of_all
             else []
         )
-        for role in self._asked_of_all if held else ():
-            await self.score(held, role, required=False)
-        return bool(held)
+        for role in self._asked_of_all if reserved else ():
+            await self.score(reserved, role, required=False)
+        return bool(reserved)
 
     def _leave(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], end: SearchEnded) -> None:
         """Cancel the rows of a queue that are useless after a stop rule; keep rows that the budget left open."""
@@ -474,10 +474,10 @@ class Search:
 
     def _count_short(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
         """Warn if not all of a fixed number of rows were finished; `first`: the first candidate of these rows."""
-        made = [c.trajectory for c in self.candidates[first:]] + [
+        paths = [c.trajectory for c in self.candidates[first:]] + [
             row.path for row in queue.begun if row.path is not None
         ]
-        ended, wanted = sum(t.status == "finished" for t in made), (n or 0) * len(ts)
+        ended, wanted = sum(t.status == "finished" for t in paths), (n or 0) * len(ts)
         if self._root in ts and wanted > 1 and ended < wanted and (queue.given_up or why.startswith("budget")):
             self.notes.warn(f"{ended} of {wanted} samples came to their end, {why}")
 
@@ -486,19 +486,19 @@ class Search:
     ) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory; None for any other.
 
-        It has the trajectory's answer if there is one. A path that is a candidate already takes the scores and the
-        weight, in its place among `candidates`.
+        The candidate has the trajectory's answer if there is one. If the path is a candidate already, this candidate
+        takes the scores and the weight and keeps its place among `candidates`.
 
         Args:
             t: The trajectory that ended.
-            scores: The strategy's own, finite numbers by a role that no verifier has. Selections by score read them at
-                no cost, where the strategy names the role in `Needs.scores`. Scores below 0 or above 1 are taken as
-                log-odds where they are summed.
-            weight: What the candidate counts for in `majority`, at least 0; None: 1.
+            scores: Finite scores of the strategy's own, by a role that no verifier has. Selections by score read them
+                at no cost, where the strategy names the role in `Needs.scores`. Sums take scores below 0 or above 1 as
+                log-odds.
+            weight: The candidate's number of votes in `majority`, at least 0; None: 1.
 
         Raises:
-            SearchEnded: the stop rule fires on the candidates so far; after that, every call that would write does.
-            ConfigError: it is a rollout; a score or the weight is no such number; the role is a verifier's.
+            SearchEnded: the stop rule fires on the candidates so far. Every later call that would write raises it too.
+            ConfigError: the trajectory is a rollout; a score or the weight is no such number; the role is a verifier's.
         """
         if t.node in self.tree.scratch:
             raise ConfigError(
@@ -507,8 +507,8 @@ class Search:
             )
         if scores is not None or weight is not None:
             check_given(scores, weight, self.scoring.verifiers)
-        if (known := self._finished.get(t.node)) is not None:
-            return known if scores is None and weight is None else self._attach_scores(known, scores or {}, weight)
+        if (earlier := self._finished.get(t.node)) is not None:
+            return earlier if scores is None and weight is None else self._attach_scores(earlier, scores or {}, weight)
         if t.status not in ("finished", "truncated"):
             return None
         candidate = self._add_candidate(t, scores or {}, weight)
@@ -525,9 +525,9 @@ class Search:
         """Put scores and a weight that a strategy gives into its candidate."""
         self._note_given(scores)
         weight = candidate.weight if weight is None else weight
-        given = dataclasses.replace(candidate, scores={**candidate.scores, **scores}, weight=weight)
-        self._finished[given.trajectory.node] = self.candidates[given.index] = given
-        return given
+        updated = dataclasses.replace(candidate, scores={**candidate.scores, **scores}, weight=weight)
+        self._finished[updated.trajectory.node] = self.candidates[updated.index] = updated
+        return updated
 
     def _add_candidate(
         self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None
@@ -552,7 +552,7 @@ class Search:
             raise SearchEnded(self.notes.stop.reason, self.notes.stop)
 
     async def _judge(self, ts: Sequence[Trajectory]) -> None:
-        """Score ended trajectories before `finish` asks a stop rule that uses scores; without such a rule, none."""
+        """Score ended trajectories if the stop rule reads scores, before `finish` asks this rule."""
         if self._judged is None:
             return
         role, aggregate = self._judged
@@ -563,12 +563,12 @@ class Search:
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text after it (an answer cue, "Wait").
 
-        The text is charged as input, not as generated tokens. A finished trajectory goes on after its text without the
-        end of sequence, which stays charged: prompt and path are read anew, as input. It stays a candidate where it
-        was one; what is written after it is of its group.
+        The text is charged as input, not as generated tokens. A finished trajectory goes on without its end of
+        sequence, which stays charged. Prompt and path are then read anew, as input. If the trajectory is a candidate,
+        it stays one. Its continuations belong to its group.
 
         Raises:
-            ConfigError: a trajectory is truncated, failed or pruned. SearchEnded: the budget cannot pay it.
+            ConfigError: a trajectory is truncated, failed or pruned. SearchEnded: the budget cannot pay the text.
             CapabilityError: the backend cannot append text; nothing is spent.
         """
         require(self._backends[model], ["extend"], "appending a text to a path")
@@ -580,21 +580,21 @@ class Search:
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
         """Return the path up to a place in a trajectory's last piece, to branch off there.
 
-        The call `expand([prefix], n)` makes n forks. The node is divided. What stands after the token is the first
-        child of the prefix, so that every fork costs a sample. Fork j >= 1 has a stream of its own, by (stream,
-        position, j). Forks of one place are counted on over all calls. The state is read anew, as input. Trajectories
-        that the caller has, candidates and scores stay as they are.
+        The call `expand([prefix], n)` makes n forks. The node is divided. The text after the place is the first child
+        of the prefix, so that every fork costs a sample. Fork j >= 1 has a stream of its own, by (stream, position, j).
+        The number j counts the forks of one place over all calls. The state is read anew, as input. The caller's
+        trajectories, candidates and scores stay as they are.
 
         Args:
             t: The trajectory to fork.
-            at: Tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number. Or a
-                text: the prefix ends before its last occurrence in that piece, also where tokens are not shown; then
-                their number is an estimate.
+            at: The number of tokens of the last piece (`token_ids`) that the prefix keeps, at least 1 and below all. Or
+                a text: the prefix ends before its last occurrence in that piece. A text serves where tokens are not
+                shown too; the number of tokens is then an estimate.
 
         Raises:
             CapabilityError: the backend shows no token ids (for a number), or cannot append text; nothing is spent.
-            ConfigError: there is no such place, or it begins inside of a character. SearchEnded: the budget cannot pay
-                it.
+            ConfigError: there is no such place, or the place is inside of a character. SearchEnded: the budget cannot
+                pay the reading.
         """
         place = check_fork(t, at, self._backends[t.model], self.tree)
         with self._call(writes=True):
@@ -605,23 +605,23 @@ class Search:
     ) -> list[Trajectory]:
         """Return each trajectory continued by up to `steps` steps, for `score` alone.
 
-        The steps are paid for, and dropped at the next call of this method. A trajectory that has ended, or whose
-        rollout could not start, stands for itself.
+        The steps are charged. The next call of this method drops them. A trajectory that has ended, or whose rollout
+        could not start, is returned as it is.
         """
         self.drop(self.rows.drop_scratch())
         ends = list(ts)
         for _ in range(steps):
-            going = [i for i, t in enumerate(ends) if t.status == "active"]
-            if not going:
+            active = [i for i, t in enumerate(ends) if t.status == "active"]
+            if not active:
                 break
             sampling = self.rows.sampling_at(temperature)
-            queue = self.rows.queue([ends[i] for i in going], 1, STEP, sampling=sampling, model="policy", scratch=True)
+            queue = self.rows.queue([ends[i] for i in active], 1, STEP, sampling=sampling, model="policy", scratch=True)
             while not queue.is_done:
                 with self._call(writes=True):
                     async with self._wave(queue) as rows:
                         async for row in rows:
                             if (path := row.made) is not None:
-                                ends[going[row.place]] = path
+                                ends[active[row.place]] = path
                 if not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
                     break
         return ends
@@ -637,29 +637,29 @@ class Search:
         scale: Scale = "raw",
         required: bool = True,
     ) -> NDArray[np.float64]:
-        """Return one score a trajectory, NaN where unknown. A node is asked about once; its score is kept.
+        """Return one score a trajectory, NaN where unknown. Each node is scored once, and its score is kept.
 
         Args:
             ts: The trajectories.
             verifier: The role.
             aggregate: "last", "min", "prod", "mean" or "model".
-            scale: "raw": as the verifier scores; "unit": mapped from its range to [0, 1]; "log_odds": ln(r / (1 - r))
-                of that, where an unbounded score is a log-odds as it is.
-            required: Whether the search ends where the budget cannot pay for a single score. A selection, which comes
-                after the end, gets NaN in any case.
+            scale: "raw": the verifier's own scale. "unit": mapped from the verifier's range to [0, 1]. "log_odds":
+                ln(r / (1 - r)) of the unit score r; an unbounded score is a log-odds already.
+            required: Whether the search ends where the budget cannot pay for a single score. A selection runs after
+                this end and gets NaN in any case.
 
         Raises:
-            SearchEnded: The budget cannot pay for a single one of them.
+            SearchEnded: The budget cannot pay for a single score.
         """
         check_aggregate(aggregate)
         with self._call():
-            stopped = await self.scoring.score(ts, verifier)
-        known = [self.tree.scores.get((t.node, verifier)) for t in ts]
+            shortage = await self.scoring.score(ts, verifier)
+        by_step = [self.tree.scores.get((t.node, verifier)) for t in ts]
         scores = np.array(
-            [np.nan if one is None else aggregate_scores(one, aggregate) for one in known], dtype=np.float64
+            [np.nan if steps is None else aggregate_scores(steps, aggregate) for steps in by_step], dtype=np.float64
         )
-        if stopped is not None and required and not self._is_over and np.isnan(scores).all():
-            raise SearchEnded(f"budget: {stopped.unit}")
+        if shortage is not None and required and not self._is_over and np.isnan(scores).all():
+            raise SearchEnded(f"budget: {shortage.unit}")
         if scale == "raw":
             return scores
         bounds = self.scoring.range_of(verifier)
@@ -670,7 +670,7 @@ class Search:
     ) -> NDArray[np.float64]:
         """Return the probabilities [trajectories, tokens] of next tokens after an appended text, untempered.
 
-        The text is read and dropped; it is charged as verifier tokens.
+        The text is charged as verifier tokens. It does not become part of the path.
         """
         require(self._backends[model], ["next_logprobs"], "asking for the next token")
         with self._call():
@@ -683,7 +683,7 @@ class Search:
             return await self._prompts.hidden(ts)
 
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
-        """Return a unit vector of each text, [texts, dimensions], by an embedder; None: the solver's."""
+        """Return the unit vectors [texts, dimensions] of texts; `embedder`: None: the solver's."""
         chosen = embedder or self.scoring.embedder
         if isinstance(chosen, HashedNgrams) and sum(map(len, texts)) > _FEW_CHARACTERS:
             return await self.run(chosen.vectors, texts)
@@ -706,16 +706,16 @@ class Search:
         """Run CPU work (an integer program, clustering) beside the event loop, booked as "search".
 
         Raises:
-            SearchEnded: the time is over; the function cannot be stopped, but the search no longer waits for it.
+            SearchEnded: the time is over. The function cannot be stopped, but the search no longer waits for it.
         """
         with self._call():
             return await self._within_time(run_in_thread(fn, *args))
 
     async def _within_time(self, work: Awaitable[T]) -> T:
-        """Await work outside of models, within the time that is left, and book its seconds.
+        """Await work that calls no model within the time that is left, and book its seconds.
 
         Raises:
-            Exhausted: the time is over; a thread cannot be stopped and ends by itself.
+            Exhausted: the time is over. A thread cannot be stopped and ends by itself.
         """
         account, started = self.account, self._clock()
         try:
@@ -730,18 +730,18 @@ class Search:
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: prune other unfinished paths and release their state. Candidates stay."""
         self.tree.kept.append(self.tree.distinct_tokens(ts))
-        kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
-        # whose scores read what is held above them
-        needed = self.tree.path_nodes(kept) if self.account.has_kept else set[int]()
-        self._prune(self.tree.nodes_to_drop([t.node for t in kept]), needed)
+        paths = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
+        # pending scores of the kept paths read the states of their ancestors
+        scored_ancestors = self.tree.path_nodes(paths) if self.account.has_kept else set[int]()
+        self._prune(self.tree.nodes_to_drop([t.node for t in paths]), scored_ancestors)
 
     def drop(self, ts: Sequence[Trajectory]) -> None:
-        """Prune these unfinished paths alone."""
+        """Prune the unfinished paths among `ts`, and no others."""
         self._prune([t for t in ts if t.node not in self._finished])
 
-    def _prune(self, ts: Sequence[Trajectory], needed: Container[int] = ()) -> None:
+    def _prune(self, ts: Sequence[Trajectory], keep_reserves: Container[int] = ()) -> None:
         self.tree.pruned.update(t.node for t in ts)
-        self.account.free(*(t.node for t in ts if t.node not in needed))
+        self.account.free(*(t.node for t in ts if t.node not in keep_reserves))
         self._prompts.release(ts)
 
     def _note_time(self) -> None:
@@ -756,17 +756,17 @@ class Search:
             should_stop: Decides by the candidates of the block.
             order: The order of whole solutions in the block (`StopRule.order`).
         """
-        first, decide, before, own = len(self.candidates), self._decide, self._order, list[StopDecision]()
+        first, outer_decide, outer_order, own = len(self.candidates), self._decide, self._order, list[StopDecision]()
 
         def decide_first(candidates: Sequence[Candidate]) -> StopDecision | None:
             own.extend(filter(None, [should_stop(candidates[first:])]))
-            return own[-1] if own else decide and decide(candidates)
+            return own[-1] if own else outer_decide and outer_decide(candidates)
 
         self._decide, self._order = decide_first, order
         try:
             yield
         finally:
-            self._decide, self._order = decide, before
+            self._decide, self._order = outer_decide, outer_order
             if self.notes.stop in own:
                 self.notes.stop = None
 
@@ -788,7 +788,7 @@ class Search:
         finally:
             self._is_over = True
             self._note_time()
-            while self._is_busy:  # a call that the strategy did not wait for: what it costs belongs into the books
+            while self._is_busy:  # a call that the strategy did not await; its cost must still be booked
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
 
@@ -823,19 +823,19 @@ class Search:
 
 
 async def responding(search: Search, t: Trajectory) -> Trajectory:
-    """Return a path whose thought had room left for a response, with the thought ended.
+    """End an open thought that leaves room for a response, and return the path with its thought ended.
 
-    Any other path is returned as it is. Where the thought met the end of the context, or its rows failed, there is
-    nothing more to write: the path is returned as it is then.
+    Any other path is returned as it is. The same holds where the thought met the end of the context, or where its rows
+    failed.
 
     Raises:
-        SearchEnded: the budget cannot pay it.
+        SearchEnded: the budget cannot pay the rest of the thought.
     """
     caps = search.rows.caps_of(t.model)
     if not (t.num_tokens and t.is_thinking and caps.thoughts) or caps.extend == "absent":
         return t
-    (made,) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
-    t = next(iter(made), t)
+    (children,) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
+    t = next(iter(children), t)
     goes_on = t.is_thinking and t.status in ("active", "finished")
     return (await search.extend([t], t.marks.close, model=t.model))[0] if goes_on else t
 
@@ -843,30 +843,30 @@ async def responding(search: Search, t: Trajectory) -> Trajectory:
 def best_active(search: Search) -> Trajectory:
     """Return the live trajectory most worth completing, or the root.
 
-    It is the highest scored one, then the plain sample's, then the longest.
+    The highest score decides, then whether the path is the plain sample's, then its length.
     """
     tree, roles = search.tree, list(search.scoring.verifiers)
     interrupted = {t.node for t in search.rows.open_paths}
-    held = [
+    paths = [
         t
         for t in tree.held.values()
         if t.status == "active" and t.node not in tree.scratch | interrupted and t.parent is not None
     ]
-    live = [t for t in held if not tree.children_of(t)]  # another child would cost a sample
+    leaves = [t for t in paths if not tree.children_of(t)]  # another child would cost a sample
 
     def promise(t: Trajectory) -> tuple[float, bool, int, int]:
-        known = [scores for role in roles if (scores := tree.scores.get((t.node, role))) is not None]
-        score = aggregate_scores(known[0], "last") if known else 0.0
+        by_role = [scores for role in roles if (scores := tree.scores.get((t.node, role))) is not None]
+        score = aggregate_scores(by_role[0], "last") if by_role else 0.0
         return (0.0 if math.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
 
-    return max(live, key=promise) if live else search.root
+    return max(leaves, key=promise) if leaves else search.root
 
 
 async def complete_best(search: Search) -> None:
-    """Complete the best active trajectory, or draw a plain sample, from what is held back for that.
+    """Complete the best active trajectory, or draw a plain sample, from the reserve for this purpose.
 
     Raises:
-        SearchEnded: the budget cannot pay it, or the stop rule fires.
+        SearchEnded: the budget cannot pay the path, or the stop rule fires.
     """
     search.rows.stop_assuming()
     best = await responding(search, best_active(search))
@@ -877,15 +877,15 @@ async def complete_best(search: Search) -> None:
 
 
 async def learn_length(search: Search, end: SearchEnded) -> bool:
-    """Complete a path where an assumed length alone keeps rows from beginning.
+    """Complete a path where only an assumed length keeps rows from beginning; return whether it did.
 
-    This happens once in a search. Returned is whether it was done. What is held back to bring a path to its end is the
-    task's constant until a path has ended. Small budgets may not pay that, although they pay many solutions. The path
-    that is completed is the one that the search would end with. After it, lengths are known.
+    This happens once in a search. Until a path has ended, the reserve for the end of a path is the task's constant.
+    Small budgets may not pay this reserve, although they pay many solutions. The completed path is the one that the
+    search would end with. Afterwards lengths are known.
 
     Args:
         search: The search.
-        end: How the request of the rows ended.
+        end: The end of the request for rows.
 
     Raises:
         SearchEnded: the budget cannot pay the path, or the stop rule fires.

@@ -1,8 +1,6 @@
-"""The tree of one search: its nodes, and what is known of each.
+"""The tree of one search: its nodes with their scores, and the tokens that live nodes keep in memory.
 
-The tree knows which nodes are alive, and what these keep in memory.
-
-The tree holds no policy: `Search` decides what to add, prune and score. Node numbers follow the order of calls and
+The tree makes no decisions: `Search` decides what to add, prune and score. Node numbers follow the order of calls and
 rows, never time.
 """
 
@@ -19,7 +17,7 @@ from tts.verifiers.base import StepScores
 class Tree:
     """Nodes by number, and exact counts of the distinct tokens that live handles keep.
 
-    A token is live while the node it belongs to, or a descendant of it, holds a handle.
+    A token is live while its node, or a descendant of its node, holds a handle.
     """
 
     def __init__(self) -> None:
@@ -28,24 +26,24 @@ class Tree:
         self.pruned: set[int] = set()
         self.scratch: set[int] = set()  # nodes of rollouts
         self.held: dict[int, Trajectory] = {}  # nodes whose handle has not been released
-        self.prompt_tokens: dict[int, int] = {}  # of each root
-        self.asked: dict[int, Prompt] = {}  # what each root was opened with
-        self.own_prompts: dict[int, str] = {}  # texts of the roots that callers' own prompts opened
+        self.prompt_tokens: dict[int, int] = {}  # by root
+        self.asked: dict[int, Prompt] = {}  # the prompt of each root
+        self.own_prompts: dict[int, str] = {}  # by root: the text of a caller's own prompt
         self.kept: list[int] = []  # distinct tokens of the live set at each `Search.keep`
         self.peak_live = 0
         self.peak_logical = 0
         self._root: list[int] = []  # the root of each node
-        # of nodes after one whose path was read anew: tokens of the path less those of its nodes
+        # by node whose path was read anew, or is below such a node: the path's tokens less those of its nodes
         self._reread: dict[int, int] = {}
         self._fresh: set[int] = set()  # the nodes whose path was read anew
-        self._groups: dict[int, int] = {}  # of roots whose candidates belong to earlier ones
-        self._first_groups: dict[int, int] = {}  # of first parts of first steps
-        self._above: dict[int, Trajectory] = {}  # the first parts of nodes that were divided
-        self._children: list[int] = []  # children ever asked for
-        self._failed: list[int] = []  # of these, rows that failed
-        self._refs: list[int] = []  # 1 if held, plus children that are live
+        self._groups: dict[int, int] = {}  # by root: the earlier group that its candidates belong to
+        self._first_groups: dict[int, int] = {}  # by node that is the first part of a divided first step: its group
+        self._above: dict[int, Trajectory] = {}  # by divided node: the node of its first part
+        self._children: list[int] = []  # by node: all children ever requested
+        self._failed: list[int] = []  # by node: the requested children that failed
+        self._refs: list[int] = []  # by node: 1 if its handle is held, plus the number of live children
         self.live_tokens = 0  # distinct tokens that are live now
-        self.logical_tokens = 0  # what the live tips would keep if nothing were shared
+        self.logical_tokens = 0  # tokens that the live tips would keep without sharing
 
     def root_of(self, t: Trajectory) -> int:
         """Return the number of a node's root."""
@@ -64,7 +62,7 @@ class Tree:
         )
 
     def parent_of(self, t: Trajectory) -> Trajectory | None:
-        """Return the node above: of a node that was divided, its first part."""
+        """Return the node above; for a divided node this is the node of its first part."""
         return self._above.get(t.node, t.parent) if self._above else t.parent
 
     def path_tokens(self, t: Trajectory) -> int:
@@ -80,14 +78,14 @@ class Tree:
     def add(
         self, t: Trajectory, root_tokens: int, group: int | None = None, *, reread: int | None = None
     ) -> Trajectory:
-        """Append a node; its number must be the next.
+        """Append a node, which must have the next number.
 
         Args:
             t: The node to append.
-            root_tokens: The prompt's tokens, and its group, where it is a root.
-            group: The group of a root.
-            reread: Where its state is not its parent's, but was read anew: the tokens that the path has more than its
-                nodes. Else None.
+            root_tokens: The prompt's tokens where the node is a root.
+            group: The group of a root; None: its own.
+            reread: The tokens of the path beyond those of its nodes, where the state was read anew; None: the state
+                continues the parent's.
         """
         self.nodes.append(t)
         self._root.append(t.node if t.parent is None else self._root[t.parent.node])
@@ -99,8 +97,8 @@ class Tree:
         elif reread is not None:
             self._fresh.add(t.node)
             self._reread[t.node] = reread
-        elif (more := self._reread.get(t.parent.node)) is not None:
-            self._reread[t.node] = more
+        elif (extra_tokens := self._reread.get(t.parent.node)) is not None:
+            self._reread[t.node] = extra_tokens
         if group is not None:
             self._groups[t.node] = group
         if t.handle is not None:
@@ -108,7 +106,7 @@ class Tree:
         return t
 
     def piece_at(self, t: Trajectory, position: int) -> tuple[Trajectory, Trajectory]:
-        """Return the part of a node that has a position, and the node above that part.
+        """Return the part of a divided node that contains a token position, and the node above this part.
 
         The position is after the part's first token and not after its last.
         """
@@ -119,9 +117,9 @@ class Tree:
         return rest, above
 
     def divide(self, t: Trajectory, first: Trajectory, reread: int) -> Trajectory:
-        """Put the first part of a node above it.
+        """Insert the first part of a node above the node.
 
-        The rest, with all that is after it, becomes the first child of that part.
+        The rest of the node, with all its descendants, becomes the first child of the first part.
 
         Args:
             t: The trajectory whose last node is divided.
@@ -139,13 +137,13 @@ class Tree:
         return first
 
     def replace(self, t: Trajectory) -> Trajectory:
-        """Put a trajectory in the place of the one of its node, which has no children, and return it.
+        """Replace the trajectory of a node without children, and return the new one.
 
-        The row of the node went on, or ended otherwise.
+        The node's row went on, or ended with another status.
         """
-        held = self.release(self.nodes[t.node])
+        was_held = self.release(self.nodes[t.node])
         self.nodes[t.node] = t
-        if t.handle is not None and (held or t.node not in self.pruned):
+        if t.handle is not None and (was_held or t.node not in self.pruned):
             self._hold(t)
         return t
 
@@ -154,10 +152,10 @@ class Tree:
 
         Args:
             ts: The trajectories.
-            ended: Whether a finished one can.
+            ended: Whether a finished trajectory can be continued.
 
         Raises:
-            ConfigError: One is not active, or was pruned.
+            ConfigError: A trajectory is not active, or was pruned.
         """
         for t in ts:
             if t.status != "active" and not (ended and t.status == "finished"):
@@ -170,17 +168,17 @@ class Tree:
                 raise ConfigError(f"node {t.node} was pruned by keep(), but only a live trajectory can be continued")
 
     def count_failed_child(self, t: Trajectory) -> None:
-        """Note that a child that was asked for failed: the next one is no further branch."""
+        """Note that a requested child failed, so that the next child is no further branch."""
         self._failed[t.node] += 1
 
     def next_child(self, t: Trajectory) -> int:
-        """Return the index of the next child to be asked for, counting it: it runs on over all calls."""
+        """Return the index of the next child, and count this child. Indices run on over all calls."""
         index = self._children[t.node]
         self._children[t.node] = index + 1
         return index
 
     def children_of(self, t: Trajectory) -> int:
-        """Return how many children were ever asked for and did not fail."""
+        """Return the number of requested children that did not fail."""
         return self._children[t.node] - self._failed[t.node]
 
     def _hold(self, t: Trajectory) -> None:
@@ -191,7 +189,7 @@ class Tree:
         while node is not None:
             self._refs[node.node] += 1
             if self._refs[node.node] > 1:
-                # an ancestor that already lives: if it was a tip, it is one no more
+                # the ancestor is live already; if it was a tip, it no longer is
                 if node is not t and self._refs[node.node] == 2 and node.node in self.held:
                     self.logical_tokens -= self.path_tokens(node)
                 break
@@ -202,7 +200,7 @@ class Tree:
             self.peak_live, self.peak_logical = self.live_tokens, self.logical_tokens
 
     def release(self, t: Trajectory) -> bool:
-        """Give up a node's handle in the count; False if it was given up before."""
+        """Count a node's handle as released; return False if it was released before."""
         if self.held.pop(t.node, None) is None:
             return False
         if self._refs[t.node] == 1:
@@ -234,20 +232,19 @@ class Tree:
 
     def _nodes_on(self, ts: Iterable[Trajectory]) -> Iterator[Trajectory]:
         """Yield each node on the paths of `ts` once."""
-        seen: set[int] = set()
+        visited: set[int] = set()
         for t in ts:
             node: Trajectory | None = t
-            while node is not None and node.node not in seen:
-                seen.add(node.node)
+            while node is not None and node.node not in visited:
+                visited.add(node.node)
                 yield node
                 node = self.parent_of(node)
 
     def scored_tokens(self, t: Trajectory, verifier: str) -> int:
-        """Return the tokens after the prompt up to the last scored node of a path; 0: none.
+        """Return the tokens after the prompt up to the last node of a path that a verifier scored; 0: none.
 
-        Only scores of the given verifier count.
-
-        What was scored before the path was read anew is of another state. A path without text was scored, but not read.
+        Nodes above the place where the path was read anew do not count, because their scores are of another state. A
+        node without text does not count, because its score read nothing.
         """
         node: Trajectory | None = t
         while node is not None:
@@ -257,12 +254,12 @@ class Tree:
         return 0
 
     def unread_tokens(self, t: Trajectory) -> int:
-        """Return the tokens of a path that a verifier reads again, at most, for they were read anew."""
+        """Return the most tokens that a verifier reads again, because the path was read anew."""
         return self.path_tokens(t) if t.node in self._reread else 0
 
     def can_resume(self, t: Trajectory, verifier: str) -> bool:
-        """Return whether a verifier can read a path on from where it was.
+        """Whether a verifier needs to read only the new part of a path.
 
-        The state of the path is then held, and was not read anew since it was scored.
+        The path's state must be held. If the path was read anew, the verifier must have scored it since.
         """
         return t.node in self.held and (t.node not in self._reread or self.scored_tokens(t, verifier) > 0)

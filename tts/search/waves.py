@@ -1,13 +1,13 @@
 """Waves: how many rows of a request begin or go on in the next call, and how far each may be written.
 
-`plan_rows` and what it calls are pure functions of values: the rows, what is known of lengths, and what is left of each
-limit. `RowSizes` has these values for the rows of one search. `RowRunner` takes a lease of what a wave reserves, and
-sends it.
+`plan_rows` and its helpers are pure functions of values: the rows, the known lengths, and the amount left of each
+limit. `RowSizes` has these values for the rows of one search. `RowRunner` takes a lease of the wave's reserve, and
+sends the wave.
 
-Until there is a candidate, one row gets all that is left, or as many rows begin as can be paid however long they are. A
-later wave begins at most twice the rows begun so far, and only rows that what is left pays to their expected end. While
-more rows may follow, a row is given up once it has taken half of what was left when it began, and four expected
-lengths.
+Until there is a candidate, one row gets all that is left, or as many rows begin as can be paid whatever their length. A
+later wave begins at most twice the rows begun so far. The budget must pay each of its rows to the expected end. While
+more rows may follow, a row is given up once it is longer than four expected lengths and has taken half of the amount
+that was left when it began.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.types import Problem, Trajectory
 
-_PATIENCE = 4  # expected lengths that a row may take without being given up
-_SHARE = 0.5  # of what was left when a row began, that it may take in any case
-_RESPONSE = 0.25  # of what is left when a thought is written, that is kept for the response
-_FIRST_WIDTH = 4  # rows to begin with where a time is given
-_PIECE = 16  # tokens that rows of finish order are written together, at least, and
-_PIECE_SHARE = 16  # in which part of their length
-_LEASED = ("flops", "usd")  # what follows from all that a program reads and writes, not from its tokens alone
-_SHARED = ("tokens", "generated_tokens", *_LEASED)  # of which programs get parts
+_PATIENCE = 4  # expected lengths that a row may take before it is given up
+_SHARE = 0.5  # the part of the amount left at its beginning that a row may take in any case
+_RESPONSE = 0.25  # the part of the amount left before a thought that is reserved for the response
+_FIRST_WIDTH = 4  # rows of the first wave where time is limited
+_PIECE = 16  # the fewest tokens of a piece of rows in finish order
+_PIECE_SHARE = 16  # a longer piece of these rows is this part of their length
+_LEASED = ("flops", "usd")  # units whose spend depends on all that a program reads and writes, not on its tokens alone
+_SHARED = ("tokens", "generated_tokens", *_LEASED)  # units that are divided among programs
 _UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
 
 
 class Goal(Enum):
-    """What the rows of a wave are written towards."""
+    """The goal up to which the rows of a wave are written."""
 
     TOKENS = "a number of tokens"
     STEP = "the end of a step"
@@ -59,15 +59,15 @@ class Goal(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveRequest:
-    """What a wave is planned for.
+    """The request that a wave is planned for.
 
     Args:
-        goal: What the rows are written towards.
+        goal: The goal of the rows.
         branches: The samples that each row costs, in draw order; 0 for rows that go on.
         cost: The bound of one row by the tokens that it may generate.
         cap: The most tokens that a row may take.
         goes_on: Whether the rows are open already; otherwise they begin.
-        wanted: The rows of the request that are still to begin, those of this wave included.
+        wanted: The number of rows of the request that are still to begin, with the rows of this wave.
         needed: The tokens that a row is expected to take until its goal.
         step: The expected tokens of a step.
         longest: The tokens of the longest solution so far.
@@ -76,9 +76,9 @@ class WaveRequest:
         resumes: Whether a row that its cap cuts can be continued.
         held: The tokens that must stay unspent, to bring an open path to its end.
         portion: The most tokens of a row in one call.
-        at_once: Whether all rows that are ever to begin begin now.
-        programs: The most rows at once, where rows are programs with leases; 0: they are written token by token.
-        spent: What a row has cost so far, where rows are programs.
+        at_once: Whether no row may begin after this wave.
+        programs: The most rows at once, where rows are programs with leases; 0: rows are written token by token.
+        spent: The mean cost of a row so far, by limited unit, where rows are programs.
     """
 
     goal: Goal
@@ -102,13 +102,13 @@ class WaveRequest:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """What the next call may write.
+    """The rows and tokens that the next call may write.
 
     Args:
-        rows: The number of rows, the first of the request.
-        cap: The tokens that each may generate.
-        reserve: What is reserved for the call, by limited unit.
-        limit: The tokens after which a row that does not end is given up; None: it is not.
+        rows: The number of rows, counted from the first of the request.
+        cap: The tokens that each row may generate.
+        reserve: The amounts that are reserved for the call, by limited unit.
+        limit: The tokens after which an unfinished row is given up; None: no row is given up.
         why: The reason for the number of rows.
         lease: The flops and dollars that each row may spend, where rows are programs.
     """
@@ -123,7 +123,7 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """How many rows begin, their cap, the tokens that each must be sure of, and whether one has all that is left."""
+    """The number of rows, their cap, the tokens granted to each, and whether one row has all that is left."""
 
     rows: int
     cap: int
@@ -137,11 +137,11 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
     """Return the next wave of a request.
 
     Args:
-        request: The rows, and what is known of lengths.
-        left: What is neither spent nor held of each limit, in whole units.
+        request: The rows, and the known lengths.
+        left: The amount of each limit that is neither spent nor held, in whole units.
 
     Raises:
-        Exhausted: What is left does not pay a single row.
+        Exhausted: The amounts left do not pay a single row.
     """
     payable = payable_branches(request.branches, left.get("samples"))
     if request.programs:
@@ -151,32 +151,32 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
     free = {
         unit: amount - (cost.bare().bound(unit, request.held) if request.held else 0) for unit, amount in left.items()
     }
-    if size.is_whole:  # a first row, which comes before its score
+    if size.is_whole:  # a first row is paid before its score
         rows, cap = _fit(cost.bare(), 1, cap, 1, free)
         is_verified = all(cost.bound(unit, cap) <= free[unit] for unit in free)
     else:
         rows, cap = _fit(cost, size.rows, cap, size.typical, free)
         is_verified = True
-    each = cost.bounds(left, cap) if is_verified else cost.bare().bounds(left, cap)
-    reserve = {unit: rows * amount for unit, amount in each.items()}
+    row_bounds = cost.bounds(left, cap) if is_verified else cost.bare().bounds(left, cap)
+    reserve = {unit: rows * amount for unit, amount in row_bounds.items()}
     if "samples" in reserve:
         reserve["samples"] = sum(request.branches[:rows])
     return Wave(rows, cap, reserve, size.limit, size.why)
 
 
 def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
-    """Return a wave of programs. The part of each is what is left, divided by the rows that are still to run.
+    """Return a wave of programs. The remaining rows get equal parts of the amounts left.
 
-    Where no limit is shared, all begin at once. Where nobody says how many rows these are, no more begin than what is
-    left pays by the cost of a row so far. At most half of a part is kept for the score of its row.
+    Where no limit is shared, all rows begin at once. Where the number of rows is open, no more begin than the amounts
+    left pay at the mean cost of a row so far. At most half of a part is kept for the score of its row.
 
     Args:
         request: The rows.
-        payable: How many the limit on samples pays.
-        left: What is left of each limit.
+        payable: The number of rows that the limit on samples pays.
+        left: The amount left of each limit.
 
     Raises:
-        Exhausted: What is left pays none.
+        Exhausted: The amounts left pay no row.
     """
     is_whole = request.at_once or left.keys().isdisjoint(_SHARED)
     count = payable if is_whole else min(payable, request.programs)
@@ -204,20 +204,21 @@ def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
 
 
 def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares: Amounts) -> dict[str, int]:
-    """Return the amounts that one of the searches that share limits may plan with.
+    """Return the amounts that a search may plan with where several searches share limits.
 
-    They are its share, or more where a long row needs more.
+    Each amount is the search's share, or more where a long row needs more.
 
     Args:
         cost: The bound of one row by the tokens that it may generate.
         needed: The tokens that the row is expected to take.
         held: The tokens that must stay unspent.
-        left: What is neither spent nor held of each limit, in whole units.
+        left: The amount of each limit that is neither spent nor held, in whole units.
         shares: The equal part of one search, by shared limit.
     """
-    rows = {unit: 1 if unit == "samples" else cost.bound(unit, held + _PATIENCE * needed) for unit in shares}
+    row_amounts = {unit: 1 if unit == "samples" else cost.bound(unit, held + _PATIENCE * needed) for unit in shares}
     return {
-        unit: min(amount, max(shares[unit], rows[unit])) if unit in shares else amount for unit, amount in left.items()
+        unit: min(amount, max(shares[unit], row_amounts[unit])) if unit in shares else amount
+        for unit, amount in left.items()
     }
 
 
@@ -235,51 +236,51 @@ def _size(request: WaveRequest, rows: int, left: Amounts) -> _Size:
     if request.goal is Goal.STEP:
         count = int(min(rows, max(1, payable_rows(cost, request.needed, left))))
         return _Size(count, cap, min(cap, request.step), "rows that can be paid to the end of a solution")
-    surely = payable_rows(cost, cap, left)
-    if surely >= rows or math.isinf(payable_rows(cost, NO_CAP, left)):
+    at_cap = payable_rows(cost, cap, left)
+    if at_cap >= rows or math.isinf(payable_rows(cost, NO_CAP, left)):
         return _Size(rows, cap, cap, "all can be paid, however long they are")
     if not (request.begun and request.is_completed):
-        count = max(1, int(surely))
+        count = max(1, int(at_cap))
         return _Size(count, cap, cap, "rows that can be paid, however long they are", is_whole=count == 1)
-    return _size_by_lengths(request, rows, surely, left)
+    return _size_by_lengths(request, rows, at_cap, left)
 
 
-def _size_by_lengths(request: WaveRequest, rows: int, surely: float, left: Amounts) -> _Size:
+def _size_by_lengths(request: WaveRequest, rows: int, at_cap: float, left: Amounts) -> _Size:
     """Return the size of a wave once lengths were learnt.
 
     Args:
         request: The request.
-        rows: The rows that the limit on samples pays.
-        surely: The rows that can be paid to the cap.
-        left: What is left of each limit.
+        rows: The number of rows that the limit on samples pays.
+        at_cap: The number of rows that the other limits pay to the cap.
+        left: The amount left of each limit.
 
     Raises:
-        Exhausted: What is left does not pay one row to its expected end.
+        Exhausted: The amounts left do not pay one row to its expected end.
     """
     cost, cap, expected = request.cost, request.cap, request.needed
-    if (typically := payable_rows(cost, expected, left)) < 1:
+    if (at_expected := payable_rows(cost, expected, left)) < 1:
         raise Exhausted(scarcest_unit(cost, expected, left))
     typical = expected
-    if not request.resumes:  # written in one call, or with what is left where that does not pay it any more
+    if not request.resumes:  # grant a whole row in one call if the limits pay it
         whole = min(cap, max(_PATIENCE * expected, 2 * request.longest))
-        if (wholly := payable_rows(cost, whole, left)) >= 1:
+        if (at_whole := payable_rows(cost, whole, left)) >= 1:
             typical = cap = whole
-            typically = surely = wholly
-    count = int(min(rows, max(surely, min(2 * request.begun, typically))))
-    more = count < request.wanted  # so that none may take all
-    limit = max(_PATIENCE * expected, payable_tokens(cost, _SHARE, cap, left)) if more else None
+            at_expected = at_cap = at_whole
+    count = int(min(rows, max(at_cap, min(2 * request.begun, at_expected))))
+    may_follow = count < request.wanted  # if more rows may follow, none may take all
+    limit = max(_PATIENCE * expected, payable_tokens(cost, _SHARE, cap, left)) if may_follow else None
     return _Size(count, cap, typical, "rows that can be paid to their expected end", limit=limit)
 
 
 def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory], int]) -> list[int]:
-    """Return what each row would cost in samples, were all of them started in this order."""
-    seen: dict[int, int] = {}
+    """Return the cost of each row in samples, if all rows were started in this order."""
+    child_counts: dict[int, int] = {}
     costs: list[int] = []
     for parent in parents:
-        if (made := seen.get(parent.node)) is None:
-            made = children_of(parent)
-        seen[parent.node] = made + 1
-        costs.append(1 if parent.parent is None or made > 0 else 0)
+        if (children := child_counts.get(parent.node)) is None:
+            children = children_of(parent)
+        child_counts[parent.node] = children + 1
+        costs.append(1 if parent.parent is None or children > 0 else 0)
     return costs
 
 
@@ -287,12 +288,12 @@ def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory
 
 
 def payable_branches(branches: Sequence[int], left: int | None) -> int:
-    """Return how many rows of these costs in samples may begin, in order.
+    """Return the number of rows, from the first, whose costs in samples can be paid.
 
-    None as `left` stands for samples without a limit.
+    `left` is None where samples have no limit.
 
     Raises:
-        Exhausted: None may.
+        Exhausted: Not one row can be paid.
     """
     if left is None:
         return len(branches)
@@ -303,41 +304,38 @@ def payable_branches(branches: Sequence[int], left: int | None) -> int:
 
 
 def payable_rows(cost: RowCost, tokens: int, left: Amounts) -> float:
-    """Return how many rows of so many tokens the limits other than samples pay.
+    """Return the number of rows of `tokens` tokens that the limits other than samples pay.
 
-    It is infinity where there is no such limit.
+    The number is infinity where there is no such limit.
     """
-    each = cost.bounds(left, tokens)
-    return min([left[unit] // amount for unit, amount in each.items() if amount > 0], default=math.inf)
+    row_bounds = cost.bounds(left, tokens)
+    return min([left[unit] // amount for unit, amount in row_bounds.items() if amount > 0], default=math.inf)
 
 
 def scarcest_unit(cost: RowCost, tokens: int, left: Amounts) -> str:
-    """Return the limit that pays the fewest rows of so many tokens."""
-    each = {unit: amount for unit, amount in cost.bounds(left, tokens).items() if amount > 0}
-    return min(each, key=lambda unit: left[unit] / each[unit])
+    """Return the limit that pays the fewest rows of `tokens` tokens."""
+    row_bounds = {unit: amount for unit, amount in cost.bounds(left, tokens).items() if amount > 0}
+    return min(row_bounds, key=lambda unit: left[unit] / row_bounds[unit])
 
 
 def payable_tokens(cost: RowCost, part: float, cap: int, left: Amounts) -> int:
-    """Return the most tokens, at most `cap`, of a row that costs a part of each limit at most.
-
-    The part is of what is left of the limit.
-    """
+    """Return the most tokens, up to `cap`, of a row that costs at most a part of each amount left."""
     for unit, amount in left.items():
         cap = _largest(cost, unit, cap, int(amount * part)) if unit != "samples" else cap
     return cap
 
 
 def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Amounts) -> tuple[int, int]:
-    """Return how many rows fit, at least one, and the cap of each.
+    """Return the number of rows that the amounts left pay, at least one, and the cap of each.
 
     Raises:
-        Exhausted: None fits.
+        Exhausted: Not one row can be paid.
     """
     typical = max(1, min(cap, typical))
     count = rows
-    for unit, each in cost.bounds(left, typical).items():
-        if each > 0:
-            count = min(count, max(1, left[unit] // each))
+    for unit, row_bound in cost.bounds(left, typical).items():
+        if row_bound > 0:
+            count = min(count, max(1, left[unit] // row_bound))
     for unit, amount in left.items():
         cap = _largest(cost, unit, cap, amount // count)
         if cap < 1:
@@ -345,14 +343,14 @@ def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Amounts) -> tup
     return count, cap
 
 
-def _largest(cost: RowCost, unit: str, cap: int, each: int) -> int:
-    """Return the largest k <= cap with cost(k) <= each, by bisection: the cost never decreases in k. 0: none."""
-    low, high = 0, min(cap, each) if unit in ("tokens", "generated_tokens") else cap
-    if cost.bound(unit, high) <= each:
+def _largest(cost: RowCost, unit: str, cap: int, amount: int) -> int:
+    """Return the largest k <= cap with cost(k) <= amount, by bisection, as cost(k) never decreases; else 0."""
+    low, high = 0, min(cap, amount) if unit in ("tokens", "generated_tokens") else cap
+    if cost.bound(unit, high) <= amount:
         return high
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if cost.bound(unit, middle) <= each else (low, middle - 1)
+        low, high = (middle, high) if cost.bound(unit, middle) <= amount else (low, middle - 1)
     return low
 
 
@@ -362,9 +360,9 @@ class PlannedWave:
 
     Args:
         rows: The rows, in draw order.
-        rest: The open rows that the call leaves out, or those that may begin later.
+        rest: The open rows that the call leaves out, or the rows that may begin later.
         goes_on: Whether the rows are open already.
-        reserve: What is reserved for the call, by limited unit.
+        reserve: The amounts that are reserved for the call, by limited unit.
         cost: The bound of a row from its parent on.
         lease: The flops and dollars that each row may spend, where rows are programs.
     """
@@ -378,13 +376,13 @@ class PlannedWave:
 
 
 class RowSizes:
-    """Sizes of one search's rows: what is known of their lengths, and what the next call may write.
+    """Sizes of one search's rows: their known lengths, and the tokens that the next call may write.
 
     Args:
         problem: The problem.
-        task: Its task.
+        task: The problem's task.
         backends: The models by role.
-        costs: The bounds of rows, and the account that pays.
+        costs: The cost bounds of rows, and the account that pays.
         tree: The nodes that were written.
         prompts: The prompts that were read.
         expected: The tokens of a solution that the caller expects; None: the task's constant.
@@ -413,40 +411,39 @@ class RowSizes:
         self._costs = costs
         self._tree = tree
         self._prompts = prompts
-        self._scratch_children: dict[int, int] = {}  # rollouts of a node
+        self._scratch_children: dict[int, int] = {}  # by node: the number of its children in rollouts
         self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
         self._lengths: dict[str, Lengths] = {}
-        self._assumed: set[str] = set()  # kinds whose prior is the task's constant, for no solution had ended
+        self._assumed: set[str] = set()  # kinds whose prior is the task's constant, because no solution had ended
         self._steps = [0, 0]  # tokens and number of the steps that have ended
-        # of nodes that end pieces of given sizes: the cap of a row, and their tokens
+        # by node that ends pieces of given sizes: the cap of a row, and the tokens of these pieces
         self._chains: dict[int, tuple[int | None, int]] = {}
-        self._forced: set[int] = set()  # nodes of forced text, and what was written after them: no measure of lengths
+        self._forced: set[int] = set()  # nodes of forced text and their descendants: lengths are not learnt from them
 
     # What is known ----------------------------------------------------------------------------------------------------
 
     def lengths(self, kind: str) -> Lengths:
-        """Return what is known of the lengths of paths after a kind of prompt."""
-        if (known := self._lengths.get(kind)) is None:
-            known = self._lengths[kind] = Lengths(self._prior(kind))
+        """Return the known lengths of paths after a kind of prompt."""
+        if (lengths := self._lengths.get(kind)) is None:
+            lengths = self._lengths[kind] = Lengths(self._prior(kind))
             if kind != "solve" and not self._lengths["solve"].ended:
                 self._assumed.add(kind)
         elif kind in self._assumed and self._lengths["solve"].ended:
             self._assumed.remove(kind)
-            known.assume(self._prior(kind))
-        return known
+            lengths.assume(self._prior(kind))
+        return lengths
 
     def _prior(self, kind: str) -> int:
-        """Return the tokens that a path is expected to take before one of its kind was written: by the solutions, else
-        by the task.
+        """Return the expected tokens of a path before a path of its kind was written.
+
+        The solutions' lengths give this expectation; without any, the task does.
         """
         if kind == "solve":
             return round(self._typical(kind) * self._scale)
         return round(self.lengths("solve").expected_length() * self._typical(kind) / max(1, self._typical("solve")))
 
     def _typical(self, kind: str) -> int:
-        """Return the task's constant for a kind of prompt: that of "solve" for a kind of the caller's own, which the
-        task has not.
-        """
+        """Return the task's constant for a kind of prompt; for a kind that the task lacks, that of "solve"."""
         try:
             return self._task.typical_tokens(kind)
         except ConfigError:
@@ -454,7 +451,7 @@ class RowSizes:
 
     @property
     def _begun(self) -> int:
-        """Paths that were begun."""
+        """The number of paths that were begun."""
         return sum(map(len, self._lengths.values()))
 
     @cached_property
@@ -463,39 +460,39 @@ class RowSizes:
 
     @property
     def expected_step(self) -> int:
-        """The mean tokens of a step; before any has ended, the task's constant."""
+        """The mean tokens of a step; before the first step has ended, the task's constant."""
         tokens, number = self._steps
         return max(1, round(tokens / number)) if number else self._first_step
 
     @property
     def root_tokens(self) -> int:
-        """The tokens of the "solve" prompt. They are counted by the tokenizer until the prompt is read."""
+        """The tokens of the "solve" prompt. The tokenizer counts them until the prompt is read."""
         if not self._tree.nodes:
             return self._backends["policy"].count(self._task.prompt(self._problem, "solve", ()))
         return self._tree.prompt_tokens[0]
 
     def sample_bound(self, model: str = "policy") -> RowCost:
-        """Return the bound of a plain sample by a model, by its tokens."""
+        """Return the cost bound of a plain sample by a model, as a function of tokens."""
         return self._costs.row_cost(self._backends[model], self.root_tokens)
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """See `Search.affordable_samples`."""
         cost = self.sample_bound()
-        whole = self.lengths("solve").expected_length()
-        step = min(whole, self.expected_step) if stepwise else whole
-        rows = -(-whole // step)
+        solution = self.lengths("solve").expected_length()
+        step = min(solution, self.expected_step) if stepwise else solution
+        calls = -(-solution // step)
         account = self._costs.account
-        each = {unit: 1 if unit == "samples" else rows * cost.bound(unit, step) for unit in account.units}
-        units = [account.available(unit) // amount for unit, amount in each.items() if amount > 0]
-        if units:
-            return max(1, min(units))
+        sample_costs = {unit: 1 if unit == "samples" else calls * cost.bound(unit, step) for unit in account.units}
+        payable = [account.available(unit) // amount for unit, amount in sample_costs.items() if amount > 0]
+        if payable:
+            return max(1, min(payable))
         return None if account.deadline is None else self._double()
 
     def most_rows(self, live: int) -> int:
-        """Return a number of rows of the policy that no limit pays, were each of one token.
+        """Return a number of the policy's rows that no limit pays, even if each row has one token.
 
         Args:
-            live: The paths that go on, whose first children cost no sample.
+            live: The number of paths that go on. Their first children cost no sample.
         """
         account, rates = self._costs.account, RowCost(self._backends["policy"].rates)
         left = {unit: account.limit(unit) - account.spending(unit) for unit in account.units}
@@ -505,11 +502,11 @@ class RowSizes:
         return 1 + min(paid, default=NO_CAP)
 
     def sample_cost(self, model: str, unit: str) -> int:
-        """Return what a plain sample of expected length by a model costs, in whole units."""
+        """Return the cost of a plain sample of expected length by a model, in whole units."""
         return self.sample_bound(model).bound(unit, self.lengths("solve").expected_length())
 
     def _double(self) -> int:
-        """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""
+        """Return the number of rows of a wave that a deadline may cut: as many as have ended so far."""
         return max(_FIRST_WIDTH, sum(known.ended for known in self._lengths.values()))
 
     def room(self, model: str, t: Trajectory) -> int:
@@ -518,12 +515,14 @@ class RowSizes:
         return NO_CAP if backend.context is None else backend.context - self._tree.path_tokens(t)
 
     def learn(self, queue: RowQueue, row: QueuedRow, path: Trajectory) -> None:
-        """Learn from the length of a row, of which `path` is written."""
-        above = row.parent.node
-        if above in self._forced:
+        """Learn from the length of a row whose written path is `path`."""
+        parent_node = row.parent.node
+        if parent_node in self._forced:
             self._forced.add(path.node)
             return
-        self.lengths(path.root_kind).note(path.node, path.num_tokens, ended=path.status == "finished", above=above)
+        self.lengths(path.root_kind).note(
+            path.node, path.num_tokens, ended=path.status == "finished", above=parent_node
+        )
         if isinstance(queue.until, Tokens):
             self._chains[path.node] = (queue.sampling.max_tokens, self._chain(queue, row) + row.written)
         if queue.until is STEP and row.over:
@@ -531,7 +530,7 @@ class RowSizes:
             self._steps[1] += 1
 
     def exclude(self, node: int) -> None:
-        """Take what is written after a node, which is forced text, for no measure of lengths."""
+        """Learn no lengths from the paths after a node of forced text."""
         self._forced.add(node)
 
     # What may begin, and go on ----------------------------------------------------------------------------------------
@@ -539,19 +538,17 @@ class RowSizes:
     def plan(
         self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool, is_patient: bool
     ) -> PlannedWave:
-        """Choose the rows of the next call, and plan how far they are written.
-
-        The rows are those that are open, else new ones.
+        """Choose the rows of the next call, the open ones or else new ones, and plan how far they are written.
 
         Args:
             queue: The request.
             going_on: The rows that are open.
-            answered: Whether there is an answer; if not, enough is held back to bring the best open path to its end.
-            completed: Whether there is a candidate; if not, the first row to the end is granted all that it may need.
-            is_patient: Whether a shared limit that does not pay a row to its expected end is exhausted for now.
+            answered: Whether there is an answer. If not, the call holds enough back to end the best open path.
+            completed: Whether there is a candidate. If not, the first row to the end is granted all that it may need.
+            is_patient: Whether to treat a shared limit that does not pay a row to its expected end as exhausted.
 
         Raises:
-            Exhausted: The budget pays neither.
+            Exhausted: The budget pays neither open nor new rows.
         """
         self._costs.account.check_time()
         upcoming = NextRows.of(going_on or self._upcoming(queue, completed=completed), goes_on=bool(going_on))
@@ -580,7 +577,7 @@ class RowSizes:
         chosen, rooms = rows[: wave.rows], dict[int, int]()
         for row, branch in zip(chosen, branches, strict=False):
             row.limit = row.limit if wave.limit is None else wave.limit
-            # rows that begin after one path are alike
+            # new rows after the same path have the same room
             if (room := None if goes_on else rooms.get(row.parent.node)) is None:
                 room = rooms[row.parent.node] = self.row_remainder(queue, row)
             row.branch, row.room, row.cap = branch, room, min(wave.cap, room)
@@ -591,29 +588,30 @@ class RowSizes:
         """Take the rows of a queue that may begin now, up to the first that fills the context."""
         rows = queue.take(self.width(queue, completed=completed))
         self._tree.check_usable([row.parent for row in rows])
-        fits = next((i for i, row in enumerate(rows) if self.fills(queue, row.parent)), len(rows))
-        queue.give_back(rows[fits:])  # a later wave ends those that fill the context
-        return rows[:fits]
+        num_fitting = next((i for i, row in enumerate(rows) if self.fills(queue, row.parent)), len(rows))
+        queue.give_back(rows[num_fitting:])  # a later wave ends the rows that fill the context
+        return rows[:num_fitting]
 
     def fills(self, queue: RowQueue, parent: Trajectory) -> bool:
-        """Whether a path leaves no room in the context; prompts that do are refused where they are read."""
+        """Whether a path leaves no room in the context. Too long prompts were refused when they were read."""
         return parent.parent is not None and self.room(queue.model, parent) < 1
 
     def _bounds(self, queue: RowQueue, upcoming: NextRows) -> tuple[RowCost, RowCost]:
-        """Return the bound of a row from its parent on, and that of the next call of it."""
+        """Return the cost bound of a row from its parent on, and the bound of the row's next call."""
         backend, tree, parents = self._backends[queue.model], self._tree, upcoming.parents
         longest = max(map(tree.path_tokens, parents))
-        again = max(map(tree.unread_tokens, parents))
-        cost = bound = self._costs.row_cost(backend, longest, self._prompts.recomputation(parents, queue.model), again)
+        unread = max(map(tree.unread_tokens, parents))
+        cost = bound = self._costs.row_cost(backend, longest, self._prompts.recomputation(parents, queue.model), unread)
         if upcoming.goes_on:
             computed = self._prompts.recomputation([row.end for row in upcoming.rows], queue.model)
-            bound = self._costs.row_cost(backend, longest, computed, max(row.written for row in upcoming.rows) + again)
+            bound = self._costs.row_cost(backend, longest, computed, max(row.written for row in upcoming.rows) + unread)
         prompts = {root: tree.prompt_tokens[root] for root in map(tree.root_of, parents)}
         return cost, self._costs.add_prompt_reading(bound, prompts)
 
     def _closing_reserve(self, queue: RowQueue, upcoming: NextRows) -> int:
-        """Return the tokens that are held to bring an open path to its end: the same for all calls of a row, however
-        they cut it.
+        """Return the tokens that are reserved to bring an open path to its end.
+
+        All calls of a row have the same reserve, so that results do not depend on cuts.
         """
         if not (upcoming.goes_on and queue.held):
             written = max(t.num_tokens for t in upcoming.parents)
@@ -623,12 +621,11 @@ class RowSizes:
     def _wave_allowance(
         self, queue: RowQueue, upcoming: NextRows, bound: RowCost, held: int, *, is_patient: bool
     ) -> Amounts:
-        """Return what a wave is planned with: what is left, and of limits that other searches share, no more than an
-        equal part.
+        """Return the amounts that a wave is planned with: all that is left, but of shared limits only an equal part.
 
         Args:
             queue: The request.
-            upcoming: The rows of the wave. What is kept for scoring those that go on is theirs.
+            upcoming: The rows of the wave. Rows that go on may use what is kept for their scores.
             bound: The bound of a row.
             held: The tokens that must stay unspent.
             is_patient: As in `plan`.
@@ -649,11 +646,11 @@ class RowSizes:
         return limit_to_share(bound, needed, held, left, shares)
 
     def branches(self, queue: RowQueue, parents: Sequence[Trajectory]) -> list[int]:
-        """Return what each row of a request would cost in samples, were all of them started in this order."""
+        """Return the cost of each row in samples, if all rows were started in this order."""
         return branches_of(parents, self._scratch_children_of if queue.scratch else self._tree.children_of)
 
     def next_child(self, queue: RowQueue, parent: Trajectory) -> int:
-        """Return the index of the next child of a path, counting it; rollouts have indices of their own."""
+        """Return the index of the next child of a path, and count this child. Rollouts have their own indices."""
         if not queue.scratch:
             return self._tree.next_child(parent)
         index = self._scratch_children.get(parent.node, 0)
@@ -661,13 +658,14 @@ class RowSizes:
         return index
 
     def _scratch_children_of(self, t: Trajectory) -> int:
-        """Return a rollout's children as its cost counts them: the first row of one is a branch beside the path's
-        own.
+        """Return the number of children of a rollout's path, as its cost counts them.
+
+        The path itself goes on beside the rollout, so that the first row of a rollout is a further branch.
         """
         return self._scratch_children.get(t.node, 0) if t.node in self._tree.scratch else 1
 
     def width(self, queue: RowQueue, *, completed: bool) -> int:
-        """Return the most rows that may begin now: no fewer than are planned, and no more than can be.
+        """Return the most rows that may begin now. The plan of a wave may begin fewer.
 
         Args:
             queue: The request.
@@ -687,7 +685,7 @@ class RowSizes:
         return int(most)
 
     def _payable(self, queue: RowQueue, parent: Trajectory, *, completed: bool) -> float:
-        """Return the most rows like one after `parent` that `plan_rows` begins, where it begins more than one."""
+        """Return the most rows after `parent` that `plan_rows` begins, where it begins more than one row."""
         left = {unit: self._costs.account.available(unit) for unit in self._costs.account.units}
         cost = self._costs.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
         sampled = left.get("samples", math.inf) + queue.distinct  # the first child of a path costs no sample
@@ -709,12 +707,12 @@ class RowSizes:
         held: int,
         completed: bool,
     ) -> WaveRequest:
-        """Return what the next wave is planned for.
+        """Return the request that the next wave is planned for.
 
         Args:
             queue: The request.
             upcoming: The rows that may begin, or the open ones that go on.
-            branches: The samples that each costs.
+            branches: The samples that each row costs.
             bound: The bound of a row.
             held: The tokens that must stay unspent.
             completed: Whether there is a candidate.
@@ -746,9 +744,7 @@ class RowSizes:
         )
 
     def _row_costs(self) -> dict[str, int]:
-        """Return what a row has cost so far of each limit, on average; where none has ended by itself, more than is
-        left.
-        """
+        """Return the mean cost of a row so far, by limit; the whole limit where no row has ended by itself."""
         account, begun = self._costs.account, self._begun
         if begun and not any(known.ended for known in self._lengths.values()):
             return {unit: account.limit(unit) for unit in account.units}
@@ -757,11 +753,11 @@ class RowSizes:
     def portion_of(self, queue: RowQueue, written: int) -> int:
         """Return the most tokens of a row in one call.
 
-        Rows of finish order are written to one length, piece by piece.
+        In finish order a call writes all rows to one length, piece by piece.
 
         Args:
             queue: The request.
-            written: The tokens that its rows have.
+            written: The tokens that the queue's rows have.
         """
         if queue.order == "finished" and self._backends[queue.model].caps.streams and self.resumes(queue.model):
             return min(self.portion, max(_PIECE, written // _PIECE_SHARE))
@@ -779,7 +775,7 @@ class RowSizes:
     def next_row_tokens(self, queue: RowQueue, upcoming: NextRows) -> int:
         """Return the tokens that a row of the next wave is expected to take.
 
-        Of open rows it is the most of one, given what it has written.
+        For open rows this is the largest expected remainder of a row.
         """
         lengths = self.lengths(upcoming.kind)
         if not upcoming.goes_on:
@@ -795,7 +791,7 @@ class RowSizes:
     def row_remainder(self, queue: RowQueue, row: QueuedRow) -> int:
         """Return the tokens that a row may still take.
 
-        Pieces of given sizes that follow each other are one row for the cap of a row.
+        The cap of a row counts consecutive pieces of given sizes as one row.
         """
         capped = min(self.cap_remainder(queue, row), row.limit - row.written)
         if isinstance(queue.until, Tokens):
@@ -803,11 +799,11 @@ class RowSizes:
         return min(capped, self.room(queue.model, row.end))
 
     def cap_remainder(self, queue: RowQueue, row: QueuedRow) -> int:
-        """Return the tokens that the cap of a row leaves it."""
+        """Return the tokens that the cap of a row still allows."""
         return (queue.sampling.max_tokens or NO_CAP) - self._chain(queue, row) - row.written
 
     def _chain(self, queue: RowQueue, row: QueuedRow) -> int:
-        """Return the tokens of the pieces, written under the same cap, that a row goes on with."""
+        """Return the tokens of the pieces before a row that were written under the same cap."""
         if not self._chains:
             return 0
         cap, tokens = self._chains.get(row.parent.node, (None, 0))

@@ -41,7 +41,7 @@ class ByScore(Selection):
     truncated: Truncated = "vote"
 
     def needs(self) -> Needs:
-        """Scores of all candidates."""
+        """Return the needs: scores of all candidates."""
         return Needs(verifiers=(self.verifier,), scores_all=True)
 
 

@@ -35,7 +35,7 @@ class ByPairs(Selection):
     truncated: Truncated = "vote"
 
     def needs(self) -> Needs:
-        """A verifier that compares."""
+        """Return the needs: a verifier that compares."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: 0})
 
 
@@ -47,7 +47,7 @@ class Tournament(ByPairs):
     """
 
     def needs(self) -> Needs:
-        """A verifier that compares: one comparison for each candidate that may win."""
+        """Return the needs: a verifier that compares: one comparison for each candidate that may win."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: 1})
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:

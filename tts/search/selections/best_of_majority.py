@@ -73,7 +73,7 @@ class BestOfMajority(ByScore):
     asked: Count = 4
 
     def needs(self) -> Needs:
-        """Scores of some candidates."""
+        """Return the needs: scores of some candidates."""
         return Needs(verifiers=(self.verifier,))
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:

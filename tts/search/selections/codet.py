@@ -70,7 +70,7 @@ class CodeT(Selection):
     truncated: Truncated = "vote"
 
     def needs(self) -> Needs:
-        """Outcomes of tests of all candidates."""
+        """Return the needs: outcomes of tests of all candidates."""
         return Needs(verifiers=(self.verifier,), scores_all=True)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:

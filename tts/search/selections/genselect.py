@@ -70,7 +70,7 @@ class GenSelect(Tournament):
     by: Annotated[str, choice("quality", "consensus")] = "quality"
 
     def needs(self) -> Needs:
-        """A verifier that chooses among all candidates."""
+        """Return the needs: a verifier that chooses among all candidates."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: 1}, lists=True)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:

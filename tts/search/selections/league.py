@@ -60,7 +60,7 @@ class League(Tournament):
     opponents: Count = 4
 
     def needs(self) -> Needs:
-        """A verifier that compares each candidate that may win."""
+        """Return the needs: a verifier that compares each candidate that may win."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.opponents})
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:

@@ -71,7 +71,7 @@ class Medoid(Selection):
     truncated: Truncated = "vote"
 
     def needs(self) -> Needs:
-        """Vectors."""
+        """Return the needs: vectors of texts."""
         return Needs(vectors=self._embedder() or True)
 
     def _embedder(self) -> Embedder | None:

@@ -73,7 +73,7 @@ class Pivot(Tournament):
     k: Count = 2
 
     def needs(self) -> Needs:
-        """A verifier that compares each candidate that may win."""
+        """Return the needs: a verifier that compares each candidate that may win."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.k + 1})
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:

@@ -73,7 +73,7 @@ class Selective(Selection):
             raise ConfigError(f"by is {self.by!r}, but that selection takes no verifier and no aggregate")
 
     def needs(self) -> Needs:
-        """What the other selection needs."""
+        """Return the needs of the other selection."""
         return needs_of(self.inner)
 
     @property

@@ -83,7 +83,7 @@ class Swiss(Tournament):
     floor: Annotated[float, number(1e-9, 1)] = 0.1
 
     def needs(self) -> Needs:
-        """A verifier that compares each candidate that may win."""
+        """Return the needs: a verifier that compares each candidate that may win."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.matches})
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:

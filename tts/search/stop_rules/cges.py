@@ -66,7 +66,7 @@ class CGES(StopRule):
     aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
-        """Scores."""
+        """Return the needs: scores of the candidates."""
         return Needs(verifiers=(self.verifier,), aggregate=self.aggregate)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:

@@ -76,7 +76,7 @@ class ReASC(StopRule):
     aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
-        """Scores."""
+        """Return the needs: scores of the candidates."""
         return Needs(verifiers=(self.verifier,), aggregate=self.aggregate)
 
     @classmethod

@@ -53,7 +53,7 @@ class ScoreThreshold(StopRule):
     aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
-        """Scores."""
+        """Return the needs: scores of the candidates."""
         return Needs(verifiers=(self.verifier,), aggregate=self.aggregate)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:

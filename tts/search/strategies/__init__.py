@@ -1,4 +1,4 @@
-"""Strategies, one method a file, in rooms by family. `auto` is in `tts.allocator.auto`."""
+"""Strategies, one method a file, in packages by family. `auto` is in `tts.allocator.auto`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Questions of a strategy to a model about its solutions.
+"""Questions of a strategy to a model about solutions.
 
-They are asked in prompts of their own, and the replies are no solutions.
+Each question is a prompt of its own. The replies are not candidates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ async def replies_to(
     max_tokens: int | None = None,
     model: str = "policy",
 ) -> list[list[Trajectory] | None]:
-    """Return up to n replies to each prompt, which are dropped; None for a prompt that fills the context.
+    """Return up to n replies to each prompt, and drop them; None for a prompt that fills the context.
 
     Raises:
         SearchEnded: the budget cannot pay a prompt, or not one reply can start.
@@ -31,9 +31,11 @@ async def replies_to(
     for i, prompt in enumerate(prompts):
         try:
             roots[i] = await search.open("verify", prompt=prompt)
-        except ConfigError:  # it fills the context
+        except ConfigError:  # the prompt fills the context
             continue
-    made = await search.expand([*roots.values()], n, END, temperature=temperature, max_tokens=max_tokens, model=model)
-    search.drop([*roots.values(), *(t for of in made for t in of)])
-    replies = dict(zip(roots, made, strict=True))
+    families = await search.expand(
+        [*roots.values()], n, END, temperature=temperature, max_tokens=max_tokens, model=model
+    )
+    search.drop([*roots.values(), *(t for siblings in families for t in siblings)])
+    replies = dict(zip(roots, families, strict=True))
     return [replies.get(i) for i in range(len(prompts))]

@@ -1,4 +1,4 @@
-"""Prompts that show earlier solutions to the model, where the task and the context let them."""
+"""Prompts that show earlier solutions to the model, where the task and the context allow it."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ _LONGEST_NOTE = 2000  # characters of a verifier's note that a prompt shows
 
 
 async def open_prompt(search: Search, kind: str, texts: Sequence[str], group: int | None = None) -> Trajectory | None:
-    """Return the root of a prompt that shows earlier solutions, or None.
+    """Return the root of a prompt that shows earlier solutions.
 
-    It is None where the task refuses the solutions, or they fill the context.
+    None is returned where the task refuses the solutions, or where they fill the context.
 
     Raises:
-        SearchEnded: the budget cannot pay it.
+        SearchEnded: the budget cannot pay the prompt.
     """
     try:
         return await search.open(kind, *texts, group=group)
-    except ConfigError:  # the search has a warning of it
+    except ConfigError:  # the search has noted a warning
         return None
 
 
 def with_note(search: Search, t: Trajectory, role: str | None) -> str:
-    """Return the response of a solution, with what a role's verifier said of it in words, if it did."""
+    """Return the response of a solution, with the verifier's note on the solution if there is a note."""
     scores = None if role is None else search.scoring.scores_of(t, role)
     note = "" if scores is None else join_surrogates(scores.note.strip())[:_LONGEST_NOTE]
     return f"{t.response.rstrip()}\n\nFeedback on it:\n{note}" if note else t.response
 
 
 async def root_showing(search: Search, prompt: str, texts: Sequence[str]) -> Trajectory:
-    """Return the root of a prompt that shows solutions; that of the problem alone where none can be shown.
+    """Return the root of a prompt that shows solutions; the "solve" root where none can be shown.
 
     Args:
         search: The search.
-        prompt: "fuse" or "revise". A single solution is shown by "revise": there is nothing to fuse.
+        prompt: "fuse" or "revise". A single solution is shown by "revise", because there is nothing to fuse.
         texts: The texts of the solutions to show.
 
     Raises:
-        SearchEnded: the budget cannot pay it.
+        SearchEnded: the budget cannot pay the prompt.
     """
     root = await open_prompt(search, prompt if len(texts) > 1 else "revise", texts) if texts else None
     return root or search.root
 
 
 def whole(candidates: Sequence[Candidate]) -> list[str]:
-    """Return the responses of solutions that were not cut short, thoughts left out."""
+    """Return the responses, without thoughts, of solutions that were not cut short."""
     return [c.trajectory.response for c in candidates if not c.truncated]

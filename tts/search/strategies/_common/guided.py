@@ -1,6 +1,6 @@
-"""Common code of tree methods: their parameters, and what a path promises.
+"""Common code of tree methods: their parameters, and the scores that guide them.
 
-A path promises its own score, or the score that looking ahead finds.
+The score of a path is its own score, or the score at the end of a lookahead.
 
 Source: algorithm A4 (Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model
 Parameters", 2408.03314; search-and-learn's code): a lookahead is greedy, its end is scored, and it is dropped. Differs:
@@ -28,7 +28,7 @@ from tts.search.selections.majority import Majority
 from tts.search.strategies._common.stepping import MAX_STEPS, affordable_width, rounds
 from tts.types import Candidate, Trajectory
 
-MOST_WIDTH = 1024  # of a search sized by its budget
+MOST_WIDTH = 1024  # paths of a search that is sized by its budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class Guided(Strategy):
 
     Args:
         temperature: The temperature of the policy; None: the run's.
-        max_steps: Steps of a path, the last of which runs to the end of the solution (D in the papers).
+        max_steps: The most steps of a path, the last of which runs to the end of the solution (D in the papers).
         verifier: The role that scores.
-        aggregate: How the scores of steps become one; "last" of a process model is its score of the prefix.
+        aggregate: The aggregate of the scores of steps; "last" of a process model is its score of the prefix.
     """
 
     temperature: Temperature | None = None
@@ -48,7 +48,7 @@ class Guided(Strategy):
     aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
-        """Steps, and a verifier."""
+        """Return the needs: steps, and a verifier."""
         return Needs(capabilities=("steps",), verifiers=(self.verifier,))
 
     def default_selection(self, *, verified: bool) -> Selection:
@@ -61,31 +61,31 @@ class Wide(Guided):
     """The parameters of tree methods of a fixed width.
 
     Args:
-        n: Paths at each level, at least 1; None: as many as the budget pays, by the length of a plain solution that is
-            written first and of others seen, at most 1,024. What one search leaves pays another.
+        n: The paths at each level, at least 1; None: as many as the budget pays, at most 1,024. The lengths of a plain
+            solution that is written first, and of later solutions, decide. The rest of the budget pays another search.
     """
 
     n: Count | None = None
 
     def written_per_token(self) -> int:
-        """Return how many tokens are written for each one of a path: more than one where it looks ahead."""
+        """Return the number of tokens written for each token of a path: above 1 with a lookahead."""
         return 1
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Search with n paths; with n left out, again and again for what is left.
+        """Search with n paths; if n is None, again and again until the budget is used up.
 
         Raises:
-            SearchEnded: n is None, and the budget is used up: every path that has ended is a candidate.
+            SearchEnded: n is None, and the budget is used up. Every path that has ended is a candidate.
         """
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n
             if n is None:
                 n = max(
                     1, min(MOST_WIDTH, await affordable_width(search, self.temperature) // self.written_per_token())
                 )
-            found += await self.explore(search, n)
-        return found
+            candidates += await self.explore(search, n)
+        return candidates
 
     @abstractmethod
     async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
@@ -98,22 +98,22 @@ class WideAhead(Wide):
     """The parameters of tree methods of a fixed width that may look ahead.
 
     Args:
-        branching: Continuations of each kept path, at least 1.
-        lookahead: Greedy steps that are written after a path before it is scored, and then dropped; 0: none.
+        branching: The continuations of each kept path, at least 1.
+        lookahead: The greedy steps that are written after a path, scored with the path, and then dropped; 0: none.
     """
 
     branching: Count = 4
     lookahead: Natural = 0
 
     def written_per_token(self) -> int:
-        """Return one, and the lookahead."""
+        """Return 1 and the steps of the lookahead."""
         return 1 + self.lookahead
 
 
 async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], lookahead: int = 0) -> NDArray[np.float64]:
-    """Return one score for each path, -inf where it is unknown.
+    """Return the score that guides the search for each path; -inf where the score is unknown.
 
-    It is the score of the path, or of where greedy writing leads within `lookahead` steps.
+    With a lookahead the path is scored together with up to `lookahead` greedy steps after it.
 
     Raises:
         SearchEnded: the budget cannot pay for a single score.
@@ -124,13 +124,13 @@ async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], loo
 
 def split(children: Sequence[Sequence[Trajectory]]) -> tuple[list[Trajectory], list[Trajectory]]:
     """Return the children that go on and those that have ended, in order."""
-    made = [child for of in children for child in of]
-    return [t for t in made if t.status == "active"], [t for t in made if t.status != "active"]
+    paths = [child for siblings in children for child in siblings]
+    return [t for t in paths if t.status == "active"], [t for t in paths if t.status != "active"]
 
 
 def distinct(ts: Sequence[Trajectory]) -> list[Trajectory]:
-    """Return the first path of each text, in order; those above them have different texts already."""
-    first: dict[tuple[int | None, str], Trajectory] = {}
+    """Return the first path of each text, in order. The parents of the paths have different texts already."""
+    by_text: dict[tuple[int | None, str], Trajectory] = {}
     for t in ts:
-        first.setdefault((None if t.parent is None else t.parent.node, t.text), t)
-    return list(first.values())
+        by_text.setdefault((None if t.parent is None else t.parent.node, t.text), t)
+    return list(by_text.values())

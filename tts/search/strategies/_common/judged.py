@@ -1,7 +1,4 @@
-"""Common parameters of strategies that draw solutions from the root.
-
-These strategies judge the solutions with one verifier.
-"""
+"""Common parameters of strategies that draw solutions from the root and judge them with one verifier."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ from tts.search.selections.majority import Majority
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Strategy):
-    """The parameters of such a strategy.
+    """The parameters of a strategy that judges whole solutions.
 
     Args:
-        n: Solutions to begin, at least 1; None: as many as the budget pays.
+        n: The solutions to begin, at least 1; None: as many as the budget pays.
         temperature: The temperature of the policy; None: the run's.
         verifier: The role that scores.
-        aggregate: How the scores of steps become one.
+        aggregate: The aggregate that makes one score of the scores of steps.
     """
 
     n: Count | None = None
@@ -32,9 +29,9 @@ class Judged(Strategy):
     aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
-        """A verifier."""
+        """Return the needs: a verifier."""
         return Needs(verifiers=(self.verifier,))
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return `best` by the score that it judges by; `majority` where there is no verifier."""
+        """Return `best` by the strategy's own score; `majority` where there is no verifier."""
         return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()

@@ -1,8 +1,7 @@
 """Common code of particle methods: the weight of a particle, and one sweep of the filter.
 
-A sweep is free, or conditional on a reference.
-
-A particle is a trajectory with a log-weight: the log-odds of the verifier's score of the whole prefix.
+A sweep is free, or conditional on a reference. A particle is a trajectory with a log-weight: the log-odds of the
+verifier's score of the whole prefix.
 
 Source: algorithm A9, lines 1-8, and A10, lines 3-5 (Puri et al., "A Probabilistic Inference Approach to Inference-Time
 Scaling of LLMs using Particle-Based Monte Carlo Methods", 2502.01618; read in the paper and its code). Weights are not
@@ -46,7 +45,7 @@ from tts.search.strategies._common.stepping import advance, affordable_width, ro
 from tts.types import Candidate, Trajectory
 
 LogWeights = NDArray[np.float64]  # [N] particles, natural
-# From the log-weights and the steps taken so far to the temperature of the resampling.
+# A function of the log-weights and the number of steps so far: the temperature of the resampling.
 Temperature = Callable[[LogWeights, int], float]
 
 
@@ -55,9 +54,10 @@ WeightTemperature = Annotated[float, number(0.001)]
 
 @dataclass(frozen=True, slots=True)
 class Particles:
-    """The particles after a sweep, in order, copies among them, the reference (if there is one) last.
+    """The particles after a sweep, in order, with copies.
 
     Args:
+        paths: The paths of the particles; the reference, if there is one, comes last.
         log_weights: The log-weights since the last resampling.
         potentials: The potentials of the last level, the log-odds of the scores.
     """
@@ -78,18 +78,18 @@ class Particle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticleMethod(Guided):
-    """The parameters that every particle method has.
+    """The parameters of every particle method.
 
     Args:
-        n: Particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps, by the length of a
-            plain solution that is written first and of others seen. What one search leaves pays another.
+        n: The particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps. The lengths of
+            a plain solution that is written first, and of later solutions, decide. The rest pays another search.
         resampling: "multinomial", "stratified", "systematic" or "residual".
         resample_below: The largest effective sample size, as a share of N in [0, 1], at which particles are resampled;
             1: after every step.
-        target: The distribution of solutions is the model's, times odds. "levels": the product of the odds of all
-            prefixes; "last": the odds of the whole solution alone.
-        twist: Exponent of the odds of an unfinished prefix, at least 0; the odds of a whole solution have none.
-        lookahead: Greedy steps that are written after a prefix before it is scored, and then dropped; 0: none.
+        target: The factor by which the target distribution differs from the model's. "levels": the product of the odds
+            of all prefixes. "last": the odds of the whole solution alone.
+        twist: The exponent of the odds of an unfinished prefix, at least 0. The odds of a whole solution have none.
+        lookahead: The greedy steps that are written after a prefix, scored with it, and then dropped; 0: none.
         temperature: As in `Guided`.
         max_steps: As in `Guided`.
         verifier: As in `Guided`.
@@ -105,56 +105,56 @@ class ParticleMethod(Guided):
 
     @property
     def has_fixed_temperature(self) -> bool:
-        """Whether the temperature of weights does not depend on the weights."""
+        """Whether the temperature is independent of the weights."""
         return True
 
     @property
     def sweeps_in_all(self) -> int:
-        """The sweeps that share the budget."""
+        """The number of sweeps that share the budget."""
         return 1
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Sweep; with n left out, again and again for what is left.
+        """Sweep; if n is None, again and again until the budget is used up.
 
         Returns:
-            The candidates that stopped particles are, copies once, in order of their first particle.
+            The candidates of the stopped particles, without copies, in order of their first particle.
 
         Raises:
             SearchEnded: n is None, and the budget is used up.
         """
-        found: list[Trajectory] = []
+        paths: list[Trajectory] = []
         for r in rounds(search, None if self.n is None else 1):
             n = self.n
             if n is None:
                 units = max(1, await affordable_width(search, self.temperature) // (1 + self.lookahead))
                 n = min(MOST_WIDTH, max(min(2, units), units // self.sweeps_in_all))
-            found += await self.sweep(search, n, r * self.sweeps_in_all)
-        distinct = {t.node: t for t in found}.values()
+            paths += await self.sweep(search, n, r * self.sweeps_in_all)
+        distinct = {t.node: t for t in paths}.values()
         return [candidate for t in distinct if (candidate := search.finish(t)) is not None]
 
     @abstractmethod
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
-        """Return the particles of one search with n of them; `first`: the number of its first sweep."""
+        """Return the particles of one search with n particles; `first`: the number of its first sweep."""
         ...
 
 
 def known_weights(log_odds: LogWeights) -> LogWeights:
-    """Return log-odds, where an unknown one weighs the mean of the rest, or 0."""
-    known = ~np.isnan(log_odds)
-    return np.where(known, log_odds, log_odds[known].mean() if known.any() else 0.0)
+    """Return log-odds, with unknown values (NaN) replaced by the mean of the known ones, or by 0."""
+    is_known = ~np.isnan(log_odds)
+    return np.where(is_known, log_odds, log_odds[is_known].mean() if is_known.any() else 0.0)
 
 
 async def weigh(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
-    """Score the whole prefix of each particle, and add what the level weighs."""
-    paths = [one.path for one in particles]
+    """Score the whole prefix of each particle, and add the level's weight."""
+    paths = [particle.path for particle in particles]
     ends = await search.rollout(paths, method.lookahead, temperature=0.0) if method.lookahead else paths
     odds = known_weights(await search.score(ends, method.verifier, method.aggregate, scale="log_odds"))
-    after: list[Particle] = []
-    for one, value in zip(particles, odds.tolist(), strict=True):
-        potential = value * method.twist if one.path.status == "active" else value
-        gained = potential - one.potential if method.target == "last" else potential
-        after.append(Particle(one.path, one.carried + gained, potential))
-    return after
+    weighed: list[Particle] = []
+    for particle, value in zip(particles, odds.tolist(), strict=True):
+        potential = value * method.twist if particle.path.status == "active" else value
+        gain = potential - particle.potential if method.target == "last" else potential
+        weighed.append(Particle(particle.path, particle.carried + gain, potential))
+    return weighed
 
 
 async def sweep(
@@ -171,77 +171,75 @@ async def sweep(
 
     Args:
         search: The search.
-        method: The particle method: how it moves, weighs and resamples.
-        n: Particles.
+        method: The particle method, which has the parameters.
+        n: The number of particles, with the reference.
         temperature: The temperature of each resampling.
-        address: Chain and sweep, for the draws.
-        reference: A finished path that keeps the last place and is never replaced; free particles may become copies
-            of its first t steps, which go on as live particles.
-        beside: Paths to keep alive for others.
+        address: The chain and the sweep, as an address of the draws.
+        reference: A finished path that keeps the last place and is never replaced. Free particles may become copies of
+            its first t steps, and go on from there.
+        beside: Paths of other sweeps to keep alive.
 
     Raises:
         SearchEnded: the budget is used up, the stop rule fires, or every particle has died (see `advance`).
     """
     free = n - (reference is not None)
     first = await advance(search, repeat(search.root, free), max_steps=method.max_steps, temperature=method.temperature)
-    particles = [Particle(t) for of in first for t in of]
-    held, t = Particle(search.root), 1
+    particles = [Particle(t) for siblings in first for t in siblings]
+    # the particle of the reference, and the number of steps so far
+    guide, t = Particle(search.root), 1
     while True:
-        everyone = [*particles, *([] if reference is None else [replace(held, path=_cut(reference, t))])]
-        everyone = await weigh(search, everyone, method)
-        log_weights = np.array([one.carried for one in everyone])
-        nodes = tuple(one.path.node for one in everyone)
-        going = sum(one.path.status == "active" for one in everyone)
+        cloud = [*particles, *([] if reference is None else [replace(guide, path=_cut(reference, t))])]
+        cloud = await weigh(search, cloud, method)
+        log_weights = np.array([particle.carried for particle in cloud])
+        nodes = tuple(particle.path.node for particle in cloud)
+        num_active = sum(particle.path.status == "active" for particle in cloud)
         is_fixed = (
             method.has_fixed_temperature
             and reference is None
-            and len(everyone) == n
-            and (method.target == "last" or going in (0, n))
+            and len(cloud) == n
+            and (method.target == "last" or num_active in (0, n))
             and not method.lookahead
         )
         level = Level(
             "ended", address, nodes, tuple(log_weights.tolist()), temperature(log_weights, t), is_fixed=is_fixed
         )
-        if not going:
+        if not num_active:
             search.notes.levels.append(level)
             return Particles(
-                tuple(one.path for one in everyone), log_weights, np.array([one.potential for one in everyone])
+                tuple(particle.path for particle in cloud),
+                log_weights,
+                np.array([particle.potential for particle in cloud]),
             )
         p = softmax(log_weights, temperature(log_weights, t))
         if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):
-            width = min(free, max(MOST_ROWS, search.rows.sizes.most_rows(len(everyone))))
+            width = min(free, max(MOST_ROWS, search.rows.sizes.most_rows(len(cloud))))
             ancestors = SCHEMES[method.resampling](p, width, search.rng("resample", *address, t))
-            particles = [replace(everyone[a], carried=0.0) for a in ancestors.tolist()]
+            particles = [replace(cloud[a], carried=0.0) for a in ancestors.tolist()]
             search.notes.levels.append(replace(level, kind="resampled", ancestors=tuple(ancestors.tolist())))
-            held = replace(everyone[-1], carried=0.0)
+            guide = replace(cloud[-1], carried=0.0)
         else:
-            particles, held = everyone[: len(particles)], everyone[-1]
+            particles, guide = cloud[: len(particles)], cloud[-1]
             search.notes.levels.append(replace(level, kind="carried", ancestors=tuple(range(len(particles)))))
-        search.keep(
-            [
-                node
-                for path in (*(one.path for one in particles), *([reference] if reference else []), *beside)
-                for node in path.path
-            ]
-        )
+        live = (*(particle.path for particle in particles), *([reference] if reference else []), *beside)
+        search.keep([node for path in live for node in path.path])
         particles = await _step(search, particles, method)
         t += 1
 
 
 def _cut(reference: Trajectory, steps: int) -> Trajectory:
-    """Return the first steps of a path; all of it where it is shorter."""
+    """Return the first steps of a path; the whole path where it has fewer."""
     return reference.path[min(steps, reference.depth)]
 
 
 async def _step(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
-    """Continue the particles that have not stopped; those that failed or could not start are left out."""
-    active = [one.path for one in particles if one.path.status == "active"]
+    """Continue the particles that have not stopped. Particles that failed or could not start are left out."""
+    active = [particle.path for particle in particles if particle.path.status == "active"]
     children = iter(await advance(search, active, max_steps=method.max_steps, temperature=method.temperature))
-    after = [next(children, ()) if one.path.status == "active" else [one.path] for one in particles]
-    return [replace(one, path=t) for one, of in zip(particles, after, strict=True) for t in of]
+    paths = [next(children, ()) if particle.path.status == "active" else [particle.path] for particle in particles]
+    return [replace(particle, path=t) for particle, ts in zip(particles, paths, strict=True) for t in ts]
 
 
 def draw_reference(search: Search, particles: Particles, temperature: float, address: tuple[int, int]) -> int:
-    """Return the place of one particle, drawn by weight: the next sweep's reference."""
+    """Return the place of the next sweep's reference, a particle drawn by weight."""
     p = softmax(particles.log_weights, temperature)
     return int(SCHEMES["multinomial"](p, 1, search.rng("reference", *address))[0])

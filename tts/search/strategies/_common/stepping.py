@@ -19,14 +19,14 @@ from tts.search.search import Search
 from tts.types import Candidate, Trajectory
 
 MAX_STEPS = 40
-_IDLE = 64  # rounds in a row that may spend nothing that is limited: a path of so many steps costs one sample
-_TRIES = 3  # of a call of which every row fails: each has draws of its own
+_IDLE = 64  # consecutive rounds that may spend no limited unit, as a path of many steps costs one sample
+_TRIES = 3  # tries of a call whose rows all fail; each try has draws of its own
 
 
 def spent_amounts(search: Search) -> dict[str, float]:
     """Return the amounts spent in tokens, calls and samples.
 
-    FLOPs and dollars follow from them, and input costs those alone.
+    FLOPs and dollars are left out: they follow from the other units, and input tokens alone cost some.
     """
     return {unit: amount for unit, amount in search.account.spent.items() if unit not in ("flops", "usd")}
 
@@ -35,8 +35,8 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
     """Count the rounds of a search: n, or as many as the budget pays, one after another.
 
     Raises:
-        SearchEnded: n is None, and a round has spent nothing, or many in a row have spent nothing that is limited.
-            Where time is limited, these are rounds without a token.
+        SearchEnded: n is None, and a round has spent nothing, or many consecutive rounds have spent no limited unit.
+            Where time is limited, many consecutive rounds without a token end the search.
     """
     spent, left, idle = spent_amounts(search), search.left, 0
     timed = "seconds" in left
@@ -44,7 +44,7 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
         yield k
         if n is not None:
             continue
-        if timed:  # a clock that is read again costs a system call, and does not measure a round
+        if timed:  # count tokens: reading the clock costs a system call, and seconds do not measure a round
             idle = idle + 1 if _tokens(spent) == _tokens(spent_amounts(search)) else 0
         else:
             idle, left = (idle + 1 if left == search.left else 0), search.left
@@ -54,16 +54,19 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
 
 
 def _tokens(spent: Mapping[str, float]) -> float:
-    """Return the tokens in what was spent."""
+    """Return the number of tokens among the amounts spent."""
     return sum(spent[unit] for unit in ("tokens", "generated_tokens", "verifier_tokens"))
 
 
 async def affordable_width(search: Search, temperature: float | None = None, *, stepwise: bool = True) -> int:
-    """Return how many paths the budget pays, by the lengths seen so far; at least 1.
+    """Return the number of paths that the budget pays, by the known lengths; at least 1.
 
-    Paths are written step by step or not.
+    Where tokens are limited and no solution is known, a plain solution is written first to learn its length.
 
-    Where tokens bound it and no solution is known, a plain one is written first: its length is the first that is known.
+    Args:
+        search: The search.
+        temperature: The temperature of the plain solution; None: the run's.
+        stepwise: Whether paths are scored at each step.
 
     Raises:
         SearchEnded: the budget is used up.
@@ -74,27 +77,27 @@ async def affordable_width(search: Search, temperature: float | None = None, *, 
 
 
 async def draw(search: Search, ts: Iterable[Trajectory], temperature: float | None = None) -> list[Candidate]:
-    """Return the candidate that each active path becomes, written to its end.
+    """Write each active path to its end, and return the candidates.
 
     Rows that failed or could not start are drawn again.
 
     Args:
         search: The search.
-        ts: The paths. They are asked for in waves, so that an iterator may have more than the budget pays.
-        temperature: The temperature; None for the run's.
+        ts: The paths. They are taken in waves, so that an iterator may have more than the budget pays.
+        temperature: The temperature; None: the run's.
 
     Raises:
         SearchEnded: as `advance`.
     """
-    drawn: list[Candidate] = []
+    candidates: list[Candidate] = []
     for wave in waves_of(ts):
-        made: list[Candidate | None] = [None] * len(wave)
-        while missing := [i for i, one in enumerate(made) if one is None]:
+        by_path: list[Candidate | None] = [None] * len(wave)
+        while missing := [i for i, candidate in enumerate(by_path) if candidate is None]:
             children = await advance(search, [wave[i] for i in missing], until=END, temperature=temperature)
-            for i, of in zip(missing, children, strict=True):
-                made[i] = search.finish(of[0]) if of else None
-        drawn += [one for one in made if one is not None]
-    return drawn
+            for i, siblings in zip(missing, children, strict=True):
+                by_path[i] = search.finish(siblings[0]) if siblings else None
+        candidates += [candidate for candidate in by_path if candidate is not None]
+    return candidates
 
 
 def is_stalled(t: Trajectory) -> bool:
@@ -114,22 +117,22 @@ async def advance(
 ) -> list[list[Trajectory]]:
     """Return up to n children of each active path, in order, one step longer.
 
-    Paths are asked for in waves, so that an iterator may have more than the budget pays. The lists are those of the
-    waves that began.
+    Paths are taken in waves, so that an iterator may have more than the budget pays. Only paths of waves that began
+    have a list of children.
 
     Args:
         search: The search.
-        ts: The paths; one listed twice is two requests.
-        n: Children of each.
+        ts: The paths; a path listed twice is two requests.
+        n: The children of each path.
         max_steps: The most steps of a path.
-        temperature: The temperature; None for the run's.
-        until: Where a step ends.
-        finishes: Whether children that ended are candidates at once.
+        temperature: The temperature; None: the run's.
+        until: The end of a step.
+        finishes: Whether children that ended become candidates at once.
 
     Raises:
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
-    every: list[list[Trajectory]] = []
+    by_path: list[list[Trajectory]] = []
     unbegun = search.rows.unbegun
     for wave in waves_of(ts):
         try:
@@ -142,17 +145,17 @@ async def advance(
             else:
                 raise SearchEnded("every row failed")
         except SearchEnded as end:
-            if end.stop is not None or not every:
+            if end.stop is not None or not by_path:
                 raise
             break
-        every += children
+        by_path += children
         if search.rows.unbegun > unbegun:
             break
-    return every
+    return by_path
 
 
 def subtree_width(n: int, branching: int, g: int) -> int:
-    """Return how many of n paths, divided into subtrees of `branching`, subtree g has."""
+    """Return the width of subtree g if n paths are divided into subtrees of at most `branching` paths."""
     return min(branching, n - g * branching)
 
 
@@ -169,24 +172,28 @@ async def siblings_of(
 
     Args:
         search: The search.
-        prefixes: The path of each subtree that is open; None: the root, of all of them.
-        n: The paths of all subtrees.
-        branching: The paths of a subtree, at most.
-        max_steps: The steps of a path.
-        temperature: The temperature; None for the run's.
+        prefixes: The path of each open subtree; None: the root for all subtrees.
+        n: The paths of all subtrees together.
+        branching: The most paths of a subtree.
+        max_steps: The most steps of a path.
+        temperature: The temperature; None: the run's.
 
     Raises:
         SearchEnded: as `advance`.
     """
 
     def rows() -> Iterator[tuple[int, Trajectory]]:
-        begun = enumerate(itertools.repeat(search.root, -(-n // branching))) if prefixes is None else prefixes.items()
-        for g, prefix in begun:
+        open_subtrees = (
+            enumerate(itertools.repeat(search.root, -(-n // branching))) if prefixes is None else prefixes.items()
+        )
+        for g, prefix in open_subtrees:
             yield from itertools.repeat((g, prefix), subtree_width(n, branching, g))
 
-    made = await advance(search, (prefix for _, prefix in rows()), max_steps=max_steps, temperature=temperature)
+    children_of_rows = await advance(
+        search, (prefix for _, prefix in rows()), max_steps=max_steps, temperature=temperature
+    )
     siblings: dict[int, list[Trajectory]] = {}
-    for children, (g, _) in zip(made, rows(), strict=False):
+    for children, (g, _) in zip(children_of_rows, rows(), strict=False):
         siblings.setdefault(g, []).extend(children)
     return siblings
 
@@ -202,18 +209,19 @@ async def one_step(
     model: str = "policy",
     finishes: bool = False,
 ) -> list[list[Trajectory]]:
-    """Return what `advance` does, of one try, by the model of a role.
+    """Return the children that one try of `advance` makes, by the model of a role.
 
     Raises:
         SearchEnded: not one row can start.
     """
     children: list[list[Trajectory]] = [[] for _ in ts]
     last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or is_stalled(t)}
-    endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # written to the end several times, and still open
-    for to, chosen in ((until, [i for i in range(len(ts)) if i not in last]), (END, sorted(last - endless))):
-        made = await search.expand([ts[i] for i in chosen], n, to, temperature=temperature, model=model)
-        for i, of in zip(chosen, made, strict=True):
-            children[i] = of
-        for child in (child for of in made for child in of if finishes):
+    endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # still open after several last steps
+    stepping = [i for i in range(len(ts)) if i not in last]
+    for end, places in ((until, stepping), (END, sorted(last - endless))):
+        families = await search.expand([ts[i] for i in places], n, end, temperature=temperature, model=model)
+        for i, siblings in zip(places, families, strict=True):
+            children[i] = siblings
+        for child in (child for siblings in families for child in siblings if finishes):
             search.finish(child)
     return children

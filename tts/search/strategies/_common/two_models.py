@@ -1,7 +1,7 @@
-"""What strategies share that write with two models: their common parameters.
+"""Common parameters of strategies that write with two models.
 
-Between models a path travels as text, so that their tokenizers may differ. A role without a model, or whose model lacks
-what is used of it, is refused before anything is spent. `draft='policy'` writes with one model.
+Between models a path travels as text, so that their tokenizers may differ. A role without a model is refused before
+anything is spent, and so is a model that lacks a needed capability. `draft='policy'` writes with one model.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from tts.search.strategies._common.side_by_side import SideBySide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoModels(SideBySide):
-    """The parameters of such a strategy.
+    """The parameters of a strategy that writes with two models.
 
     Args:
-        draft: Role of the small model; that of the large one is "policy".
+        draft: The role of the small model. The role of the large model is "policy".
         n: As in `SideBySide`.
-        temperature: As in `SideBySide`, of both models.
+        temperature: As in `SideBySide`, for both models.
         max_steps: As in `SideBySide`.
 
     Attributes:
-        needs_of_draft: Capabilities that it needs of the draft's model.
+        needs_of_draft: The capabilities that the strategy needs of the draft's model.
     """
 
     needs_of_draft: ClassVar[tuple[str, ...]] = ("steps", "extend")
     draft: Text = "draft"
 
     def needs(self) -> Needs:
-        """Steps of both models, each of which goes on behind the other's."""
+        """Return the needs: steps of both models, where each model continues the other's text."""
         return Needs(capabilities=("steps", "extend"), models=self.draft_needs("steps", "extend"))
 
     def draft_needs(self, *capabilities: str) -> dict[str, tuple[str, ...]]:
-        """Return capabilities of the draft's model by its role; none, where the policy drafts."""
+        """Return the needed capabilities by the draft's role; an empty mapping where the policy drafts."""
         return {} if self.draft == "policy" else {self.draft: capabilities}

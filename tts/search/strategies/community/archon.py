@@ -127,7 +127,7 @@ class Archon(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """The models and the prompts of its layers."""
+        """Return the needs: the models and the prompts of all layers."""
         fuses, judges = "fuse" in self.layers, {"critique", "rank", "verify"} & {*self.layers}
         models = writers(*self.writers, *([self.judge] if judges else []), *([self.aggregator] if fuses else []))
         return Needs(prompts=("fuse", "revise") if fuses else (), models=models)

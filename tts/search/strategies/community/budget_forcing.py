@@ -65,7 +65,10 @@ class BudgetForcing(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Thoughts that are cut and go on; without waits and a cue, a server's own limit serves as well."""
+        """Return the needs: thoughts that are cut and continued.
+
+        Without waits and a cue a server's own limit of thoughts serves as well.
+        """
         served = () if self.waits or self.cue is not None else ("thought_limits",)
         return Needs(capabilities=("steps", "extend", "thoughts"), instead=served, thought_tokens=self.thought_tokens)
 

@@ -83,7 +83,7 @@ class DeepConfidenceOnline(Judged):
     tokens: Count | None = None
 
     def needs(self) -> Needs:
-        """Rows that are cut and go on, and a verifier."""
+        """Return the needs: rows that are cut and continued, and a verifier."""
         return Needs(capabilities=("steps",), verifiers=(self.verifier,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

@@ -57,7 +57,7 @@ class EntropySwitching(TwoModels):
     window: Count | None = None
 
     def needs(self) -> Needs:
-        """Steps with log-probabilities, of both models."""
+        """Return the needs: steps with log-probabilities, of both models."""
         used = ("steps", "extend", "logprobs")
         return Needs(capabilities=used, models=self.draft_needs(*used))
 

@@ -61,7 +61,7 @@ class Fractured(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Forks inside of a thought."""
+        """Return the needs: forks inside of a thought."""
         return Needs(capabilities=("extend", "token_ids"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

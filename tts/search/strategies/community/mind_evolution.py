@@ -92,7 +92,7 @@ class MindEvolution(Judged):
             )
 
     def needs(self) -> Needs:
-        """A verifier, and prompts to criticise, revise and fuse."""
+        """Return the needs: a verifier, and prompts to criticise, revise and fuse."""
         prompts = ("critique", "revise", "fuse") if self.parents > 1 and self.n != 1 else ("critique", "revise")
         return Needs(verifiers=(self.verifier,), prompts=() if self.generations == 1 else prompts)
 

@@ -74,7 +74,7 @@ class MixtureOfAgents(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Its models, and the prompt that shows solutions."""
+        """Return the needs: the models, and the prompt that shows solutions."""
         prompt = "revise" if self.samples == 1 == len(self.writers) else self.prompt
         return Needs(prompts=(prompt,), models=writers(*self.writers, self.aggregator))
 

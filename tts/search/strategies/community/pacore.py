@@ -81,7 +81,7 @@ class PaCoRe(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """The prompt that shows messages."""
+        """Return the needs: the prompt that shows messages."""
         single = self.widths is not None and max(self.widths) == 1
         return Needs(prompts=("revise",) if single else (self.prompt,))
 

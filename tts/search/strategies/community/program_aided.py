@@ -84,7 +84,7 @@ class ProgramAided(SideBySide):
         self._code(self.seconds)
 
     def needs(self) -> Needs:
-        """Texts behind programs, their prompt, and a sandbox."""
+        """Return the needs: texts appended to programs, the prompt, and a sandbox."""
         return Needs(
             capabilities=("steps", "extend"), prompts=("program",), machine=self._code(self.seconds).check_sandbox
         )

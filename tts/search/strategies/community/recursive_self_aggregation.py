@@ -81,7 +81,7 @@ class RecursiveSelfAggregation(Strategy):
             )
 
     def needs(self) -> Needs:
-        """The prompt that shows solutions."""
+        """Return the needs: the prompt that shows solutions."""
         return Needs(prompts=() if self.rounds == 1 else ("revise",) if 1 in (self.n, self.subset) else (self.prompt,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

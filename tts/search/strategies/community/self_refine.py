@@ -85,7 +85,7 @@ class SelfRefine(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Prompts to criticise and revise."""
+        """Return the needs: prompts to criticise and revise."""
         return Needs(prompts=("critique", "revise") if self.rounds else ())
 
     async def run(self, search: Search) -> Sequence[Candidate]:

@@ -84,7 +84,7 @@ class SpecReason(TwoModels):
     grade: Annotated[str, choice("likeliest", "mean")] = "likeliest"
 
     def needs(self) -> Needs:
-        """Steps of both models, and grades by the policy."""
+        """Return the needs: steps of both models, and grades by the policy."""
         return Needs(capabilities=("steps", "extend", "next_logprobs"), models=self.draft_needs("steps", "extend"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

@@ -75,7 +75,7 @@ class TreeOfThoughts(Strategy):
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
-        """Steps."""
+        """Return the needs: steps."""
         return Needs(capabilities=("steps",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:

@@ -1,6 +1,4 @@
-"""Diverse beam search: groups of beams by log-probability.
-
-Each group is penalized for steps that earlier groups chose.
+"""Diverse beam search: groups of beams by log-probability, penalized for the steps of earlier groups.
 
     for each depth, for each group g = 1 .. G in order:
         score of a step = log-probability of the path - strength x number of beams of earlier groups that chose the same
@@ -35,7 +33,13 @@ _MOST = 1024  # beams, where the budget decides
 
 @dataclass(slots=True)
 class Group:
-    """Beams of a group: how many it may have, those that are open, and how many have ended."""
+    """A group of beams.
+
+    Args:
+        width: The most beams of the group.
+        beams: The open beams.
+        ended: The number of beams that have ended.
+    """
 
     width: int
     beams: list[Trajectory] = field(default_factory=list[Trajectory])
@@ -47,13 +51,13 @@ class DiverseBeam(Strategy):
     """Groups of beams by log-probability.
 
     Args:
-        n: Beams of all groups, at least 1 (B in the paper); None: as many as the budget pays, again and again.
-        groups: Groups (G in the paper), at least 1, and at most n.
-        branching: Steps that are drawn after each beam, at least 1.
+        n: The beams of all groups, at least 1 (B in the paper); None: as many as the budget pays, again and again.
+        groups: The number of groups (G in the paper), at least 1, and at most n.
+        branching: The steps that are drawn after each beam, at least 1.
         strength: The penalty for each beam of an earlier group that chose the same step, in nats, at least 0 (lambda in
             the paper).
         temperature: The temperature of the steps; None: the run's.
-        max_steps: Most steps of a path, at least 1; the last runs to the end of the solution.
+        max_steps: The most steps of a path, at least 1; the last runs to the end of the solution.
 
     Cost: n x branching steps a level; no verifier.
     Random: none of its own.
@@ -75,11 +79,11 @@ class DiverseBeam(Strategy):
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
-        """Steps, and their log-probabilities."""
+        """Return the needs: steps, and their log-probabilities."""
         return Needs(capabilities=("steps", "logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Search; with n left out, again for what is left."""
+        """Search; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature) // self.branching))
             count = min(self.groups, n)
@@ -91,32 +95,32 @@ class DiverseBeam(Strategy):
         return search.candidates
 
     async def _level(self, search: Search, groups: Sequence[Group]) -> None:
-        """Take every group one step further; all steps are drawn in one call, and chosen group by group."""
+        """Take every group one step further: draw all steps in one call, then choose group by group."""
         parents = [(group, t) for group in groups for t in group.beams]
         copies = {id(group): self.branching * (group.width if group.beams == [search.root] else 1) for group in groups}
-        asked = [(group, t) for group, t in parents for _ in range(copies[id(group)])]
-        made = await advance(search, [t for _, t in asked], max_steps=self.max_steps, temperature=self.temperature)
+        rows = [(group, t) for group, t in parents for _ in range(copies[id(group)])]
+        families = await advance(search, [t for _, t in rows], max_steps=self.max_steps, temperature=self.temperature)
         steps: dict[int, list[Trajectory]] = {id(group): [] for group in groups}
-        for (group, _), children in zip(asked, made, strict=False):
+        for (group, _), children in zip(rows, families, strict=False):
             steps[id(group)] += children
         chosen: Counter[str] = Counter()
         for group in groups:
-            kept = self._best(steps[id(group)], group.width - group.ended, chosen)
-            chosen.update(t.text.strip() for t in kept)
-            for t in kept:
+            best = self._best(steps[id(group)], group.width - group.ended, chosen)
+            chosen.update(t.text.strip() for t in best)
+            for t in best:
                 group.ended += t.status != "active"
             for t in steps[id(group)]:
-                if t.status != "active" and t not in kept:
+                if t.status != "active" and t not in best:
                     search.finish(t, weight=0.0)
-            group.beams = [t for t in kept if t.status == "active"]
+            group.beams = [t for t in best if t.status == "active"]
         search.keep([t for group in groups for t in group.beams])
 
     def _best(self, steps: Sequence[Trajectory], width: int, chosen: Counter[str]) -> list[Trajectory]:
-        """Return the best different steps of a group, after the penalty for those that earlier groups chose."""
+        """Return the best different steps of a group, after the penalty for the steps of earlier groups."""
         different = list({(t.parent.node if t.parent else 0, t.text): t for t in reversed(steps)}.values())[::-1]
         return sorted(different, key=lambda t: -(path_logprob(t) - self.strength * chosen[t.text.strip()]))[:width]
 
 
 def path_logprob(t: Trajectory) -> float:
-    """Return the log-probability of what a model drew on a path."""
+    """Return the log-probability of all tokens that a model drew on a path."""
     return math.fsum(logprob for piece in t.path for logprob in piece.logprobs)

@@ -41,12 +41,12 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 class GuidedByGut(Strategy):
     """Greedy searches side by side, guided by log-probabilities.
 
-    The candidates are what their last levels finished.
+    The finished paths of their last levels are the candidates.
 
     Args:
-        n: Paths at each level, at least 1; None: as many as the budget pays, again and again.
-        branching: Next steps of a subtree's prefix (M), at least 1.
-        novelty: Weight of the share of new words, at least 0.
+        n: The paths at each level, at least 1; None: as many as the budget pays, again and again.
+        branching: The next steps of a subtree's prefix (M), at least 1.
+        novelty: The weight of the share of new words, at least 0.
         temperature: The temperature of the first `levels` steps; None: the run's.
         cool: The temperature of later steps; None: the same.
         levels: The number of steps with the first temperature, at least 0.
@@ -73,11 +73,11 @@ class GuidedByGut(Strategy):
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
-        """Steps with log-probabilities, by which it scores."""
+        """Return the needs: steps with log-probabilities, which give the scores."""
         return Needs(capabilities=("steps", "logprobs"), scores=("gut",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Search with n paths; with n left out, again for what is left."""
+        """Search with n paths; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n or min(MOST_WIDTH, await affordable_width(search, self.temperature))
             for plain in [c.trajectory for c in search.candidates if "gut" not in c.scores]:
@@ -86,20 +86,20 @@ class GuidedByGut(Strategy):
         return search.candidates
 
     async def _explore(self, search: Search, n: int) -> None:
-        """Step, score and choose in every subtree that is open. The lines are those of algorithm A5, with B5's
-        score.
-        """
+        """Step, score and choose in every open subtree, as in algorithm A5 with the score of B5."""
         prefixes: dict[int, Trajectory] | None = None  # all begin at the root
         prompt, level = words(search.problem.text), 0
         while prefixes is None or prefixes:
-            at = self.temperature if level < self.levels or self.cool is None else self.cool
-            siblings = await siblings_of(search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=at)
-            for t in (t for of in siblings.values() for t in of if t.status != "active"):
+            temperature = self.temperature if level < self.levels or self.cool is None else self.cool
+            siblings = await siblings_of(
+                search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=temperature
+            )
+            for t in (t for ts in siblings.values() for t in ts if t.status != "active"):
                 search.finish(t, scores={"gut": confidence([t])})
             best = {
-                g: max(of, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt))
-                for g, of in siblings.items()
-                if of
+                g: max(ts, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt))
+                for g, ts in siblings.items()
+                if ts
             }
             prefixes = {g: t for g, t in best.items() if t.status == "active"}
             search.keep(list(prefixes.values()))
@@ -107,7 +107,7 @@ class GuidedByGut(Strategy):
 
 
 def confidence(pieces: Sequence[Trajectory]) -> float:
-    """Return the mean probability, in [0, 1], of the tokens of some pieces; 0 where there is none."""
+    """Return the mean probability, in [0, 1], of the tokens of some pieces; 0 without a token."""
     logprobs = [value for piece in pieces for value in piece.logprobs]
     return float(np.exp(logprobs).mean()) if logprobs else 0.0
 

@@ -1,6 +1,6 @@
-"""MUR: more than one candidate is drawn only for uncertain steps.
+"""MUR: several candidates are drawn only for uncertain steps.
 
-Such a step is less certain than the steps before it were.
+A step is uncertain if it is less certain than the steps before.
 
 Source: algorithm B24, Yan et al., "MUR: Momentum Uncertainty Guided Reasoning for Large Language Models" (2507.14958,
 the number from memory); the rule and its settings were read in the code of a third party (thinkbooster).
@@ -36,12 +36,12 @@ class Mur(SideBySide):
     """Solutions of which uncertain steps are the best of several.
 
     Args:
-        branching: Candidates of an uncertain step, at least 1; 1 is plain sampling.
-        gamma: A step is uncertain whose u is above the running mean less ln gamma, above 0: a small one finds none, a
-            great one all but the first. u is the mean of -ln p over its tokens.
+        branching: The candidates of an uncertain step, at least 1; 1 is plain sampling.
+        gamma: The factor of the test, above 0. A step is uncertain if u, its mean of -ln p, is above the running mean
+            less ln gamma. A small gamma finds no step uncertain, a great one all but the first.
         momentum: The momentum of the running mean, in [0, 1) (alpha).
-        verifier: The role that scores the candidates; None: their mean log-probability does.
-        aggregate: How the scores of steps become one.
+        verifier: The role that scores the candidates; None: their mean log-probability is the score.
+        aggregate: The aggregate that makes one score of the scores of steps.
         n: As in `SideBySide`.
         temperature: As in `SideBySide`.
         max_steps: As in `SideBySide`.
@@ -66,27 +66,27 @@ class Mur(SideBySide):
     aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
-        """Steps with log-probabilities, and the verifier where one scores."""
+        """Return the needs: steps with log-probabilities, and the verifier if a verifier scores."""
         return Needs(capabilities=("steps", "logprobs"), verifiers=() if self.verifier is None else (self.verifier,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Write steps, and those that are uncertain several times."""
+        """Write steps, and draw several candidates for uncertain steps."""
 
         async def step(going: Sequence[Trajectory]) -> list[Trajectory | None]:
-            made = await self.write_step(search, going)
-            rows = [i for i, t in enumerate(made) if t is not None and self._is_uncertain(going[i], t)]
-            if not rows or self.branching == 1:
-                return made
-            more = await one_step(
+            children = await self.write_step(search, going)
+            uncertain = [i for i, t in enumerate(children) if t is not None and self._is_uncertain(going[i], t)]
+            if not uncertain or self.branching == 1:
+                return children
+            families = await one_step(
                 search,
-                [going[i] for i in rows],
+                [going[i] for i in uncertain],
                 self.branching - 1,
                 max_steps=self.max_steps,
                 temperature=self.temperature,
             )
-            for i, others in zip(rows, more, strict=True):
-                made[i] = await self._best(search, [t for t in (made[i], *others) if t is not None])
-            return made
+            for i, others in zip(uncertain, families, strict=True):
+                children[i] = await self._best(search, [t for t in (children[i], *others) if t is not None])
+            return children
 
         return await self.waves(search, step, cost=1 + self.branching // 2)
 
@@ -94,18 +94,18 @@ class Mur(SideBySide):
         return before.depth > 0 and -step_logprob(t) > running_mean(before, self.momentum) - math.log(self.gamma)
 
     async def _best(self, search: Search, ts: Sequence[Trajectory]) -> Trajectory:
-        """Return the first of the best candidates; the others are dropped."""
+        """Return the first of the best candidates, and drop the others."""
         if self.verifier is None:
-            worth = np.array([step_logprob(t) for t in ts])
+            scores = np.array([step_logprob(t) for t in ts])
         else:
-            worth = np.nan_to_num(await search.score(ts, self.verifier, self.aggregate), nan=-np.inf)
-        best = int(worth.argmax())
+            scores = np.nan_to_num(await search.score(ts, self.verifier, self.aggregate), nan=-np.inf)
+        best = int(scores.argmax())
         search.drop([t for i, t in enumerate(ts) if i != best])
         return ts[best]
 
 
 def running_mean(t: Trajectory, momentum: float) -> float:
-    """Return M of a path: 0 at the root, then momentum M + (1 - momentum) u of each step."""
+    """Return the running mean M of a path: 0 at the root, then momentum M + (1 - momentum) u of each step."""
     mean = 0.0
     for step in t.path[1:]:
         mean = momentum * mean - (1 - momentum) * step_logprob(step)

@@ -1,10 +1,8 @@
-"""Phi-decoding: steps are drawn by what they promise.
+"""Phi-decoding: steps are drawn by the likelihood and the agreement of their continuations.
 
-That is how likely their continuations are, and how many of these agree.
-
-Each of M paths proposes N next steps. Unlikely ones are left out, and each other is continued once, as foresight. M
-steps are drawn by two weights: the gain of the continuation's log-probability over that of the path's own, and the
-share of continuations that are alike.
+Each of M paths proposes N next steps. Unlikely steps are left out, and each other step is continued once, as foresight.
+M steps are drawn by two weights: the gain of the continuation's log-probability over that of the path, and the share of
+continuations that are alike.
 
 Source: algorithm B7, Xu et al., "phi-Decoding: Adaptive Foresight Sampling for Balanced Inference-Time Exploration and
 Exploitation" (2503.13288), read in the paper and its code. The weights are the code's, half softmax(A / 0.1) and half
@@ -50,16 +48,16 @@ class PhiDecoding(Strategy):
     """Searches of some paths whose steps are drawn by foresight.
 
     Args:
-        n: Solutions, at least 1; None: as many as the budget pays, in one search after another.
-        beams: Paths of a search (M).
-        branching: Next steps of each (N).
-        clusters: Most groups of continuations (K). Each at least 1.
-        foresight: Steps of a continuation, at least 1, and no deeper than `max_steps`; the code's run to the end.
-        deviations: Standard deviations below the mean of the steps' log-probabilities at which steps are left out, at
+        n: The solutions, at least 1; None: as many as the budget pays, in one search after another.
+        beams: The paths of a search (M), at least 1.
+        branching: The next steps of each path (N), at least 1.
+        clusters: The most groups of continuations (K), at least 1.
+        foresight: The steps of a continuation, at least 1, within `max_steps`. The code's continuations run to the end.
+        deviations: The number of standard deviations below the mean log-probability at which steps are left out, at
             least 0.
         least: The least number of steps drawn by foresight, at least 0.
         most: The greatest number of steps drawn by foresight, at least 1.
-        agreement: Share of the continuations that, alike, ends the foresight after `least` steps, in [0, 1].
+        agreement: The share of alike continuations that ends the foresight after `least` steps, in [0, 1].
         temperature: The temperature of steps and solutions; None: the run's.
         foresight_temperature: The temperature of continuations; None: that of steps.
         max_steps: The most steps of a path.
@@ -89,11 +87,11 @@ class PhiDecoding(Strategy):
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
-        """Steps with log-probabilities."""
+        """Return the needs: steps with log-probabilities."""
         return Needs(capabilities=("steps", "logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Search; with n left out, again for what is left."""
+        """Search; if n is None, again until the budget is used up."""
         for r in rounds(search, self.n):
             missing = self.beams if self.n is None else min(self.beams, self.n - len(search.candidates))
             if missing <= 0:
@@ -102,61 +100,58 @@ class PhiDecoding(Strategy):
         return search.candidates
 
     async def _explore(self, search: Search, r: int, beams: int) -> None:
-        """Draw steps by foresight, then write the paths to their ends. The numbers are the lines of algorithm B7."""
+        """Draw steps by foresight, then write the paths to their ends. Comments name the lines of algorithm B7."""
         paths: Iterable[Trajectory] = repeat(search.root, beams)
         values: Iterable[float] = repeat(0.0)
         for level in range(min(self.most, self.max_steps)):
             foresight = min(self.foresight, max(1, self.max_steps - level - 1))
-            # 1
-            made = await advance(
+            # line 1
+            families = await advance(
                 search, paths, self.branching, max_steps=self.max_steps, temperature=self.temperature, finishes=False
             )
-            pool = [(t, value) for of, value in zip(made, values, strict=False) for t in of]
+            pool = [(t, value) for siblings, value in zip(families, values, strict=False) for t in siblings]
             rng = search.rng("phi", r, level)
-            kept = wide_enough(np.array([step_logprob(t) for t, _ in pool]), beams, self.deviations, rng)
-            pool = [pool[i] for i in kept]
+            likely = wide_enough(np.array([step_logprob(t) for t, _ in pool]), beams, self.deviations, rng)
+            pool = [pool[i] for i in likely]
             ahead = self.temperature if self.foresight_temperature is None else self.foresight_temperature
-            ends = await search.rollout([t for t, _ in pool], foresight, temperature=ahead)  # 2
+            ends = await search.rollout([t for t, _ in pool], foresight, temperature=ahead)  # line 2
             texts = [end.full_text[len(t.full_text) :] or t.text for (t, _), end in zip(pool, ends, strict=True)]
-            foreseen = [mean_continuation_logprob(t, end) for (t, _), end in zip(pool, ends, strict=True)]
-            advantages = np.array([value - before for value, (_, before) in zip(foreseen, pool, strict=True)])
-            groups = most_clusters(await search.embed(texts), min(self.clusters, len(texts)))  # 3
+            outlooks = [mean_continuation_logprob(t, end) for (t, _), end in zip(pool, ends, strict=True)]
+            advantages = np.array([value - before for value, (_, before) in zip(outlooks, pool, strict=True)])
+            groups = most_clusters(await search.embed(texts), min(self.clusters, len(texts)))  # line 3
             shares = np.bincount(groups)[groups] / len(pool)
-            weights = (softmax(advantages, _SHARP) + softmax(shares)) / 2  # 4
+            weights = (softmax(advantages, _SHARP) + softmax(shares)) / 2  # line 4
             chosen = sorted(rng.choice(len(pool), min(beams, len(pool)), replace=False, p=weights).tolist())
             for i in chosen:
                 search.finish(pool[i][0])
             chosen = [i for i in chosen if pool[i][0].status == "active"]
-            paths, values = [pool[i][0] for i in chosen], [foreseen[i] for i in chosen]
+            paths, values = [pool[i][0] for i in chosen], [outlooks[i] for i in chosen]
             beams = len(paths)
             search.keep(paths)
             agreed = len({*texts}) == 1 or shares.max() >= self.agreement
-            if not paths or (level + 1 >= self.least and agreed):  # 5
+            if not paths or (level + 1 >= self.least and agreed):  # line 5
                 break
-        await draw(search, paths, self.temperature)  # 6
+        await draw(search, paths, self.temperature)  # line 6
 
 
 def mean_continuation_logprob(t: Trajectory, end: Trajectory) -> float:
-    """Return the mean log-probability of the tokens of a path's continuation.
-
-    Where there are none, it is that of the path's last step.
-    """
-    behind = [value for piece in end.path[t.depth + 1 :] for value in piece.logprobs]
-    return math.fsum(behind) / len(behind) if behind else step_logprob(t)
+    """Return the mean log-probability of a path's continuation; without one, of the path's last step."""
+    logprobs = [value for piece in end.path[t.depth + 1 :] for value in piece.logprobs]
+    return math.fsum(logprobs) / len(logprobs) if logprobs else step_logprob(t)
 
 
 def wide_enough(logprobs: NDArray[np.float64], beams: int, deviations: float, rng: np.random.Generator) -> list[int]:
     """Return, in order, the steps above the mean less some deviations, at least `beams` of them.
 
-    Where they are fewer, they are filled up by softmax(s / 0.1).
+    If these steps are fewer, others are drawn by softmax(s / 0.1).
     """
-    kept = np.flatnonzero(logprobs >= logprobs.mean() - deviations * logprobs.std() - _EVEN)
-    missing = min(beams, len(logprobs)) - len(kept)
+    likely = np.flatnonzero(logprobs >= logprobs.mean() - deviations * logprobs.std() - _EVEN)
+    missing = min(beams, len(logprobs)) - len(likely)
     if missing <= 0:
-        return kept.tolist()
-    rest = np.setdiff1d(np.arange(len(logprobs)), kept)
+        return likely.tolist()
+    rest = np.setdiff1d(np.arange(len(logprobs)), likely)
     p = softmax(logprobs[rest], _SHARP)
-    if np.count_nonzero(p) < missing:  # the others are too unlikely for a weight: the likeliest of them
-        return sorted([*kept.tolist(), *rest[np.argsort(-logprobs[rest], kind="stable")[:missing]].tolist()])
-    more = rng.choice(rest, missing, replace=False, p=p)
-    return sorted([*kept.tolist(), *more.tolist()])
+    if np.count_nonzero(p) < missing:  # too few others have a weight, so take the likeliest of them
+        return sorted([*likely.tolist(), *rest[np.argsort(-logprobs[rest], kind="stable")[:missing]].tolist()])
+    extra = rng.choice(rest, missing, replace=False, p=p)
+    return sorted([*likely.tolist(), *extra.tolist()])

@@ -1,6 +1,6 @@
-"""Cascade: cheap models first, and dearer ones only where needed.
+"""Cascade: cheap models first, and dearer models only where needed.
 
-A dearer model is asked where what the cheaper ones wrote is not sure enough.
+A dearer model is asked where the samples of the cheaper models are not sure enough.
 
     for each model, the cheapest first: draw its samples ; score them
     return where the score reaches the model's threshold ; the last model's samples are returned as they are
@@ -39,7 +39,7 @@ from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.types import Candidate
 
-_SAMPLES, _THRESHOLD = 3, 0.6  # of each model but the last: two of three samples agree
+_SAMPLES, _THRESHOLD = 3, 0.6  # defaults of each model but the last: two of three samples must agree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +47,17 @@ class Cascade(Strategy):
     """One model after another, until one is sure enough.
 
     Args:
-        models: Roles of the models in the order in which they are asked, at least one. A role may come again, with more
-            samples. The policy reads the problem in any case, so it should be the cheapest.
-        samples: The samples of each model, a list of whole numbers of at least 1; None: three, and of the last model
-            what the budget pays.
-        thresholds: The least score of a sure model, in [0, 1], one for each model but the last; None: .6. A model is
-            the last one asked where its score reaches it.
-        verifier: The role whose best score counts; None: the share of a model's samples that have its most frequent
-            answer.
-        aggregate: How the scores of steps become one.
+        models: The roles of the models in the order in which they are asked, at least one. A role may come again, with
+            more samples. The policy reads the problem in any case, so it should be the cheapest.
+        samples: The samples of each model, a list of whole numbers of at least 1; None: three, and for the last model
+            as many as the budget pays.
+        thresholds: The scores, in [0, 1], at which the cascade stops, one for each model but the last; None: .6.
+        verifier: The role whose best score counts; None: the share of a model's samples with its most frequent answer
+            counts.
+        aggregate: The aggregate that makes one score of the scores of steps.
         temperature: The temperature of all models; None: the run's.
-        efforts: How long the model of each stage thinks, one word a model ("low", "high"), so that one model may be
-            asked with little thought first; "" and None: the run's.
+        efforts: The effort of thoughts at each stage, one word a model ("low", "high"), so that a model may first be
+            asked with little thought; "" and None: the run's.
         thought_tokens: The most tokens of a thought, by stage, where the server limits thoughts; 0: no thought; None:
             the run's limit.
 
@@ -97,23 +96,23 @@ class Cascade(Strategy):
                 self, "thresholds", _numbers("thresholds", self.thresholds, count - 1, float, (0, 1), rule)
             )
         if self.efforts is not None:
-            given: Any = self.efforts
+            efforts: Any = self.efforts
             if (
-                not isinstance(given, list | tuple)
-                or len(given) != count
-                or not all(isinstance(one, str) for one in given)
+                not isinstance(efforts, list | tuple)
+                or len(efforts) != count
+                or not all(isinstance(word, str) for word in efforts)
             ):
                 raise ConfigError(
-                    f"efforts is {quote(given)}, but must be a list of {count} words, one a model",
+                    f"efforts is {quote(efforts)}, but must be a list of {count} words, one a model",
                     hint="'' for the run's effort",
                 )
-            object.__setattr__(self, "efforts", tuple(given))
+            object.__setattr__(self, "efforts", tuple(efforts))
         if self.thought_tokens is not None:
             limits: Any = self.thought_tokens
             if (
                 not isinstance(limits, list | tuple)
                 or len(limits) != count
-                or not all(one is None or _is_limit(one) for one in limits)
+                or not all(limit is None or _is_limit(limit) for limit in limits)
             ):
                 raise ConfigError(
                     f"thought_tokens is {quote(limits)}, but must be a list of {count} whole numbers of at least 0, "
@@ -128,7 +127,7 @@ class Cascade(Strategy):
             )
 
     def needs(self) -> Needs:
-        """Its models, with what each is asked to obey, and the verifier where one decides."""
+        """Return the needs: the models with their settings, and the verifier if a verifier decides."""
         used: dict[str, dict[str, None]] = {role: {} for role in ("policy", *self.models)}
         for i, role in enumerate(self.models):
             used[role] |= dict.fromkeys(
@@ -151,8 +150,10 @@ class Cascade(Strategy):
         return None if self.thought_tokens is None else self.thought_tokens[i]
 
     def _count(self, i: int) -> int | None:
-        """Return the samples of a model; None: what the budget pays."""
-        return self.samples[i] if self.samples is not None else _SAMPLES if i + 1 < len(self.models) else None
+        """Return the number of samples of a model; None: as many as the budget pays."""
+        if self.samples is not None:
+            return self.samples[i]
+        return _SAMPLES if i + 1 < len(self.models) else None
 
     def _threshold(self, i: int) -> float:
         return _THRESHOLD if self.thresholds is None else self.thresholds[i]
@@ -161,13 +162,13 @@ class Cascade(Strategy):
         """Ask model after model."""
         first = 0
         for i, role in enumerate(self.models):
-            before, first = first, len(search.candidates)
+            earlier, first = first, len(search.candidates)
             try:
                 modes: dict[str, Any] = {"effort": self._effort(i), "thought_tokens": self._thought(i)}
                 await search.complete([search.root], self._count(i), temperature=self.temperature, model=role, **modes)
                 score = await self._score(search, search.candidates[first:]) if i + 1 < len(self.models) else math.nan
             except SearchEnded as end:
-                start = first if any(c.answer is not None for c in search.candidates[first:]) else before
+                start = first if any(c.answer is not None for c in search.candidates[first:]) else earlier
                 raise end.restrict_candidates(slice(start, None)) from None
             if i + 1 < len(self.models) and score >= self._threshold(i):
                 reason = (
@@ -176,16 +177,16 @@ class Cascade(Strategy):
                 raise SearchEnded(reason).restrict_candidates(slice(first, None))
         return search.candidates[first:]
 
-    async def _score(self, search: Search, made: Sequence[Candidate]) -> float:
-        """Return how sure a model's samples are, in [0, 1]; NaN where it is unknown."""
+    async def _score(self, search: Search, candidates: Sequence[Candidate]) -> float:
+        """Return the confidence of a model's samples, in [0, 1]; NaN where scores are unknown."""
         if self.verifier is None:
-            votes = Counter(c.answer_class for c in made if c.answer_class is not None)
-            return max(votes.values(), default=0) / len(made)
-        scores = await search.score([c.trajectory for c in made], self.verifier, self.aggregate, scale="unit")
+            votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
+            return max(votes.values(), default=0) / len(candidates)
+        scores = await search.score([c.trajectory for c in candidates], self.verifier, self.aggregate, scale="unit")
         return math.nan if np.isnan(scores).all() else float(np.nanmax(scores))
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return `best` by the score that it goes by, else the vote."""
+        """Return `best` by the verifier that decides; without one, `majority`."""
         if self.verifier is not None and verified:
             return Best(verifier=self.verifier, aggregate=self.aggregate)
         return Majority()
@@ -201,7 +202,7 @@ def _numbers(
     """Return a list of numbers as a tuple.
 
     Raises:
-        ConfigError: it is none, or of another length.
+        ConfigError: the value is no list of `count` numbers within the bounds.
     """
     value: Any = given
     kinds = (int,) if kind is int else (int, float)
@@ -209,7 +210,7 @@ def _numbers(
     if (
         numbers is None
         or len(numbers) != count
-        or not all(type(one) in kinds and between[0] <= one <= between[1] for one in numbers)
+        or not all(type(number) in kinds and between[0] <= number <= between[1] for number in numbers)
     ):
         raise ConfigError(f"{name} is {quote(given)}, but must be {rule}")
-    return tuple(kind(one) for one in numbers)
+    return tuple(kind(number) for number in numbers)

@@ -1,6 +1,6 @@
 """Entropic particle filtering: a particle filter that flattens its weights in early steps.
 
-So few particles do not replace all others.
+Flat weights keep a few early favourites from replacing all other particles.
 
 Source: algorithm A12, entropic annealing, Giannone et al. (2510.05825). The three rules and their thresholds were read
 in its_hub's code, and the paper's own form beta_t^-1 = (N / ESS_t) (1 - t / T) in a secondary note.
@@ -35,7 +35,7 @@ class EntropicParticleFilter(ParticleMethod):
     The temperature is above 1 while few particles have most of the weight.
 
     Args:
-        annealing: Rule of the temperature at step t, never below 1. "ess": (N / ESS) (1 - t/T), for the effective
+        annealing: The rule of the temperature at step t, never below 1. "ess": (N / ESS) (1 - t/T), for the effective
             sample size ESS. "entropy": 1 / beta with beta = H + (1 - H) t/T, for the entropy H of the weights over ln
             N. "base": 2 - t/T.
         least_ess: The temperature is above 1 only where ESS is below this share of N, in [0, 1]; 0: never, which is
@@ -67,11 +67,11 @@ class EntropicParticleFilter(ParticleMethod):
 
     @property
     def has_fixed_temperature(self) -> bool:
-        """Whether the temperature of weights does not depend on the weights: it does."""
+        """Whether the temperature is independent of the weights: False."""
         return False
 
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
-        """Sweep once; the final choice is by weights that are not flattened."""
+        """Sweep once. The final choice uses weights that are not flattened."""
 
         def temperature(log_weights: LogWeights, t: int) -> float:
             progress = t / (self.horizon or self._steps(search))
@@ -84,7 +84,7 @@ class EntropicParticleFilter(ParticleMethod):
 
     @staticmethod
     def _steps(search: Search) -> float:
-        """Return how many steps a solution has."""
+        """Return the mean number of steps of the solutions so far; before any, the task's typical number."""
         if search.candidates:
             return max(
                 1.0,

@@ -1,6 +1,6 @@
 """Parallel tempering: chains of particle Gibbs at different temperatures, which swap their references.
 
-Hot chains move freely, cold ones keep what is good; a swap hands a good find down and a stuck one up.
+Hot chains move freely, and cold chains keep good references. A swap hands a good reference down and a stuck one up.
 
 Source: algorithm A11, Puri et al. (2502.01618), Algorithm 3, verified; the paper's own experiments only run chains of
 one sweep, so that tempering has no reported number. The swap ratio is derived: with pi_k(x) proportional to p_M(x)
@@ -29,11 +29,11 @@ class ParallelTempering(ParticleMethod):
     """M chains of S sweeps of N particles.
 
     Args:
-        chains: M, at least 1; 1 is particle Gibbs.
-        sweeps: S, at least 1.
-        hottest: Temperature of the first chain's weights, as a multiple of the last one's, at least 1; between them a
-            geometric ladder.
-        weight_temperature: The weight temperature of the last, coldest chain's weights.
+        chains: The number of chains (M), at least 1; 1 is particle Gibbs.
+        sweeps: The number of sweeps (S), at least 1.
+        hottest: The temperature of the first chain's weights, as a multiple of the last chain's, at least 1. The
+            temperatures between are a geometric ladder.
+        weight_temperature: The temperature of the last, coldest chain's weights.
         n: As in `ParticleMethod`, shared out over chains and sweeps.
 
     Cost: n x sweeps x chains solutions, less the references; verifier calls as in particle filtering, for each sweep of
@@ -56,12 +56,12 @@ class ParallelTempering(ParticleMethod):
 
     @property
     def sweeps_in_all(self) -> int:
-        """The sweeps that share the budget."""
+        """The number of sweeps that share the budget."""
         return self.chains * self.sweeps
 
     @property
     def temperatures(self) -> tuple[float, ...]:
-        """Of the weights, by chain, falling."""
+        """The temperatures of the weights, by chain, falling."""
         return tuple(map(self._temperature, range(self.chains)))
 
     def _temperature(self, chain: int) -> float:
@@ -69,15 +69,15 @@ class ParallelTempering(ParticleMethod):
 
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep every chain, then swap references between neighbours, again and again."""
-        found: list[Trajectory] = []
-        chains: list[_Chain] = []  # each is made when its first sweep begins: the budget may not pay all
+        paths: list[Trajectory] = []
+        chains: list[_Chain] = []  # a chain is made when its first sweep begins, as the budget may not pay all chains
         for s in range(first, first + self.sweeps):
             spent = spent_amounts(search)
             for k in range(self.chains):
                 if s == first:
                     chains.append(_Chain(self._temperature(k)))
-                beside = [one.reference for one in chains if one.reference is not None]
-                found += await chains[k].sweep(search, self, n, (k, s), beside)
+                beside = [chain.reference for chain in chains if chain.reference is not None]
+                paths += await chains[k].sweep(search, self, n, (k, s), beside)
             if spent == spent_amounts(search):  # each chain's only particle is its reference
                 break
             for k, (hot, cold) in enumerate(pairwise(chains)):
@@ -86,7 +86,7 @@ class ParallelTempering(ParticleMethod):
                 ):
                     hot.reference, cold.reference = cold.reference, hot.reference
                     hot.weight, cold.weight = cold.weight, hot.weight
-        return found
+        return paths
 
 
 @dataclass(slots=True)
@@ -104,14 +104,14 @@ class _Chain:
         particles = await sweep(
             search, method, n, lambda _w, _t: self.temperature, address=address, reference=self.reference, beside=beside
         )
-        at = draw_reference(search, particles, self.temperature, address)
-        self.reference, self.weight = particles.paths[at], float(particles.potentials[at])
+        place = draw_reference(search, particles, self.temperature, address)
+        self.reference, self.weight = particles.paths[place], float(particles.potentials[place])
         return particles.paths
 
 
 def swap_chance(hot: float, cold: float, hot_temperature: float, cold_temperature: float) -> float:
     """Return min(1, exp((w_cold - w_hot) (1/T_hot - 1/T_cold))), the chance of a swap.
 
-    The log-weights are of the references that the chains have.
+    The log-weights w are those of the two chains' references.
     """
     return math.exp(min(0.0, (cold - hot) * (1 / hot_temperature - 1 / cold_temperature)))

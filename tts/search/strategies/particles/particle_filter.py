@@ -1,6 +1,4 @@
-"""Particle filtering: sample from the policy, reweighted by the verifier.
-
-The verifier is not maximised.
+"""Particle filtering: sample from the policy reweighted by the verifier, without maximising it.
 
 N particles take a step at a time. After each step every particle is weighed by the odds that its prefix is right, and N
 ancestors are drawn in proportion. Likely prefixes multiply and unlikely ones mostly die. Randomness keeps a mistaken
@@ -57,7 +55,7 @@ class ParticleFilter(ParticleMethod):
     weight_temperature: WeightTemperature = 1.0
 
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
-        """Sweep once; the heaviest particle is the selection's to find."""
+        """Sweep once. The selection finds the heaviest particle."""
         return (
             await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, first))
         ).paths

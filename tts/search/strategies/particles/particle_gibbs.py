@@ -1,6 +1,6 @@
 """Particle Gibbs: particle filters one after another.
 
-Each is conditioned on a trajectory that the last one left.
+Each filter is conditioned on a reference, a trajectory drawn from the particles of the filter before.
 
 Source: algorithm A10, Puri et al. (2502.01618), Algorithm 2, verified in the paper and its code. In every sweep but the
 first one place belongs to the reference. At level t it stands for its first t steps, with their weight. Free places
@@ -29,9 +29,9 @@ class ParticleGibbs(ParticleMethod):
     """Sweeps of N particles, N - 1 of them free from the second on.
 
     Args:
-        sweeps: S in the paper, at least 1; 1 is particle filtering.
-        weight_temperature: The weight temperature of the weights (tau).
-        returned: "all": what every sweep ended with; "last": the last one alone.
+        sweeps: The number of sweeps (S in the paper), at least 1; 1 is particle filtering.
+        weight_temperature: The temperature of the weights (tau).
+        returned: The particles to return. "all": those of every sweep; "last": those of the last sweep.
         n: As in `ParticleMethod`, shared out over the sweeps.
 
     Cost: n x sweeps solutions, less the references; verifier calls as in particle filtering, for each sweep.
@@ -53,20 +53,20 @@ class ParticleGibbs(ParticleMethod):
 
     @property
     def sweeps_in_all(self) -> int:
-        """The sweeps that share the budget."""
+        """The number of sweeps that share the budget."""
         return self.sweeps
 
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep, draw a reference, and sweep again."""
-        found: list[Trajectory] = []
+        paths: list[Trajectory] = []
         reference: Trajectory | None = None
         for s in range(first, first + self.sweeps):
             spent = spent_amounts(search)
             particles = await sweep(
                 search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference
             )
-            found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
+            paths = [*particles.paths] if self.returned == "last" else [*paths, *particles.paths]
             if spent == spent_amounts(search):  # the only particle is the reference
                 break
             reference = particles.paths[draw_reference(search, particles, self.weight_temperature, (0, s))]
-        return found
+        return paths

@@ -1,6 +1,6 @@
 """AB-MCTS: a tree of whole solutions, grown by Thompson sampling.
 
-It decides between a new solution and a revision of an old one.
+Thompson sampling decides between a new solution and a revision of an old solution.
 
     from the root: draw the worth of a new child, and that of going on below; go to the child whose draw is largest,
     until "new" wins at the root, new is a plain solution; elsewhere its prompt shows the node's solution
@@ -40,7 +40,7 @@ from tts.types import Candidate
 
 _DRAWS = {"normal": normal_draw, "beta": beta_draw}
 _FEW = 100  # solutions up to which the mixed posterior is drawn in the event loop
-_ALIKE = (4, 0.75)  # AB-MCTS-M goes into no subtree of so many scores, of which such a share is one score
+_ALIKE = (4, 0.75)  # AB-MCTS-M skips a subtree with at least 4 scores of which at least 75 % are equal
 
 
 @dataclass(slots=True, eq=False)
@@ -48,9 +48,12 @@ class AnswerNode:
     """A solution of the tree, or its root.
 
     Args:
-        new: Scores of the children, as they came.
-        below: Scores of the nodes below the children.
-        all: Its own score and those below it.
+        made: The solution; None: the root has none.
+        parent: The node above; None: the root has none.
+        new: The scores of the children, in order of time.
+        below: The scores of the nodes below the children.
+        all: The scores of the node and of all nodes below.
+        children: The nodes of the revisions.
     """
 
     made: Candidate | None = None
@@ -66,9 +69,9 @@ class AbMcts(Judged):
     """Adaptive branching: a new solution or a revision, by the scores so far.
 
     Args:
-        n: Solutions in all, at least 1; None: as many as the budget pays.
+        n: The number of all solutions, at least 1; None: as many as the budget pays.
         posterior: "normal" or "beta" (AB-MCTS-A), or "mixed" (AB-MCTS-M).
-        writers: Roles of the models that write; several let the scores choose among them.
+        writers: The roles of the models that write. The scores choose among several models.
         temperature: As in `Judged`.
         verifier: As in `Judged`.
         aggregate: As in `Judged`.
@@ -92,27 +95,29 @@ class AbMcts(Judged):
     writers: Writers = ("policy",)
 
     def needs(self) -> Needs:
-        """A verifier, and revisions by every writer."""
+        """Return the needs: a verifier, and revisions by every writer."""
         return Needs(
             verifiers=(self.verifier,), prompts=() if self.n == 1 else ("revise",), models=writers(*self.writers)
         )
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Write one solution after another, each where the posterior draws it."""
+        """Write one solution after another, each at the node that the posterior draws."""
         root = AnswerNode()
         by_writer: dict[str, list[float]] = {role: [] for role in self.writers}
         for k in rounds(search, self.n):
             rng = search.rng("ab_mcts", k)
             writer = self.writers[int(np.argmax(self._draws([by_writer[role] for role in self.writers], rng)))]
-            aside = self.posterior == "mixed" and k >= _FEW
-            node = await search.run(self._select, root, rng) if aside else self._select(root, rng)
-            shown = node.made
-            texts = [] if shown is None or shown.truncated else [shown.trajectory.response]
-            prompt = await open_prompt(search, "revise", texts, shown.group) if shown is not None and texts else None
+            in_thread = self.posterior == "mixed" and k >= _FEW
+            node = await search.run(self._select, root, rng) if in_thread else self._select(root, rng)
+            earlier = node.made
+            texts = [] if earlier is None or earlier.truncated else [earlier.trajectory.response]
+            prompt = (
+                await open_prompt(search, "revise", texts, earlier.group) if earlier is not None and texts else None
+            )
             parent = node if prompt is not None else root
-            [made] = await search.complete([prompt or search.root], 1, temperature=self.temperature, model=writer)
-            [score] = (await search.score([made.trajectory], self.verifier, self.aggregate, scale="unit")).tolist()
-            _grow(parent, made, score)
+            [candidate] = await search.complete([prompt or search.root], 1, temperature=self.temperature, model=writer)
+            [score] = (await search.score([candidate.trajectory], self.verifier, self.aggregate, scale="unit")).tolist()
+            _grow(parent, candidate, score)
             if not np.isnan(score):
                 by_writer[writer].append(score)
         return search.candidates
@@ -122,12 +127,12 @@ class AbMcts(Judged):
         node = root
         while node.children:
             if self.posterior == "mixed":
-                *drawn, fresh = mixed_draws([child.all for child in node.children], rng)[0].tolist()
-                ranked = [node.children[i] for i in np.argsort(-np.array(drawn), kind="stable")]
-                going = [child for child in ranked if not _are_alike(child.all)]
-                if fresh >= max(drawn) or not going:  # a subtree that is skipped gives way to the next child
+                *draws, fresh = mixed_draws([child.all for child in node.children], rng)[0].tolist()
+                ranked = [node.children[i] for i in np.argsort(-np.array(draws), kind="stable")]
+                open_children = [child for child in ranked if not _are_alike(child.all)]
+                if fresh >= max(draws) or not open_children:  # a skipped subtree gives way to the next child
                     return node
-                node = going[0]
+                node = open_children[0]
             else:
                 if self._draw(node.new, rng) >= self._draw(node.below, rng):
                     return node
@@ -144,9 +149,9 @@ class AbMcts(Judged):
         return _DRAWS[self.posterior](scores, rng)
 
 
-def _grow(parent: AnswerNode, made: Candidate, score: float) -> None:
-    """Give a node a child, and note its score, if it is known, wherever it is an observation."""
-    child = AnswerNode(made, parent)
+def _grow(parent: AnswerNode, candidate: Candidate, score: float) -> None:
+    """Give a node a child, and note the child's score, if known, at all nodes that observe it."""
+    child = AnswerNode(candidate, parent)
     parent.children.append(child)
     if np.isnan(score):
         return

@@ -37,15 +37,15 @@ class SemanticEntropy(Strategy):
     """Rounds of N answers; the last round's vote.
 
     Args:
-        n: Answers a round, at least 1; None: what the budget pays, over the rounds, but two where it can: one answer
-            always agrees.
-        rounds: Most rounds, at least 1.
-        rule: "threshold": stop when the entropy of a round is below `threshold`; "secretary": watch the first `watched`
-            rounds, then stop at the first whose entropy is below all of theirs.
-        threshold: The threshold in nats; 0 stops never, anything above stops at a unanimous round.
+        n: The answers of a round, at least 1; None: as many as the budget pays over the rounds, and two if it can,
+            because a single answer always agrees.
+        rounds: The most rounds, at least 1.
+        rule: The rule of the end. "threshold": stop when the entropy of a round is below `threshold`. "secretary":
+            watch the first `watched` rounds, then stop at a round whose entropy is below all of these.
+        threshold: The threshold in nats. 0 never stops; any other value stops at a unanimous round.
         watched: The number of rounds that are watched, at least 1.
-        shown: Most solutions that the next round is shown, at least 1.
-        prompt: "fuse" or "revise", the task's kind of prompt for that.
+        shown: The most solutions that the next round sees, at least 1.
+        prompt: The task's kind of prompt that shows solutions: "fuse" or "revise".
         temperature: The temperature of all rounds; None: the run's.
 
     Cost: n x rounds samples at most; each round reads its prompt once.
@@ -75,32 +75,33 @@ class SemanticEntropy(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """The prompt that shows solutions."""
+        """Return the needs: the prompt that shows solutions."""
         return Needs(prompts=(self.prompt,) if self.rounds > 1 else ())
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw rounds until their entropy is low."""
         entropies: list[float] = []
-        made: list[Candidate] = []
+        candidates: list[Candidate] = []
         for k in range(self.rounds):
-            texts = self._digest(made)
+            texts = self._digest(candidates)
             root = (await open_prompt(search, self.prompt, texts) if texts else None) or search.root
-            # a solution that was drawn to learn its length is one of the first round
+            # a solution that was drawn to learn its length belongs to the first round
             first = len(search.candidates) if k else 0
-            made = await self._round(search, root, first, self.rounds - k)
-            entropies.append(entropy_of(made))
+            candidates = await self._round(search, root, first, self.rounds - k)
+            entropies.append(entropy_of(candidates))
             if self._stops(entropies):
                 raise SearchEnded(f"entropy {entropies[-1]:.2g} in round {k + 1}").restrict_candidates(
                     slice(first, None)
                 )
-        return made
+        return candidates
 
     async def _round(self, search: Search, root: Trajectory, first: int, left: int) -> list[Candidate]:
-        """Return the answers of a round, from candidate `first` on; `left`: rounds that share what is left, this one
-        included.
+        """Return the candidates of a round, from candidate `first` on.
+
+        `left` rounds, with this one, share the rest of the budget.
 
         Raises:
-            SearchEnded: the budget ends it; where this round has an answer, the vote is of this round.
+            SearchEnded: the budget ends the round. If this round has an answer, only its candidates vote.
         """
         if self.n is not None:
             return await draw(search, repeat(root, self.n), self.temperature)
@@ -115,13 +116,13 @@ class SemanticEntropy(Strategy):
             raise end.restrict_candidates(slice(first, None)) from None
         return list(search.candidates[first:])
 
-    def _digest(self, made: Sequence[Candidate]) -> list[str]:
+    def _digest(self, candidates: Sequence[Candidate]) -> list[str]:
         """Return the solutions that the next round sees."""
-        whole_ones = [c for c in made if c.answer_class is not None and not c.truncated]
-        votes = Counter(c.answer_class for c in whole_ones)
-        first_of = {c.answer_class: c for c in reversed(whole_ones)}
-        others = (c for c in whole_ones if c is not first_of[c.answer_class])
-        ordered = chain((first_of[kind] for kind, _ in votes.most_common()), others)
+        complete = [c for c in candidates if c.answer_class is not None and not c.truncated]
+        votes = Counter(c.answer_class for c in complete)
+        by_class = {c.answer_class: c for c in reversed(complete)}
+        others = (c for c in complete if c is not by_class[c.answer_class])
+        ordered = chain((by_class[kind] for kind, _ in votes.most_common()), others)
         return [c.trajectory.response for c in islice(ordered, self.shown)]
 
     def _stops(self, entropies: Sequence[float]) -> bool:
@@ -131,6 +132,6 @@ class SemanticEntropy(Strategy):
 
 
 def entropy_of(candidates: Sequence[Candidate]) -> float:
-    """Return the entropy, in nats, of the answers of candidates; infinite where none has one."""
+    """Return the entropy, in nats, of the candidates' answers; infinite without an answer."""
     votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
     return answer_entropy(list(votes.values())) if votes else math.inf

@@ -1,9 +1,7 @@
 """Sequential revision: chains of attempts, in which each prompt shows the attempts before.
 
-Several chains run beside each other.
-
-One chain of length N is purely sequential, N chains of length 1 are best-of-N; a fixed N can be shared out between the
-two.
+Several chains run beside each other. One chain of length N is purely sequential, and N chains of length 1 are
+best-of-N. A fixed N can be shared out between number and length.
 
 Source: algorithms A14 and B14, Snell, Lee, Xu, Kumar, "Scaling LLM Test-Time Compute Optimally can be More Effective
 than Scaling Model Parameters" (2408.03314), verified: at most the last four attempts are shown. The answer is chosen
@@ -45,10 +43,9 @@ class SequentialRevision(Strategy):
     """Chains of revisions beside each other.
 
     Args:
-        chains: The number of chains beside each other, at least 1.
-        length: Attempts in a chain, at least 1. Their product is N; one or both may be None. N is then the solutions
-            that the budget pays, and the other is N over the given one. Both None: both are near the root of N.
-        shown: Most earlier attempts in a prompt, at least 1.
+        chains: The number of chains beside each other, at least 1; None: N / length, where the budget pays N solutions.
+        length: The attempts of a chain, at least 1; None: N / chains. If both are None, both are near the root of N.
+        shown: The most earlier attempts in a prompt, at least 1.
         feedback: The role of the verifier whose notes stand after the attempts (`StepScores.note`); None: none.
         temperature: The temperature of all attempts; None: the run's.
 
@@ -79,18 +76,18 @@ class SequentialRevision(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Revisions, and the verifier whose notes they show."""
+        """Return the needs: revisions, and the verifier whose notes the prompts show."""
         return Needs(
             prompts=("revise",) if self.length != 1 else (), verifiers=(self.feedback,) if self.feedback else ()
         )
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Lengthen all chains by one attempt at a time; with a size left out, again for what is left."""
+        """Lengthen all chains by one attempt at a time; if a size is None, again until the budget is used up."""
         for _ in rounds(search, 1 if self.chains and self.length else None):
             first = len(search.candidates)
             chains, length = await self._sizes(search)
             for wave in waves_of(range(chains)):
-                # one that was drawn to learn its length
+                # a solution that was drawn to learn its length begins the first chain
                 attempts = [[c] for c in search.candidates[first:]] if 0 in wave else []
                 attempts += [[] for _ in range(len(wave) - len(attempts))]
                 await self._lengthen(search, attempts, length)
@@ -99,24 +96,24 @@ class SequentialRevision(Strategy):
     async def _lengthen(self, search: Search, attempts: Sequence[list[Candidate]], length: int) -> None:
         """Write chains, beside each other, to their length."""
         for _ in range(length):
-            going = [chain for chain in attempts if len(chain) < length and not await self._is_solved(search, chain)]
-            if not going:
+            open_chains = [
+                chain for chain in attempts if len(chain) < length and not await self._is_solved(search, chain)
+            ]
+            if not open_chains:
                 break
-            roots = [await self._root(search, chain) for chain in going]
-            for chain, made in zip(going, await draw(search, roots, self.temperature), strict=True):
-                chain.append(made)
+            roots = [await self._root(search, chain) for chain in open_chains]
+            for chain, attempt in zip(open_chains, await draw(search, roots, self.temperature), strict=True):
+                chain.append(attempt)
 
     async def _is_solved(self, search: Search, chain: Sequence[Candidate]) -> bool:
-        """Return whether the verifier of the feedback gives the last attempt of a chain its greatest score; it is
-        scored here.
-        """
+        """Score the last attempt of a chain; return whether the feedback's verifier gives its greatest score."""
         if self.feedback is None or not chain:
             return False
         [score] = (await search.score([chain[-1].trajectory], self.feedback)).tolist()
         return score >= search.scoring.get(self.feedback).range[1]
 
     async def _sizes(self, search: Search) -> tuple[int, int]:
-        """Return the chains and their length, by what the budget pays where one is left out."""
+        """Return the number of chains and their length, by the budget where a size is None."""
         chains, length = self.chains, self.length
         if chains is None or length is None:
             units = min(await affordable_width(search, self.temperature, stepwise=False), _MOST)
@@ -126,7 +123,7 @@ class SequentialRevision(Strategy):
         return chains, length
 
     async def _root(self, search: Search, chain: list[Candidate]) -> Trajectory:
-        """Return the prompt of a chain's next attempt; a chain of which nothing can be shown is emptied."""
+        """Return the prompt of a chain's next attempt. A chain without an attempt that can be shown is emptied."""
         texts = [with_note(search, c.trajectory, self.feedback) for c in chain if not c.truncated][-self.shown :]
         root = await open_prompt(search, "revise", texts, chain[0].group) if texts else None
         if root is None:

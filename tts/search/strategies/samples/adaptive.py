@@ -35,11 +35,11 @@ class Adaptive(Judged):
     """Samples drawn and judged one at a time.
 
     Args:
-        threshold: The score that ends it (theta), in the verifier's range; its lowest takes one sample, one beyond it
-            all. `threshold_for` finds the one with a wanted mean number of samples.
-        start: Temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75,
-            … for start 0 and T 1; None: all are drawn at T.
-        n: As in `Judged`; no more are drawn.
+        threshold: The score that ends the search (theta). The lowest of the verifier's range takes one sample, a score
+            beyond the range takes all. `threshold_for` finds the threshold for a wanted mean number of samples.
+        start: The temperature of the first sample. Later samples are annealed: T_k = T - (T - start) / 2^(k-1), so 0,
+            .5, .75, … for start 0 and T 1. None: all are drawn at T.
+        n: As in `Judged`; the most samples.
         temperature: As in `Judged`; T in the formula.
         verifier: As in `Judged`.
         aggregate: As in `Judged`.
@@ -62,8 +62,8 @@ class Adaptive(Judged):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw and judge until a score reaches the threshold."""
         for k in rounds(search, self.n):
-            (made,) = await draw(search, [search.root], self._annealed_temperature(search, k))
-            scores = await search.score([made.trajectory], self.verifier, self.aggregate)
+            (candidate,) = await draw(search, [search.root], self._annealed_temperature(search, k))
+            scores = await search.score([candidate.trajectory], self.verifier, self.aggregate)
             if (scores >= self.threshold).any():
                 raise SearchEnded("score")
         return search.candidates
@@ -72,20 +72,18 @@ class Adaptive(Judged):
         """Return the temperature of sample k, from 0; None: the run's."""
         if self.start is None:
             return self.temperature
-        last = search.rows.sampling_at(self.temperature).temperature
-        return last - (last - self.start) / 2**k
+        target = search.rows.sampling_at(self.temperature).temperature
+        return target - (target - self.start) / 2**k
 
 
 def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
-    """Return the greatest threshold under which a calibration set takes at most so many samples.
-
-    The number is the mean of samples a problem.
+    """Return the greatest threshold under which the mean problem takes at most `samples` samples.
 
     Shapes: P calibration problems, N samples of each.
 
     Args:
-        scores: [P, N], of the samples in the order they were drawn; NaN reaches no threshold.
-        samples: The wanted mean, from 1 to N.
+        scores: The scores [P, N] of the samples, in the order of their draws. NaN reaches no threshold.
+        samples: The wanted mean number of samples a problem, from 1 to N.
 
     Raises:
         ConfigError: there is no score, `samples` is out of its range, or even the lowest threshold takes more.
@@ -97,19 +95,19 @@ def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
         )
     levels = np.unique(scores[~np.isnan(scores)])
     # the mean never falls as the threshold rises
-    within = bisect_right(range(len(levels)), samples, key=lambda i: mean_samples(scores, float(levels[i])))
-    if not within:
+    num_within = bisect_right(range(len(levels)), samples, key=lambda i: mean_samples(scores, float(levels[i])))
+    if not num_within:
         least = mean_samples(scores, float(levels[0]))
         raise ConfigError(
             f"samples is {samples}, but the lowest threshold takes {least:.2f}: some samples have no score"
         )
-    return float(levels[within - 1])
+    return float(levels[num_within - 1])
 
 
 def mean_samples(scores: NDArray[np.float64], threshold: float) -> float:
     """Return the mean number of samples that a threshold takes of scores [P, N].
 
-    Samples are taken up to the first that reaches the threshold, else all.
+    A problem takes its samples up to the first that reaches the threshold; without such a sample, all.
     """
     good = scores >= threshold
     return float(np.where(good.any(axis=1), good.argmax(axis=1) + 1, scores.shape[1]).mean())

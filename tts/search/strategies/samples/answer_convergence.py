@@ -31,7 +31,7 @@ from tts.tasks.base import Task
 from tts.threads import call_or_postpone
 from tts.types import Candidate, Trajectory
 
-_ENDLESS = 1 << 30  # steps of a trace that is cut by tokens
+_ENDLESS = 1 << 30  # the most pieces of a trace that is cut by tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,12 @@ class AnswerConvergence(Strategy):
     """Traces one after another, each probed at every step.
 
     Args:
-        n: Traces, at least 1; None: as many as the budget pays.
-        k: Equal answers in a row that end a trace, at least 1.
-        every: Tokens between probes, at least 1; None: a probe after each step.
-        cue: Forced after a trace to have its answer, in words that the model was trained on and the task reads an
-            answer after; None: the task's (`Task.answer_cue`).
-        tokens: Most tokens of a probe's answer, at least 1.
+        n: The traces, at least 1; None: as many as the budget pays.
+        k: The consecutive equal answers that end a trace, at least 1.
+        every: The tokens between probes, at least 1; None: a probe after each step.
+        cue: The text that is forced after a trace to get its answer. The model should know such words from its
+            training, and the task must read an answer after them. None: the task's (`Task.answer_cue`).
+        tokens: The most tokens of a probe's answer, at least 1.
         temperature: The temperature of the traces; None: the run's.
         max_steps: The most steps of a trace, the last of which runs to the end of the solution.
 
@@ -68,7 +68,7 @@ class AnswerConvergence(Strategy):
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
-        """Steps, and a text that opens an answer behind them."""
+        """Return the needs: steps, and an answer cue after them."""
         return Needs(capabilities=("steps", "extend"), task=self._check_task)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
@@ -88,7 +88,7 @@ class AnswerConvergence(Strategy):
         return search.candidates
 
     def _check_task(self, task: Task) -> None:
-        """Raise ConfigError where neither the task nor the caller gives a text that opens an answer."""
+        """Raise ConfigError if neither the task nor the caller gives an answer cue."""
         if not self._cue_of(task):
             raise ConfigError(
                 f"cue is not given, and the task {task.name!r} has no answer_cue",
@@ -96,7 +96,7 @@ class AnswerConvergence(Strategy):
             )
 
     def _cue_of(self, task: Task) -> str:
-        """Return the text that opens an answer; "" where there is none."""
+        """Return the answer cue; "" if there is none."""
         return self.cue or task.answer_cue
 
     async def _step(self, search: Search, trace: Trajectory) -> Trajectory:
@@ -106,18 +106,17 @@ class AnswerConvergence(Strategy):
         return children[0]
 
     async def _probe_trace(self, search: Search, trace: Trajectory, row: EqualAnswers, cue: str) -> bool:
-        """Probe a trace and count; where the row is full, the probe is the trace's candidate."""
+        """Probe a trace; return whether its answer has converged. A converged probe becomes a candidate."""
         forced = await search.extend([trace], trace.marks.close + cue if trace.is_thinking else cue)
         (probes,) = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
-        ended = bool(probes) and probes[0].status != "active"  # else it was cut short
+        ended = bool(probes) and probes[0].status != "active"  # an active probe was cut short
         answer = await call_or_postpone(search.task.extract, probes[0].response) if ended else None
-        row.count = (
-            0
-            if answer is None
-            else row.count + 1
-            if row.answer is not None and _same(search.task, row.answer, answer)
-            else 1
-        )
+        if answer is None:
+            row.count = 0
+        elif row.answer is not None and _same(search.task, row.answer, answer):
+            row.count += 1
+        else:
+            row.count = 1
         row.answer = answer
         converged = row.count >= self.k
         if converged:
@@ -128,7 +127,7 @@ class AnswerConvergence(Strategy):
 
 @dataclass(slots=True)
 class EqualAnswers:
-    """The last answer of a trace, and how often it came in a row."""
+    """The last answer of a trace, and the number of consecutive probes that gave this answer."""
 
     answer: str | None = None
     count: int = 0

@@ -27,12 +27,13 @@ class BestOfN(Strategy):
     """N independent samples of one prompt.
 
     Args:
-        n: Solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
+        n: The solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
         temperature: The temperature of the model's law; None: the run's.
-        effort: How long a served model thinks, in its own word ("low", "high"); None: the server's default.
-        thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: the run's
+        effort: The effort of a served model's thoughts, in the server's word ("low", "high"); None: the server's
+            default.
+        thought_tokens: The most tokens of a thought, sent in a field of the server; 0: no thought; None: the run's
             limit.
-        writer: Role of the model that writes; the policy reads the problem in any case.
+        writer: The role of the model that writes. The policy reads the problem in any case.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
 
@@ -51,10 +52,10 @@ class BestOfN(Strategy):
     writer: Text = "policy"
 
     def needs(self) -> Needs:
-        """Its writer; efforts and limits of thoughts where it asks for them."""
-        asked = Sampling(effort=self.effort or "", thought_tokens=self.thought_tokens)
+        """Return the needs: the writer, and efforts and limits of thoughts if these are set."""
+        sampling = Sampling(effort=self.effort or "", thought_tokens=self.thought_tokens)
         return Needs(
-            capabilities=tuple(asked.needs.values()), models=writers(self.writer), thought_tokens=self.thought_tokens
+            capabilities=tuple(sampling.needs.values()), models=writers(self.writer), thought_tokens=self.thought_tokens
         )
 
     async def run(self, search: Search) -> Sequence[Candidate]:

@@ -26,8 +26,8 @@ from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
-_PART = 0.25  # of a solution, by default, before it is judged
-_MOST = 1024  # begun, where the budget decides
+_PART = 0.25  # the default part of a solution that is written before it is judged
+_MOST = 1024  # the most solutions of a round where the budget decides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class EarlyPruning(Judged):
     Args:
         tokens: The tokens of each solution that are written before it is judged (m), at least 1; None: a quarter of the
             expected length.
-        pruned: Share of solutions that are given up (rho), in [0, 1]; at least one is finished. 0: none, and nothing is
-            judged early.
-        n: As in `Judged`; without it, each round begins as many as what is left of the budget pays, by typical lengths
-            and the cost below.
+        pruned: The share of solutions that are given up (rho), in [0, 1]; at least one is finished. 0: none is given
+            up, and none is judged early.
+        n: As in `Judged`; None: each round begins as many as the rest of the budget pays, by typical lengths and the
+            cost below.
         temperature: As in `Judged`.
         verifier: As in `Judged`.
         aggregate: As in `Judged`.
@@ -61,20 +61,20 @@ class EarlyPruning(Judged):
     pruned: Proportion = 0.5
 
     def needs(self) -> Needs:
-        """Rows that are cut and go on, and a verifier."""
+        """Return the needs: rows that are cut and continued, and a verifier."""
         return Needs(capabilities=("steps",), verifiers=(self.verifier,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Begin, judge, prune, finish; with n left out, again for what is left."""
+        """Begin, judge, prune and finish solutions; if n is None, again until the budget is used up."""
         until = Share(_PART) if self.tokens is None else Tokens(self.tokens)
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n or self._affordable(
                 await affordable_width(search, self.temperature, stepwise=False), self._part(search)
             )
-            (begun,) = await search.expand([search.root], n, until, temperature=self.temperature)
-            for t in begun:
+            (paths,) = await search.expand([search.root], n, until, temperature=self.temperature)
+            for t in paths:
                 search.finish(t)
-            active = await self._promising(search, [t for t in begun if t.status == "active"], len(begun))
+            active = await self._promising(search, [t for t in paths if t.status == "active"], len(paths))
             search.keep(active)
             await draw(search, active, self.temperature)
         if not search.candidates:
@@ -82,7 +82,7 @@ class EarlyPruning(Judged):
         return search.candidates
 
     def _part(self, search: Search) -> float:
-        """Return the part of a solution that is written before it is judged, by the solutions that are known."""
+        """Return the part of a solution that is written before it is judged, by the known lengths."""
         if self.tokens is None:
             return _PART
         lengths = [candidate.trajectory.num_tokens for candidate in search.candidates] or [
@@ -91,17 +91,18 @@ class EarlyPruning(Judged):
         return min(1.0, self.tokens * len(lengths) / max(1, sum(lengths)))
 
     def _affordable(self, units: int, share: float) -> int:
-        """Return how many can be begun of which the budget pays `units` in full; `share` of a solution is written
-        first.
+        """Return the number of solutions to begin, where the budget pays `units` whole solutions.
+
+        The first `share` of each solution is written before it may be pruned.
         """
         cost = share + (1 - self.pruned) * (1 - share)
         return min(_MOST, max(1, int(units / cost)))
 
     async def _promising(self, search: Search, active: Sequence[Trajectory], begun: int) -> list[Trajectory]:
-        """Return the best of those that go on, in their order; those that ended count among what is kept."""
-        kept = max(1, math.ceil((1 - self.pruned) * begun - 1e-9)) - (begun - len(active))
-        if kept >= len(active) or not active:
+        """Return the best active solutions, in their order. Ended solutions count among those that are kept."""
+        num_kept = max(1, math.ceil((1 - self.pruned) * begun - 1e-9)) - (begun - len(active))
+        if num_kept >= len(active) or not active:
             return list(active)
         scores = await search.score(active, self.verifier, self.aggregate)
-        order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")[: max(0, kept)]
+        order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")[: max(0, num_kept)]
         return [active[i] for i in sorted(order.tolist())]

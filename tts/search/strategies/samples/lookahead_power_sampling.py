@@ -44,8 +44,8 @@ from tts.search.strategies._common.stepping import rounds
 from tts.search.strategies.samples.power_sampling import chances
 from tts.types import Candidate, Trajectory
 
-_PART = 1 / 16  # of a solution, by default, that is a block: 192 of 3,072 tokens
-_TRIES = 3  # of a block whose rows all fail
+_PART = 1 / 16  # the default part of a solution that is a block: 192 of 3,072 tokens
+_TRIES = 3  # tries of a block whose rows all fail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,11 @@ class LookaheadPowerSampling(Strategy):
     Args:
         n: The number of texts, one after another, at least 1; None: as many as the budget pays.
         alpha: The exponent of the model's law, at least 1; 1 is plain sampling.
-        block: The tokens of a block, at least 1; None: a sixteenth of the length that a solution at temperature 1 /
-            alpha shows first. That solution has no vote once a text has ended.
-        branching: Candidate blocks at each place (K in the paper), at least 1.
-        rollouts: Continuations of each candidate (M in the paper), at least 0; 0 looks at the block alone.
-        horizon: The most tokens of a continuation, at least 1; None: those of a block.
+        block: The tokens of a block, at least 1; None: a sixteenth of the length of a first solution at temperature 1 /
+            alpha. This first solution has no vote once a text has ended.
+        branching: The candidate blocks at each place (K in the paper), at least 1.
+        rollouts: The continuations of each candidate (M in the paper), at least 0; 0 looks at the block alone.
+        horizon: The most tokens of a continuation, at least 1; None: the tokens of a block.
 
     Cost: branching x (1 + rollouts x horizon / block) plain samples a text: 72 by default. A continuation reads prompt
     and prefix anew, as
@@ -88,14 +88,14 @@ class LookaheadPowerSampling(Strategy):
     horizon: Count | None = None
 
     def needs(self) -> Needs:
-        """Blocks of tokens, with their log-probabilities under the model and under the law that drew them."""
+        """Return the needs: blocks of tokens with log-probabilities, of the model and of the sampling law."""
         return Needs(capabilities=("steps", "token_ids", "logprobs", "sampling_logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write one text after another."""
-        shown: Sequence[Candidate] = ()
+        measured: Sequence[Candidate] = ()
         if self.block is None and not search.candidates:
-            shown = await search.complete([search.root], temperature=1 / self.alpha)
+            measured = await search.complete([search.root], temperature=1 / self.alpha)
         for text in rounds(search, self.n):
             t = search.root
             try:
@@ -105,9 +105,9 @@ class LookaheadPowerSampling(Strategy):
                         break
             finally:
                 if t.status == "finished" or (t.depth and not search.candidates):
-                    with suppress(SearchEnded):  # by a stop rule, which then ends the search at its next call
+                    with suppress(SearchEnded):  # a stop rule ends the search at its next call
                         search.finish(t)
-            for c in shown if any(c.answer is not None for c in search.candidates[len(shown) :]) else ():
+            for c in measured if any(c.answer is not None for c in search.candidates[len(measured) :]) else ():
                 search.finish(c.trajectory, weight=0.0)
         return search.candidates
 
@@ -120,7 +120,7 @@ class LookaheadPowerSampling(Strategy):
         for _ in range(_TRIES):
             if blocks := await self._blocks(search, t):
                 futures = await self._futures(search, blocks)
-                law = choice_law([self._log_weight(search, one, t) for one in blocks], futures)
+                law = choice_law([self._log_weight(search, block, t) for block in blocks], futures)
                 chosen = blocks[int(search.rng("block", *address).choice(len(blocks), p=law))]
                 search.keep(chosen.path)
                 return chosen
@@ -129,47 +129,47 @@ class LookaheadPowerSampling(Strategy):
     async def _blocks(self, search: Search, t: Trajectory) -> list[Trajectory]:
         """Draw candidates for the next block."""
         until = Share(_PART) if self.block is None else Tokens(self.block)
-        [made] = await search.expand([t], self.branching, until, temperature=1 / self.alpha)
-        return [one for one in made if one.status in ("active", "finished")]
+        [blocks] = await search.expand([t], self.branching, until, temperature=1 / self.alpha)
+        return [block for block in blocks if block.status in ("active", "finished")]
 
     async def _futures(self, search: Search, blocks: Sequence[Trajectory]) -> NDArray[np.float64]:
         """Return the log-weight of each continuation of each block [K, M]; 0 after a block that ends the text."""
-        going = [i for i, one in enumerate(blocks) if one.status == "active"]
-        if not going or not self.rollouts:
+        active = [i for i, block in enumerate(blocks) if block.status == "active"]
+        if not active or not self.rollouts:
             return np.zeros((len(blocks), 0))
         horizon = self.horizon or max(
-            1, *(blocks[i].num_tokens - (blocks[i].parent or blocks[i]).num_tokens for i in going)
+            1, *(blocks[i].num_tokens - (blocks[i].parent or blocks[i]).num_tokens for i in active)
         )
-        made = await search.expand(
-            [blocks[i] for i in going], self.rollouts, Tokens(horizon), temperature=1 / self.alpha
+        families = await search.expand(
+            [blocks[i] for i in active], self.rollouts, Tokens(horizon), temperature=1 / self.alpha
         )
-        seen = {
-            i: [self._log_weight(search, one, blocks[i]) for one in of if one.status in ("active", "finished")]
-            for i, of in zip(going, made, strict=True)
+        by_block = {
+            i: [self._log_weight(search, t, blocks[i]) for t in siblings if t.status in ("active", "finished")]
+            for i, siblings in zip(active, families, strict=True)
         }
-        futures = np.zeros((len(blocks), max(map(len, seen.values()))))  # M: those that the budget paid
-        for i, weights in seen.items():
+        futures = np.zeros((len(blocks), max(map(len, by_block.values()))))  # M: the most that the budget paid
+        for i, weights in by_block.items():
             futures[i] = np.resize(weights, futures.shape[1]) if weights else -math.inf
         return futures
 
-    def _log_weight(self, search: Search, t: Trajectory, behind: Trajectory) -> float:
-        """Return ln of p^alpha / q for what a path has behind another."""
-        if (known := chances(t)) is None:
+    def _log_weight(self, search: Search, t: Trajectory, prefix: Trajectory) -> float:
+        """Return ln of p^alpha / q for the tokens of a path after an earlier one."""
+        if (tokens := chances(t)) is None:
             search.notes.warn(
                 "a text came without the log-probability of each of its tokens: its weight is that of a plain draw"
             )
             return 0.0
-        return math.fsum(self.alpha * one.model - one.proposal for one in known[behind.num_tokens :])
+        return math.fsum(self.alpha * token.model - token.proposal for token in tokens[prefix.num_tokens :])
 
 
 def choice_law(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the probabilities of candidate blocks [K].
 
-    They are normalized weights, less their bias as the jackknife over continuations has it.
+    The probabilities are the normalized weights less their bias, which the jackknife over continuations estimates.
 
     Args:
-        blocks: [K] log-weights of the blocks.
-        futures: [K, M] log-weights of their continuations; M may be 0.
+        blocks: The log-weights [K] of the blocks.
+        futures: The log-weights [K, M] of their continuations; M may be 0.
     """
     count = futures.shape[1]
     whole = _normalize(blocks, futures)
@@ -181,7 +181,7 @@ def choice_law(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray
 
 
 def _normalize(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weights of blocks, times the means of those of their continuations, as probabilities [K]."""
+    """Return probabilities [K] of blocks: by block weight times the mean weight of its continuations."""
     count = futures.shape[1]
     logs = np.array(blocks) + (np.logaddexp.reduce(futures, axis=1) - math.log(count) if count else 0.0)
     top = logs.max()

@@ -39,15 +39,20 @@ from tts.tasks.base import Task
 from tts.threads import call_or_postpone
 from tts.types import Candidate, Trajectory
 
-_ENDLESS = 1 << 30  # pieces of a branch
-_MOST = 1024  # branches, where the budget decides
+_ENDLESS = 1 << 30  # the most pieces of a branch
+_MOST = 1024  # the most branches where the budget decides
 
 
 @dataclass(slots=True)
 class Branch:
-    """One branch: its path, the last probe, and its last answer in canonical form.
+    """One branch of the search.
 
-    It also has how often in a row that answer was another than most.
+    Attributes:
+        path: The path of the branch.
+        probe: The last probe, a path that forces an answer; None: none.
+        answer: The last answer, in canonical form.
+        differing: The number of consecutive answers that differed from the majority.
+        is_pruned: Whether the branch was pruned.
     """
 
     path: Trajectory
@@ -58,7 +63,7 @@ class Branch:
 
     @property
     def is_live(self) -> bool:
-        """Whether it goes on."""
+        """Whether the branch goes on."""
         return self.path.status == "active" and not self.is_pruned
 
 
@@ -67,16 +72,16 @@ class ParallelProbe(Strategy):
     """Branches side by side, probed together.
 
     Args:
-        n: Branches, at least 1 (64 in the paper's code); None: as many as the budget pays with their probes, again and
-            again.
-        every: Tokens between probes, at least 1.
-        stable: Equal majorities in a row that end the search, at least 1.
-        warmup: Periods in which nothing is pruned or ended, at least 0; the first one is always such.
-        differing: Answers in a row that differ from the majority and prune a branch, at least 1.
+        n: The branches, at least 1 (64 in the paper's code); None: as many as the budget pays with their probes, again
+            and again.
+        every: The tokens between probes, at least 1.
+        stable: The consecutive equal majorities that end the search, at least 1.
+        warmup: The first periods, in which nothing is pruned or ended, at least 0. Period 1 always belongs to them.
+        differing: The consecutive answers unlike the majority that prune a branch, at least 1.
         share: The share of the vote that the majority needs to prune, from 0 to 1.
-        least: Branches that are never pruned, at least 1.
-        cue: A text forced after a branch to have its answer; None: the task's (`Task.answer_cue`).
-        tokens: Most tokens of a probe's answer, at least 1.
+        least: The number of branches that always remain, at least 1.
+        cue: The text that is forced after a branch to get its answer; None: the task's (`Task.answer_cue`).
+        tokens: The most tokens of a probe's answer, at least 1.
         temperature: The temperature of the branches; None: the run's.
 
     Cost: the tokens of n solutions until they agree, and for each live branch and period a probe: the cue, read, and at
@@ -105,11 +110,11 @@ class ParallelProbe(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Rows that are cut and go on, and a text that opens an answer behind them."""
+        """Return the needs: rows that are cut and continued, and an answer cue after them."""
         return Needs(capabilities=("steps", "extend"), task=self._check_task)
 
     def _check_task(self, task: Task) -> None:
-        """Raise ConfigError where neither the task nor the caller gives a text that opens an answer."""
+        """Raise ConfigError if neither the task nor the caller gives an answer cue."""
         if not (self.cue or task.answer_cue):
             raise ConfigError(
                 f"cue is not given, and the task {task.name!r} has no answer_cue",
@@ -117,7 +122,7 @@ class ParallelProbe(Strategy):
             )
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Write branches until they agree; with n left out, again for what is left."""
+        """Write branches until they agree; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
             width = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // 2))
             branches = [Branch(search.root) for _ in range(width)]
@@ -132,53 +137,57 @@ class ParallelProbe(Strategy):
 
     async def _write(self, search: Search, branches: Sequence[Branch]) -> None:
         """Lengthen branches, period by period, until all have ended or their majority is stable."""
-        before: str | None = None
-        row = 0
+        last_leader: str | None = None
+        num_equal = 0  # consecutive periods with the same majority
         for period in itertools.count(1):
             live = [branch for branch in branches if branch.is_live]
             if not live:
                 return
-            made = await advance(
+            families = await advance(
                 search,
-                [one.path for one in live],
+                [branch.path for branch in live],
                 max_steps=_ENDLESS,
                 temperature=self.temperature,
                 until=Tokens(self.every),
             )
-            for branch, children in zip(live, made, strict=False):
+            for branch, children in zip(live, families, strict=False):
                 branch.path = next(iter(children), branch.path)
             await self._probe(search, live)
             votes = Counter(branch.answer for branch in branches if branch.answer is not None and not branch.is_pruned)
             leader, count = votes.most_common(1)[0] if votes else (None, 0)
-            row = row + 1 if leader is not None and leader == before else 1
-            before = leader
+            num_equal = num_equal + 1 if leader is not None and leader == last_leader else 1
+            last_leader = leader
             if period <= max(1, self.warmup) or leader is None:
                 continue
             if count >= self.share * sum(not branch.is_pruned for branch in branches):
                 self._prune(search, branches, leader)
-            if row >= self.stable:
+            if num_equal >= self.stable:
                 return
 
     async def _probe(self, search: Search, live: Sequence[Branch]) -> None:
-        """Read the answers of branches that ended, and force those of branches that go on and do not respond yet."""
+        """Read the answers of ended branches, and force answers of branches that do not respond yet."""
         for branch in live:
             if branch.path.status != "active":
                 self._take(branch, None, await self._answer(search, branch.path))
-        going = [one for one in live if one.path.status == "active" and (one.path.is_thinking or not one.path.thought)]
+        active = [branch for branch in live if branch.path.status == "active"]
         for thinking in (True, False):
-            chosen = [one for one in going if one.path.is_thinking is thinking]
+            chosen = [
+                branch
+                for branch in active
+                if branch.path.is_thinking is thinking and (thinking or not branch.path.thought)
+            ]
             if not chosen:
                 continue
             cue = self.cue or search.task.answer_cue
             forced = await search.extend(
-                [one.path for one in chosen], chosen[0].path.marks.close + cue if thinking else cue
+                [branch.path for branch in chosen], chosen[0].path.marks.close + cue if thinking else cue
             )
-            made = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
-            search.drop([one.probe for one in chosen if one.probe is not None])
-            for branch, probes in zip(chosen, made, strict=True):
+            families = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
+            search.drop([branch.probe for branch in chosen if branch.probe is not None])
+            for branch, probes in zip(chosen, families, strict=True):
                 ended = [t for t in probes if t.status != "active"]
                 self._take(branch, ended[0] if ended else None, await self._answer(search, ended[0]) if ended else None)
-            search.drop([t for t, probes in zip(forced, made, strict=True) if not probes])
+            search.drop([t for t, probes in zip(forced, families, strict=True) if not probes])
 
     async def _answer(self, search: Search, t: Trajectory) -> str | None:
         answer = await call_or_postpone(search.task.extract, t.response)
@@ -196,7 +205,7 @@ class ParallelProbe(Strategy):
             if (
                 branch.is_live
                 and branch.differing >= self.differing
-                and sum(not one.is_pruned for one in branches) > self.least
+                and sum(not other.is_pruned for other in branches) > self.least
             ):
                 branch.is_pruned = True
                 search.drop([branch.path, *([] if branch.probe is None else [branch.probe])])

@@ -1,9 +1,8 @@
 """Power sampling: solutions by the model's own law, sharpened to p^alpha over whole texts.
 
-There is no verifier.
-
-A temperature sharpens each token by itself. This sharpens the law of whole texts: a chain of Metropolis and Hastings
-begins at a plain sample, and each move draws the text anew after some token. Likely texts are kept.
+There is no verifier. A temperature sharpens each token by itself; power sampling sharpens the law of whole texts. A
+chain of Metropolis and Hastings begins at a plain sample, and each move draws the text anew after some token. Likely
+texts are kept.
 
 Source: Karan, Du, "Reasoning with Sampling: Your Base Model is Smarter Than You Think" (2510.14901), Algorithm 1, and
 the function `mcmc_power_samp` of its code: blocks, of which each ends in moves over all that is written so far; alpha
@@ -42,8 +41,8 @@ from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
 
-_PART = 0.25  # of a solution, by default, that is a block
-_TRIES = 3  # of a block whose rows fail
+_PART = 0.25  # the default part of a solution that is a block
+_TRIES = 3  # tries of a block whose rows fail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +51,12 @@ class PowerSampling(Strategy):
 
     Args:
         alpha: The exponent of the model's law, at least 1; 1 is plain sampling.
-        block: The tokens between two series of moves, at least 1; None: a quarter of the length that a text of this
-            problem is expected to have, which a solution at temperature 1 / alpha shows first. It has no vote once a
-            chain has ended.
-        moves: The moves of a chain after each block, and once it has ended, at least 0; 0 is sampling at temperature 1
-            / alpha.
-        chains: The number of independent chains, which move side by side; each gives one candidate. None: as many as
-            the budget pays, one after another.
+        block: The tokens between two series of moves, at least 1; None: a quarter of the length of a first solution at
+            temperature 1 / alpha. This first solution has no vote once a chain has ended.
+        moves: The moves of a chain after each block, and after its end, at least 0; 0 is sampling at temperature 1 /
+            alpha.
+        chains: The number of independent chains, which move side by side. Each chain gives one candidate. None: as many
+            as the budget pays, one after another.
 
     Cost: a chain of length L in b blocks generates about L + moves (b + 1) L / 4 tokens. That is 13.5 plain samples by
     default, and 43.5
@@ -81,41 +79,41 @@ class PowerSampling(Strategy):
     chains: Count | None = None
 
     def needs(self) -> Needs:
-        """Blocks of tokens with log-probabilities, and forks inside of them."""
+        """Return the needs: blocks of tokens with log-probabilities, and forks inside of them."""
         return Needs(capabilities=("steps", "extend", "token_ids", "logprobs", "sampling_logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Walk, and return where the chains end."""
-        plain: list[Candidate] = []
+        """Walk the chains, and return their last texts as candidates."""
+        first_solutions: list[Candidate] = []
         if self.block is None and self.moves and not search.candidates:
-            plain = await search.complete([search.root], temperature=1 / self.alpha)
+            first_solutions = await search.complete([search.root], temperature=1 / self.alpha)
         for r in rounds(search, None if self.chains is None else 1):
             for wave in waves_of(range(self.chains or 1)):
                 walk = Walk(search, self.alpha, r, [search.root] * len(wave), wave[0])
-                whole = False
+                is_whole = False
                 try:
                     await self._walk(walk)
-                    whole = True
+                    is_whole = True
                 finally:
-                    if whole or not search.candidates:
-                        with suppress(SearchEnded):  # by a stop rule, which then ends the search at its next call
+                    if is_whole or not search.candidates:
+                        with suppress(SearchEnded):  # a stop rule ends the search at its next call
                             for t in walk.ts:
                                 search.finish(t)
-                    if whole and any(c.answer is not None for c in search.candidates[len(plain) :]):
-                        for c in plain:
+                    if is_whole and any(c.answer is not None for c in search.candidates[len(first_solutions) :]):
+                        for c in first_solutions:
                             search.finish(c.trajectory, weight=0.0)
         return search.candidates
 
     async def _walk(self, walk: Walk) -> None:
-        """Write block by block, with moves after each block that no text ends in; then move among whole texts."""
+        """Write block by block, with moves of the active texts after each block; then move among whole texts."""
         block, level = self.block, 0
-        while going := [i for i, t in enumerate(walk.ts) if t.status == "active"]:
-            await walk.extend(going, Share(_PART) if block is None else Tokens(block))
-            block = block or max(1, *(walk.ts[i].num_tokens for i in going))
+        while active := [i for i, t in enumerate(walk.ts) if t.status == "active"]:
+            await walk.extend(active, Share(_PART) if block is None else Tokens(block))
+            block = block or max(1, *(walk.ts[i].num_tokens for i in active))
             level += 1
-            going = [i for i in going if walk.ts[i].status == "active"]
-            for move in range(self.moves if going else 0):
-                await walk.move(going, (level, move), level * block)
+            active = [i for i in active if walk.ts[i].status == "active"]
+            for move in range(self.moves if active else 0):
+                await walk.move(active, (level, move), level * block)
         for move in range(self.moves):
             await walk.move(range(len(walk.ts)), (0, move), None)
 
@@ -124,11 +122,13 @@ class PowerSampling(Strategy):
 class Walk:
     """Chains that move side by side.
 
-    The field `ts` has their texts now, and `round_` their number among the walks of a search.
-
-    `first` is the number of the first chain among those of its round.
-
-    `forks` are the places inside of each text where moves began: pieces between two of them have them above.
+    Args:
+        search: The search.
+        alpha: The exponent of the model's law.
+        round_: The number of the walk among the walks of the search.
+        ts: The present texts of the chains.
+        first: The number of the first chain among those of its round.
+        forks: The prefixes, by chain, at which moves divided its present text.
     """
 
     search: Search
@@ -149,66 +149,69 @@ class Walk:
             if tries == _TRIES:
                 raise SearchEnded("every row failed")
             unbegun = self.search.rows.unbegun
-            made = await self.search.expand([self.ts[i] for i in missing], 1, until, temperature=1 / self.alpha)
-            for i, of in zip(missing, made, strict=True):
-                self.ts[i] = of[0] if of else self.ts[i]
-            missing = [i for i, of in zip(missing, made, strict=True) if not of]
-            # otherwise a limit kept rows from beginning, which the next call says
+            families = await self.search.expand([self.ts[i] for i in missing], 1, until, temperature=1 / self.alpha)
+            for i, children in zip(missing, families, strict=True):
+                self.ts[i] = children[0] if children else self.ts[i]
+            missing = [i for i, children in zip(missing, families, strict=True) if not children]
+            # rows that a limit kept from beginning are no failures: the next call then raises
             tries += self.search.rows.unbegun == unbegun
 
     async def move(self, which: Sequence[int], address: tuple[int, int], limit: int | None) -> None:
-        """Propose another text for some chains, and accept or reject it.
+        """Propose another text for some chains, and accept or reject each proposal.
 
-        The text has at most so many tokens, or goes to its end (None).
+        Args:
+            which: The numbers of the chains.
+            address: The block and the move, as an address of the draws.
+            limit: The most tokens of a proposal; None: it goes to its end.
         """
         places: dict[int, tuple[Trajectory, float]] = {}
         for i in which:
             rng = self.search.rng("move", self.round_, self.first + i, *address)
-            kept, chance = int(rng.integers(self.ts[i].num_tokens)), rng.random()
-            if (prefix := await self._prefix(self.ts[i], kept)) is not None:
+            position, chance = int(rng.integers(self.ts[i].num_tokens)), rng.random()
+            if (prefix := await self._prefix(self.ts[i], position)) is not None:
                 places[i] = (prefix, chance)
                 self.forks.setdefault(i, []).append(prefix)
         lengths = {i: None if limit is None else limit - prefix.num_tokens for i, (prefix, _) in places.items()}
-        for length in sorted({*lengths.values()}, key=lambda one: one or 0):
-            rows = [i for i, one in lengths.items() if one == length]
+        for length in sorted({*lengths.values()}, key=lambda tokens: tokens or 0):
+            rows = [i for i, tokens in lengths.items() if tokens == length]
             until = END if length is None else Tokens(length)
-            made = await self.search.expand([places[i][0] for i in rows], 1, until, temperature=1 / self.alpha)
-            for i, of in zip(rows, made, strict=True):
-                self._decide(i, of, *places[i], whole=limit is None)
-        forks = [prefix for of in self.forks.values() for prefix in of]
+            families = await self.search.expand([places[i][0] for i in rows], 1, until, temperature=1 / self.alpha)
+            for i, children in zip(rows, families, strict=True):
+                self._decide(i, children, *places[i], whole=limit is None)
+        forks = [prefix for prefixes in self.forks.values() for prefix in prefixes]
         self.search.keep([*(node for t in self.ts for node in t.path), *forks])
 
     async def _prefix(self, t: Trajectory, kept: int) -> Trajectory | None:
-        """Return the path up to a token; None where that is inside of a character."""
+        """Return the path up to a token; None where this place is inside of a character."""
         piece = next(node for node in t.path if node.num_tokens > kept or node is t)
-        before = piece.parent
-        if before is None or kept == before.num_tokens:
-            return before
+        parent = piece.parent
+        if parent is None or kept == parent.num_tokens:
+            return parent
         if self._chances(t) is None:
             return None
         try:
-            return await self.search.fork(piece, kept - before.num_tokens)
-        except ConfigError:  # the only such fault of a place inside of a piece that has shown its tokens
+            return await self.search.fork(piece, kept - parent.num_tokens)
+        except ConfigError:  # the place is inside of a character, as the piece shows its tokens
             return None
 
-    def _decide(self, i: int, made: Sequence[Trajectory], prefix: Trajectory, chance: float, *, whole: bool) -> None:
-        """Accept or reject a proposal."""
+    def _decide(self, i: int, drawn: Sequence[Trajectory], prefix: Trajectory, chance: float, *, whole: bool) -> None:
+        """Accept or reject a proposal; a chain without a proposal stays."""
         ends = ("finished",) if whole else ("active", "finished")
-        if not made or made[0].status not in ends:
+        if not drawn or drawn[0].status not in ends:
             return
-        now, new, kept = self.ts[i], made[0], prefix.num_tokens
+        old, new, kept = self.ts[i], drawn[0], prefix.num_tokens
         ratio = math.inf
-        if now.status in ends:
-            chances = self._chances(new), self._chances(now)
-            if chances[0] is None or chances[1] is None:
+        if old.status in ends:
+            new_chances, old_chances = self._chances(new), self._chances(old)
+            if new_chances is None or old_chances is None:
                 return
-            ratio = log_ratio(chances[0][kept:], chances[1][kept:], kept, self.alpha)
+            ratio = log_ratio(new_chances[kept:], old_chances[kept:], kept, self.alpha)
         if chance < math.exp(min(0.0, ratio)):
             self.ts[i] = new
-            self.forks[i] = [one for one in self.forks[i] if one.num_tokens <= kept]
+            self.forks[i] = [fork for fork in self.forks[i] if fork.num_tokens <= kept]
 
     def _chances(self, t: Trajectory) -> Sequence[Chance] | None:
-        """Return `chances(t)`; warn where it is None."""
+        """Return `chances(t)`, and warn if the result is None."""
         if (values := chances(t)) is None:
             self.search.notes.warn(
                 "a text came without the log-probability of each of its tokens, so that a chain did not move"
@@ -226,16 +229,16 @@ class Chance(NamedTuple):
 def log_ratio(new: Sequence[Chance], old: Sequence[Chance], kept: int, alpha: float) -> float:
     """Return ln of (p(x') / p(x))^alpha q(x | x') / q(x' | x).
 
-    It is computed on the parts redrawn after `kept` common tokens.
+    The ratio is computed on the parts redrawn after `kept` common tokens.
     """
-    gain = math.fsum(alpha * one.model - one.proposal for one in new) - math.fsum(
-        alpha * one.model - one.proposal for one in old
+    gain = math.fsum(alpha * token.model - token.proposal for token in new) - math.fsum(
+        alpha * token.model - token.proposal for token in old
     )
     return gain + math.log(kept + len(old)) - math.log(kept + len(new))
 
 
 def chances(t: Trajectory) -> tuple[Chance, ...] | None:
-    """Return the log-probabilities of each token of a path; None where the model did not give both of one."""
+    """Return both log-probabilities of each token of a path; None where the model did not give them all."""
     pieces = t.path[1:]
     if any(not len(node.token_ids) == len(node.logprobs) == len(node.sampling_logprobs) for node in pieces):
         return None

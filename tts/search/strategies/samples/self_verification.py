@@ -1,6 +1,6 @@
 """Self-verification: S solutions, each verified V times by the model itself.
 
-The module also splits the budget between the two.
+The budget is split between solutions and verifications.
 
     split the budget C = S (1 + lambda V), in solutions, with V from a measured law
     draw S solutions ; for each draw V verifications, which reason and end with a verdict
@@ -40,20 +40,20 @@ from tts.verifiers.genrm import QUESTION, reasoning_request, verdict_of
 from tts.verifiers.replying import asking
 
 _ROLE = "verified"
-_MOST = 1024  # solutions of a round, and verifications of one
+_MOST = 1024  # the most solutions of a round, and the most verifications of a solution
 
 
 def _check(name: str, law: object) -> tuple[float, float]:
-    """Return a law as two numbers.
+    """Return a law as two numbers, its scale and its exponent.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the value is no such pair.
     """
     given: Any = law
     numbers = given if isinstance(given, list | tuple) else ()
     if (
         len(numbers) != 2
-        or not all(type(one) in (int, float) and 0 <= one < 2**63 for one in numbers)
+        or not all(type(number) in (int, float) and 0 <= number < 2**63 for number in numbers)
         or numbers[1] > 1
     ):
         raise ConfigError(
@@ -68,15 +68,15 @@ class SelfVerification(Strategy):
     """Solutions that the model verifies itself; the share of its verdicts weighs each.
 
     Args:
-        n: Solutions (S), at least 1; None: as many as the budget pays with their verifications.
+        n: The solutions (S), at least 1; None: as many as the budget pays with their verifications.
         verifications: The verifications of each solution (V), at least 0; None: by `law`.
         law: (scale, exponent), V = scale C^exponent where the budget pays C plain solutions;
             `python -m research.methods.splits` measures it. None: without `verifications` V is 0, the solutions vote,
             and a warning says so. The paper's exponent is .39.
-        checker: Role of the model that verifies.
-        question: What it is asked about problem and solution; how to end is added.
+        checker: The role of the model that verifies.
+        question: The question to this model about problem and solution. A request for the verdict is appended.
         max_tokens: The most tokens of a verification; None: the run's.
-        temperature: The temperature of both; None: the run's.
+        temperature: The temperature of solutions and verifications; None: the run's.
 
     Cost: n x (1 + V) samples; each solution is read once by the model that verifies. Candidates have the score
     "verified", in [0, 1]. Random: none of its own.
@@ -114,11 +114,11 @@ class SelfVerification(Strategy):
             )
 
     def needs(self) -> Needs:
-        """The model that verifies, by which it scores."""
+        """Return the needs: the model that verifies, and the role of its scores."""
         return Needs(scores=(_ROLE,), models=writers(self.checker))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Solve and verify; with n left out, again for what is left."""
+        """Solve and verify; if n is None, again until the budget is used up."""
         votes = self.verifications
         if votes is None and self.law is None:
             search.notes.warn(
@@ -128,7 +128,7 @@ class SelfVerification(Strategy):
         if votes is None:
             votes = self.split(await affordable_width(search, self.temperature, stepwise=False))
         if votes == 0:
-            # one may have been drawn to learn its length
+            # a first solution may have been drawn already, to learn its length
             missing = None if self.n is None else self.n - len(search.candidates)
             if missing != 0:
                 await search.complete([search.root], missing, temperature=self.temperature)
@@ -137,7 +137,7 @@ class SelfVerification(Strategy):
         try:
             for _ in rounds(search, None if self.n is None else 1):
                 width = self.n or _affordable(begun, search.left, done)
-                if width > len(search.candidates) - done:  # one that was drawn to learn its length is the first
+                if width > len(search.candidates) - done:  # a solution that was drawn to learn its length counts
                     await search.complete(
                         [search.root], width - (len(search.candidates) - done), temperature=self.temperature
                     )
@@ -149,14 +149,14 @@ class SelfVerification(Strategy):
             raise end.restrict_candidates(slice(0, done)) from None
         return search.candidates
 
-    async def _verify(self, search: Search, made: Sequence[Candidate], votes: int) -> None:
-        """Give candidates their scores."""
+    async def _verify(self, search: Search, candidates: Sequence[Candidate], votes: int) -> None:
+        """Verify candidates, and give them their scores and weights."""
         question = f"{self.question} {reasoning_request('Yes', 'No')}"
-        prompts = [asking(question, search.problem, ("Solution", c.trajectory.response)) for c in made]
-        told = await replies_to(
+        prompts = [asking(question, search.problem, ("Solution", c.trajectory.response)) for c in candidates]
+        by_candidate = await replies_to(
             search, prompts, votes, temperature=self.temperature, max_tokens=self.max_tokens, model=self.checker
         )
-        for c, replies in zip(made, told, strict=True):
+        for c, replies in zip(candidates, by_candidate, strict=True):
             if replies is None:
                 continue
             verdicts = [verdict for t in replies if (verdict := verdict_of(t.response, "Yes", "No")) is not None]
@@ -164,23 +164,22 @@ class SelfVerification(Strategy):
             search.finish(c.trajectory, scores=share, weight=(sum(verdicts) + 0.5) / (len(verdicts) + 1))
 
     def split(self, units: int) -> int:
-        """Return the verifications of each solution, where the budget pays so many plain solutions."""
+        """Return the verifications of each solution, where the budget pays `units` plain solutions."""
         scale, exponent = self.law or (0.0, 0.0)
         return min(_MOST, round(scale * units**exponent)) if units > 1 else 0
 
 
 def _affordable(begun: Mapping[str, float], left: Mapping[str, float], done: int) -> int:
-    """Return how many more solutions are paid with their verifications, by what `done` of them took; at most as many
-    again.
+    """Return the number of further solutions that the budget pays with their verifications, at most `done`.
 
-    Where they took nothing that is limited, it is one: more would be no end.
+    The spend on the first `done` solutions decides. If they spent no limited unit, one more solution is drawn.
 
     Raises:
-        SearchEnded: not one.
+        SearchEnded: the budget pays no further solution.
     """
     if not done:
         return 1
-    paid = [int(left[unit] * done / taken) for unit in left if (taken := begun[unit] - left[unit]) > 0]
+    paid = [int(left[unit] * done / spent) for unit in left if (spent := begun[unit] - left[unit]) > 0]
     if paid and min(paid) < 1:
         raise SearchEnded("what is left does not pay another solution with its verifications")
     return min([done, _MOST, *paid]) if paid else 1

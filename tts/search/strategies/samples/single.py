@@ -38,7 +38,7 @@ class Single(Strategy):
         Raises:
             SearchEnded: the budget would pay several more samples, which the reason says.
         """
-        made = await search.complete([search.root], n=1, temperature=self.temperature)
-        if (search.affordable_samples() or 0) > 1:  # it is 1 at least
+        candidates = await search.complete([search.root], n=1, temperature=self.temperature)
+        if (search.affordable_samples() or 0) > 1:  # the number is always at least 1
             raise SearchEnded("single draws one sample")
-        return made
+        return candidates

@@ -35,7 +35,7 @@ from tts.search.strategies._common.guided import Guided, distinct
 from tts.search.strategies._common.stepping import advance, rounds
 from tts.types import Candidate, Trajectory
 
-# What an edge costs, from h before and after it and the most steps of a path.
+# The cost of an edge: a function of h before the edge, h after the edge, and the most steps of a path.
 EDGE_COSTS: Mapping[str, Callable[[float, float, int], float]] = {
     "drop": lambda before, after, _steps: max(0.0, after - before),
     "consistent": lambda before, after, _steps: max(0.0, before - after),
@@ -43,16 +43,21 @@ EDGE_COSTS: Mapping[str, Callable[[float, float, int], float]] = {
     "unit": lambda _before, _after, steps: 1.0 / steps,
 }
 FRONTIERS = ("global", "local")
-_COUNTED = ("tokens", "samples", "verifier_calls")  # units whose rest is said
+_COUNTED = ("tokens", "samples", "verifier_calls")  # units that the warning about the rest names
 
 
 class OpenPath(NamedTuple):
     """An open path.
 
-    States are ordered by their fields: least f; ties: lower h, then deeper, then newest, which no two are.
+    States are ordered by their fields: the least f first, then the lower h, then the deeper, then the newer path.
 
-    f: g + h. h: what the path still seems to lack. g: the cost of reaching it. `shallow` and `old`: minus its depth,
-    its number.
+    Attributes:
+        f: The sum g + h.
+        h: The estimated cost from the path to a solution.
+        shallow: The depth of the path, negated.
+        old: The number of the path's node, negated.
+        g: The cost of the path's edges.
+        t: The path.
     """
 
     f: float
@@ -80,17 +85,17 @@ class AStar(Guided):
     A state is a path; g is the cost of its edges.
 
     Args:
-        branching: Continuations of an expanded state (k in the paper).
-        edge_cost: What an edge from h to h' adds to g. "drop": the fall of the score, max(0, h' - h). "consistent": the
-            rise of the score, max(0, h - h'); f then never falls along a path, as textbook A* requires. "zero":
-            nothing, which is greedy best-first search. "unit": 1 / max_steps.
+        branching: The continuations of an expanded state (k in the paper).
+        edge_cost: The cost that an edge from h to h' adds to g. "drop": the fall of the score, max(0, h' - h).
+            "consistent": the rise of the score, max(0, h - h'); f then never falls along a path, as textbook A*
+            requires. "zero": nothing, which is greedy best-first search. "unit": 1 / max_steps.
         frontier: "global": all open states compete; "local": only the continuations of the states expanded last.
-        width: How many of the best open states are expanded in one call.
-        goals: Solutions to find, at least 1, the best first. 1, the default, is the paper's: the first solution is the
-            answer, and what is left of the budget stays unspent, as a warning says. None: as many as the budget pays.
-            Several are weighted by score. Where no open state is left, the search begins anew at the root.
-        expansions: Most states to expand. Then the solutions found are returned, or else the best open state is
-            completed. None: until the budget ends.
+        width: The number of the best open states that are expanded in one call.
+        goals: The solutions to find, at least 1, the best first. 1, the default, is the paper's: the first solution is
+            the answer, and a warning names the unspent budget. None: as many as the budget pays. Several solutions are
+            weighted by score. Where no open state is left, the search begins anew at the root.
+        expansions: The most states to expand. After these the solutions are returned; without any, the best open state
+            is completed. None: until the budget ends.
         temperature: As in `Guided`.
         max_steps: As in `Guided`.
         verifier: As in `Guided`.
@@ -120,16 +125,16 @@ class AStar(Guided):
     expansions: Count | None = None
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return the default selection: `weighted` by the score that guided the search.
+        """Return `weighted` by the score that guided the search.
 
-        It is `best` for one goal, and `majority` where there is no verifier.
+        For one goal `best` is returned, and `majority` where there is no verifier.
         """
         if not verified or self.goals == 1:
             return Guided.default_selection(self, verified=verified)
         return Weighted(verifier=self.verifier, aggregate=self.aggregate)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Expand the best open states until enough of them were solutions.
+        """Expand the best open states until enough solutions were taken from the frontier.
 
         The lines are those of algorithm A8.
         """
@@ -162,7 +167,7 @@ class AStar(Guided):
         raise AssertionError("the rounds end by themselves")
 
     def _pop(self, frontier: list[OpenPath], expanded: int) -> list[OpenPath]:
-        """Take the best open states, as many as are expanded in one call, but none from a solution on."""
+        """Take the best open states for one call, up to the first solution."""
         most = self.width if self.expansions is None else min(self.width, self.expansions - expanded)
         popped: list[OpenPath] = []
         while frontier and len(popped) < most and not frontier[0].is_goal:
@@ -170,11 +175,11 @@ class AStar(Guided):
         return popped
 
     async def _continue(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
-        made = await advance(
+        families = await advance(
             search, [s.t for s in states], self.branching, max_steps=self.max_steps, temperature=self.temperature
         )
         edges: list[tuple[OpenPath, Trajectory]] = []
-        for state, children in zip(states, made, strict=False):
+        for state, children in zip(states, families, strict=False):
             fresh = {t.node: t for t in distinct(children)}
             search.drop([t for t in children if t.node not in fresh])
             edges += [(state, t) for t in fresh.values() if t.status == "active" or _answers(search, t)]
@@ -182,13 +187,16 @@ class AStar(Guided):
         scores = [1.0] * len(ts)
         if self.branching > 1:
             scores = (await search.score(ts, self.verifier, self.aggregate, scale="unit")).tolist()
-        lacks = [1.0 if math.isnan(score) else 1.0 - score for score in scores]
+        estimates = [1.0 if math.isnan(score) else 1.0 - score for score in scores]
         cost = EDGE_COSTS[self.edge_cost]
-        return [OpenPath.of(t, s.g + cost(s.h, h, self.max_steps), h) for (s, t), h in zip(edges, lacks, strict=True)]
+        return [
+            OpenPath.of(t, s.g + cost(s.h, h, self.max_steps), h) for (s, t), h in zip(edges, estimates, strict=True)
+        ]
 
     async def _conclude(self, search: Search, frontier: list[OpenPath], goals: list[Candidate]) -> Sequence[Candidate]:
-        """Return the solutions, those in the frontier too; or the best state's completion (line 7), or what ended
-        without an answer.
+        """Return the solutions, also those in the frontier.
+
+        Without a solution the best state is completed (line 7). Without a state all candidates are returned.
         """
         goals += [self._candidate(search, state) for state in sorted(frontier) if state.is_goal]
         if goals:
@@ -196,15 +204,15 @@ class AStar(Guided):
         return await search.complete([min(frontier).t], temperature=self.temperature) if frontier else search.candidates
 
     @staticmethod
-    def _warn_of_rest(search: Search, found: int) -> None:
-        """Say what is left of each limit where the search ends at its goal."""
+    def _warn_of_rest(search: Search, num_goals: int) -> None:
+        """Warn of the amount that is left of each limit where the search ends at its goal."""
         rest = [
             f"{amount:,.0f} {unit}"
             for unit, amount in search.account.remainder().items()
             if unit in _COUNTED and amount >= 1
         ]
         if rest:
-            solutions = "first solution" if found == 1 else f"{found} solutions"
+            solutions = "first solution" if num_goals == 1 else f"{num_goals} solutions"
             search.notes.warn(f"a_star ended at its {solutions} with {' and '.join(rest)} left; goals=None goes on")
 
     @staticmethod

@@ -1,6 +1,4 @@
-"""Beam search: at every step keep the best-scored prefixes.
-
-The same number of continuations is spent on each of them.
+"""Beam search: at every step keep the best-scored prefixes, each with equally many continuations.
 
 n beams take a step each; the n/M best of those that have not ended are kept, and each is continued M times. Paths that
 end leave the beam and compete again only at the end. So a finished path neither takes a live one's place nor is lost to
@@ -42,11 +40,11 @@ class Beam(WideAhead):
     The candidates are the n finished paths with the best scores.
 
     Args:
-        branching: Continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best paths
-            are kept. 1 keeps all: best-of-n, if all paths have the same number of steps and duplicates are kept. The
-            place of a path that ended goes to a further continuation of a live one, as in the reference.
-        lookahead: Greedy steps that are written after a path before it is scored, and then dropped (k); 0: none.
-        duplicates: The duplicates of live paths with the same text, "drop" keeps only the first, "keep" keeps all.
+        branching: The continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best
+            paths are kept. 1 keeps all: best-of-n, if all paths have the same number of steps and duplicates are kept.
+            The place of an ended path goes to a further continuation of a live path, as in the reference.
+        lookahead: The greedy steps that are written after a path, scored with the path, and then dropped (k); 0: none.
+        duplicates: The rule for live paths with the same text. "drop": only the first is kept. "keep": all are kept.
         n: As in `Wide`.
         temperature: As in `Wide`.
         max_steps: As in `Wide`.
@@ -73,30 +71,28 @@ class Beam(WideAhead):
 
     async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
         """Step, score and keep until no path is live. The lines are those of algorithm A4."""
-        kept: list[Trajectory] = [search.root]
-        done: list[Trajectory] = []
-        while kept:
-            beams = islice(cycle(kept), n)  # line 3
+        prefixes: list[Trajectory] = [search.root]
+        finished: list[Trajectory] = []
+        while prefixes:
+            beams = islice(cycle(prefixes), n)  # line 3
             # lines 4 and 5
             live, ended = split(await advance(search, beams, max_steps=self.max_steps, temperature=self.temperature))
-            done += ended
+            finished += ended
             if self.duplicates == "drop":  # line 8
                 live = distinct(live)
-            kept = await self._best(search, live, ended, n)  # lines 6 and 9
-            search.keep(kept)
-        return await self._first(search, done, n)
+            prefixes = await self._best(search, live, ended, n)  # lines 6 and 9
+            search.keep(prefixes)
+        return await self._first(search, finished, n)
 
     async def _best(
         self, search: Search, live: Sequence[Trajectory], ended: Sequence[Trajectory], n: int
     ) -> list[Trajectory]:
-        """Return the n/M live paths that promise most, best first; those that have just ended are scored beside
-        them.
-        """
+        """Return the n/M live paths with the best scores, best first; paths that just ended are scored with them."""
         places = -(-n // self.branching)
         if places == n or not live:
             return list(live)
-        promised = (await promises(search, self, [*live, *ended], self.lookahead))[: len(live)]
-        return [live[i] for i in np.argsort(-promised, kind="stable")[:places]]
+        scores = (await promises(search, self, [*live, *ended], self.lookahead))[: len(live)]
+        return [live[i] for i in np.argsort(-scores, kind="stable")[:places]]
 
     async def _first(self, search: Search, done: Sequence[Trajectory], n: int) -> list[Candidate]:
         """Return the candidates of the n best of the finished paths (line 10)."""

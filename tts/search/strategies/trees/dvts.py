@@ -2,9 +2,9 @@
 
 One early favourite then cannot take all the beams.
 
-The width n is split into n/M subtrees. Each draws M next steps from its one prefix, keeps the best-scored and goes on,
-until the one that it keeps has ended. The M siblings of a subtree's last level are its candidates, so they have all but
-the last step in common.
+The width n is split into n/M subtrees. Each subtree draws M next steps after its prefix and keeps the best-scored step,
+until the kept path has ended. The M siblings of a subtree's last level are its candidates, so they have all but the
+last step in common.
 
 Source: algorithm A5, verified in search-and-learn's code (Beeching, Tunstall, Rush, "Scaling test-time compute with
 open models", 2024). The lookahead is scored, as in the reference. Differs:
@@ -29,11 +29,11 @@ from tts.types import Candidate, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dvts(WideAhead):
-    """Greedy searches side by side; what their last levels finished are the candidates.
+    """Greedy searches side by side. The finished paths of their last levels are the candidates.
 
     Args:
-        branching: Next steps of a subtree's prefix (M in the papers); 1 prunes nothing: best-of-n.
-        lookahead: Steps that are written greedily beyond a path before it is scored, and dropped; 0: none.
+        branching: The next steps of a subtree's prefix (M in the papers); 1 prunes nothing: best-of-n.
+        lookahead: The greedy steps that are written after a path, scored with the path, and dropped; 0: none.
         n: As in `Wide`.
         temperature: As in `Wide`.
         max_steps: As in `Wide`.
@@ -59,24 +59,29 @@ class Dvts(WideAhead):
     async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
         """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
         prefixes: dict[int, Trajectory] | None = None  # line 1: all begin at the root
-        last: dict[int, list[Trajectory]] = {}
+        last_levels: dict[int, list[Trajectory]] = {}
         while prefixes is None or prefixes:
             siblings = await siblings_of(  # line 3
                 search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=self.temperature
             )
             best = await self._best(search, siblings, n)
-            last |= siblings  # line 5
+            last_levels |= siblings  # line 5
             prefixes = {g: t for g, t in best.items() if t.status == "active"}  # line 6
             search.keep(list(prefixes.values()))
         # line 7
-        return [candidate for g in sorted(last) for t in last[g] if (candidate := search.finish(t)) is not None]
+        return [
+            candidate
+            for g in sorted(last_levels)
+            for t in last_levels[g]
+            if (candidate := search.finish(t)) is not None
+        ]
 
     async def _best(
         self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], n: int
     ) -> dict[int, Trajectory]:
-        """Return the first of the siblings that promise most, by subtree (line 4)."""
-        contested = [t for g, of in siblings.items() if subtree_width(n, self.branching, g) > 1 for t in of]
-        promised = dict(
+        """Return the first best-scored sibling of each subtree, by subtree (line 4)."""
+        contested = [t for g, ts in siblings.items() if subtree_width(n, self.branching, g) > 1 for t in ts]
+        scores = dict(
             zip([t.node for t in contested], await promises(search, self, contested, self.lookahead), strict=True)
         )
-        return {g: of[int(np.argmax([promised.get(t.node, 0.0) for t in of]))] for g, of in siblings.items() if of}
+        return {g: ts[int(np.argmax([scores.get(t.node, 0.0) for t in ts]))] for g, ts in siblings.items() if ts}

@@ -1,10 +1,10 @@
 """ETS, efficient tree search: REBASE on a part of the tree.
 
-That part is chosen for reward, for what it costs in memory and for what it covers.
+The part is chosen for its reward, its cost in memory and the kinds of steps that it covers.
 
-At each level an integer program keeps the live nodes that are worth most. Each adds what REBASE would give it, less a
-charge for every distinct node that it keeps alive. Each kind of step that is covered adds a bonus. The whole width goes
-to the kept.
+At each level an integer program keeps the live nodes that are worth most. Each node adds the share that REBASE would
+give it, less a charge for every distinct node that it keeps alive. Each covered kind of step adds a bonus. The whole
+width goes to the kept nodes.
 
 Source: algorithm A7, Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling" (2502.13575): the algorithm
 verified in the authors' code, the results in the abstract. Differs:
@@ -40,7 +40,7 @@ _HIDDEN = "hidden"
 
 
 def _check_embedder(name: str, value: Any) -> None:
-    """Raise ConfigError where an embedder has no such name, or a wrong parameter."""
+    """Raise ConfigError if no embedder has this name, or if a parameter is wrong."""
     check_text(name, value)
     if value != _HIDDEN:
         parse_call(EMBEDDERS, value)
@@ -48,21 +48,21 @@ def _check_embedder(name: str, value: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ets(RewardBalanced):
-    """Efficient tree search: REBASE on those live paths that an integer program keeps.
+    """Efficient tree search: REBASE on the live paths that an integer program keeps.
 
-    They are kept for reward, memory and diversity.
+    The program weighs reward, memory and diversity.
 
     Args:
-        charge: What keeping every node of the tree costs in the objective (lambda_b), at least 0; a part of the nodes
-            costs its share. The paper tries several values. A large one keeps a single leaf.
-        coverage: What keeping a leaf of every cluster earns in the objective (lambda_d), at least 0; a part of the
+        charge: The cost in the objective of keeping all nodes of the tree (lambda_b), at least 0. A part of the nodes
+            costs its share. The paper tries several values. A large value keeps a single leaf.
+        coverage: The gain in the objective of keeping a leaf of every cluster (lambda_d), at least 0. A part of the
             clusters earns its share. The authors have 1.5 for a width of 16, 1.4 for 64 and 1.45 for 256.
-        threshold: Cosine distance in [0, 2] up to which steps are in one cluster.
-        cost: What a node costs: "nodes", the same for each, as in the paper; or "tokens", its number of tokens.
-        embedder: Makes the vectors of new steps for the clusters. A name, such as "ngrams(size=4)" or "sentences",
-            embeds the step's text. "hidden" is the policy's hidden state after the step, which depends on the whole
-            path. None: the embedder given to `Solver`, else "ngrams".
-        seconds: Time limit of the integer program at one level.
+        threshold: The cosine distance, in [0, 2], up to which steps are in one cluster.
+        cost: The cost of a node: "nodes", the same for each, as in the paper; or "tokens", its number of tokens.
+        embedder: The embedder of new steps, for the clusters. A name, such as "ngrams(size=4)" or "sentences", embeds
+            the step's text. "hidden" is the policy's hidden state after the step, which depends on the whole path.
+            None: the embedder given to `Solver`, else "ngrams".
+        seconds: The time limit of the integer program at one level.
         n: As in `RewardBalanced`.
         balance_temperature: As in `RewardBalanced`.
         temperature: As in `RewardBalanced`.
@@ -91,7 +91,7 @@ class Ets(RewardBalanced):
     seconds: Amount = 10.0
 
     def needs(self) -> Needs:
-        """Steps and a verifier; hidden states where they are the embedding."""
+        """Return the needs: steps, a verifier, and hidden states if these are the embedding."""
         return Needs(
             capabilities=("steps", "hidden") if self.embedder == _HIDDEN else ("steps",), verifiers=(self.verifier,)
         )
@@ -115,12 +115,12 @@ class Ets(RewardBalanced):
     def _keep(
         self, tree: LevelTree, shares: NDArray[np.float64], vectors: NDArray[np.float64] | None
     ) -> KeptLeaves | str:
-        """Return the leaves worth keeping, or why there is no solution."""
+        """Return the leaves worth keeping, or the reason why the program has no solution."""
         kinds = None if vectors is None else clusters(vectors, self.threshold)  # line 2
         return best_leaves(tree, shares, self.charge, kinds, self.coverage, self.seconds)  # line 3
 
     async def _vectors(self, search: Search, live: Sequence[Trajectory]) -> NDArray[np.float64] | None:
-        """Return the embedding of each node's new step; None where there is nothing to cover."""
+        """Return the embedding of each node's new step; None if coverage does not matter."""
         steps = [t.text for t in live]
         if self.coverage == 0 or len(set(steps)) < 2:
             return None
@@ -132,15 +132,15 @@ class Ets(RewardBalanced):
 def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
     """Return live nodes as leaves of a tree with their ancestors.
 
-    Each node costs 1, or its own tokens, and the prompt then nothing.
+    Each node costs 1 or, with `in_tokens`, its own tokens without the prompt.
     """
-    places: dict[int, int] = {}  # of each ancestor, by node
-    above: list[Trajectory] = []
+    places: dict[int, int] = {}  # by node of an ancestor: its place
+    ancestors: list[Trajectory] = []
     for t in live:
         node = t.parent
         while node is not None and node.node not in places:
-            places[node.node] = len(above)
-            above.append(node)
+            places[node.node] = len(ancestors)
+            ancestors.append(node)
             node = node.parent
 
     def costs(ts: Sequence[Trajectory]) -> NDArray[np.float64]:
@@ -151,5 +151,5 @@ def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
         return np.array([-1 if t.parent is None else places[t.parent.node] for t in ts], dtype=np.int64)
 
     return LevelTree(
-        leaf_parents=parents(live), node_parents=parents(above), leaf_costs=costs(live), node_costs=costs(above)
+        leaf_parents=parents(live), node_parents=parents(ancestors), leaf_costs=costs(live), node_costs=costs(ancestors)
     )

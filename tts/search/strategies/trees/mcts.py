@@ -1,6 +1,6 @@
 """Monte-Carlo tree search over steps, guided by UCT.
 
-It goes down the tree by UCT, writes the children of a leaf, values them, and backs the values up.
+Each round goes down the tree by UCT, writes the children of a leaf, values them, and backs the values up.
 
 Source: algorithm B15, standard MCTS, read in the code of treequest (Inoue et al., "Wider or Deeper?", 2503.04412):
 score of a child = value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores.
@@ -32,12 +32,16 @@ from tts.types import Candidate, Trajectory
 
 @dataclass(slots=True, eq=False)
 class VisitedNode:
-    """A path of the tree: what its visits found.
+    """A path of the tree, with the result of its visits.
 
     Args:
-        prior: Its share among its siblings.
-        total: The total of the values backed up, over `visits`.
-        closed: Nothing below is left to write.
+        path: The path.
+        parent: The node above; None: the root has none.
+        prior: The node's share of the prior among its siblings.
+        total: The sum of the values backed up.
+        visits: The number of these values.
+        closed: Whether nothing is left to write below the node.
+        children: The nodes below.
     """
 
     path: Trajectory
@@ -54,9 +58,9 @@ class Mcts(Guided):
     """Rounds of selection, expansion, valuation and backing up.
 
     Args:
-        n: Rounds, at least 1; None: as many as the budget pays.
-        width: Children that a leaf is given, at least 1.
-        exploration: The factor c in the formula; 0 goes by the mean value alone.
+        n: The rounds, at least 1; None: as many as the budget pays.
+        width: The children of a leaf, at least 1.
+        exploration: The factor c in the formula; with 0 the mean value alone decides.
         value: "verifier": the score of the child's prefix; "rollout": the score of a solution written from the child.
         temperature: As in `Guided`.
         max_steps: As in `Guided`.
@@ -96,7 +100,7 @@ class Mcts(Guided):
             _close(leaf)
             if root.closed and self.n is not None:
                 break
-            root.closed = False  # nothing is left to write below: the root is given further children
+            root.closed = False  # nothing is left to write below, so the root gets further children
         return search.candidates
 
     def _select(self, root: VisitedNode) -> VisitedNode:
@@ -116,31 +120,29 @@ class Mcts(Guided):
         """Return the value in [0, 1] of each new path."""
         ends = list(paths)
         if self.value == "rollout":
-            going = [i for i, t in enumerate(ends) if t.status == "active"]
-            for i, made in zip(going, await draw(search, [ends[i] for i in going], self.temperature), strict=True):
-                ends[i] = made.trajectory
+            active = [i for i, t in enumerate(ends) if t.status == "active"]
+            candidates = await draw(search, [ends[i] for i in active], self.temperature)
+            for i, candidate in zip(active, candidates, strict=True):
+                ends[i] = candidate.trajectory
         values = await search.score(ends, self.verifier, self.aggregate, scale="unit")
         return np.where(np.isnan(values), leaf.total / leaf.visits if leaf.visits else 0.5, values).tolist()
 
 
 def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:
-    """Return mean + c prior sqrt(ln N_parent / n).
-
-    It is what is known of a child, and what visiting it again may teach.
-    """
+    """Return mean + c prior sqrt(ln N_parent / n): the known value of a child and a bonus for few visits."""
     return mean + exploration * prior * math.sqrt(math.log(parent_visits) / visits)
 
 
 def _back_up(node: VisitedNode, value: float) -> None:
-    at: VisitedNode | None = node
-    while at is not None:
-        at.total, at.visits = at.total + value, at.visits + 1
-        at = at.parent
+    ancestor: VisitedNode | None = node
+    while ancestor is not None:
+        ancestor.total, ancestor.visits = ancestor.total + value, ancestor.visits + 1
+        ancestor = ancestor.parent
 
 
 def _close(node: VisitedNode) -> None:
-    """Close a node all of whose children are closed, and so on upwards."""
-    at: VisitedNode | None = node
-    while at is not None and all(child.closed for child in at.children):
-        at.closed = True
-        at = at.parent
+    """Close a node if all its children are closed, then its ancestors by the same rule."""
+    ancestor: VisitedNode | None = node
+    while ancestor is not None and all(child.closed for child in ancestor.children):
+        ancestor.closed = True
+        ancestor = ancestor.parent

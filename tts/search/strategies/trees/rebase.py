@@ -3,7 +3,7 @@
 The shares are in proportion to the softmax of the nodes' step scores.
 
 The number of children is the same at every level, less one for each path that has ended, so that n paths end. Good
-prefixes get more of them, and bad ones none. There are no rollouts and no back-ups.
+prefixes get more children, and bad prefixes none. There are no rollouts and no back-ups.
 
 Source: algorithm A6, verified: Wu, Sun, Li, Welleck, Yang, "Inference Scaling Laws: An Empirical Analysis of
 Compute-Optimal Inference for Problem-Solving with Language Models" (2408.00724, ICLR 2025), and the authors' code.
@@ -41,7 +41,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardBalanced(Wide):
-    """The parameters of REBASE and of what is built on it.
+    """The parameters of REBASE and of methods that build on it.
 
     Args:
         balance_temperature: The temperature of the softmax over scores in [0, 1] (T_b), at least 1e-6. Large values
@@ -55,7 +55,10 @@ class RewardBalanced(Wide):
         return Weighted(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 
     async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
-        """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6."""
+        """Search level by level until n paths have ended or no path is live.
+
+        The lines are those of algorithm A6.
+        """
         left, live = n, [search.root]  # line 1
         counts = np.array([left])
         first = len(search.candidates)
@@ -81,7 +84,7 @@ class RewardBalanced(Wide):
     async def balance(
         self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int
     ) -> Counts:
-        """Return the children of each of several live nodes, by their scores in [0, 1]; `left`: of all."""
+        """Return the number of children of each live node, by scores in [0, 1]; `left`: their sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +94,8 @@ class Rebase(RewardBalanced):
     The shares are in proportion to the softmax of the paths' scores.
 
     Args:
-        n: Continuations at the first level, and paths to bring to an end (N in the paper). Each path that ends takes
-            one from the next levels. None: as many as the budget pays.
+        n: The continuations at the first level, and the paths to bring to an end (N in the paper). Each ended path
+            takes one continuation from later levels. None: as many as the budget pays.
         balance_temperature: As in `RewardBalanced`.
         temperature: As in `RewardBalanced`.
         max_steps: As in `RewardBalanced`.
@@ -122,17 +125,17 @@ class Rebase(RewardBalanced):
 
 
 def rows_of(ts: Sequence[Trajectory], counts: Counts) -> Iterator[Trajectory]:
-    """Yield each path as often as it gets children: the first children of all come before second ones."""
-    going = list(zip(ts, counts.tolist(), strict=True))
+    """Yield each path once for each of its children. First children of all come before second children."""
+    remaining = list(zip(ts, counts.tolist(), strict=True))
     for turn in itertools.count():
-        going = [(t, count) for t, count in going if count > turn]
-        if not going:
+        remaining = [(t, count) for t, count in remaining if count > turn]
+        if not remaining:
             return
-        yield from (t for t, _ in going)
+        yield from (t for t, _ in remaining)
 
 
 def _split_level(live: Sequence[Trajectory], counts: Counts) -> Level:
-    """Return the record of a level: no path of weight is lost where each has a continuation."""
+    """Return the record of a level. The record is fixed if every path has a continuation."""
     with np.errstate(divide="ignore"):
         shares = np.log(counts / max(1, int(counts.sum())))
     nodes, keeps_all = tuple(t.node for t in live), bool((counts > 0).all())
