@@ -1,12 +1,10 @@
 """The allocator, a pure function: from the state of all problems to each one's samples in one wave.
 
 Idea: problems are served in waves, so that many run at once and nothing depends on timing. In each wave the problems
-whose next
-    samples are worth most for what they cost are served first, each with a part of what it already has, and the wave
-    with a part of what is left: the values are seen again before the rest is given.
+    whose next samples are worth most for what they cost are served first, each with a part of what it already has, and
+    the wave with a part of what is left: the values are seen again before the rest is given.
 Source: algorithm A16 (Damani et al. 2410.04707) for the greedy rule over problems; serving again after each observation
-is the
-    index rule of `tts.allocator.votes`. Waves are our choice; research measures what they lose:
+    is the index rule of `tts.allocator.votes`. Waves are our choice; research measures what they lose:
     research/allocation/toy/__main__.py.
 
 Shapes: P problems.

@@ -3,10 +3,10 @@
 The likelihoods are those of samples, scores and votes.
 
 Idea: a problem is of one of finitely many kinds. A kind has a success rate (the chance that one sample is right) and a
-lure (the
-    chance that it is the most tempting wrong answer); all other wrong answers differ from each other. So every
-    posterior is a row of weights over kinds, made by Bayes's rule without sampling or iteration, and the prior is a row
-    of weights too: given, or fitted to many problems at once (a hierarchical model, by expectation and maximisation).
+    lure (the chance that it is the most tempting wrong answer); all other wrong answers differ from each other. So
+    every posterior is a row of weights over kinds, made by Bayes's rule without sampling or iteration, and the prior is
+    a row of weights too: given, or fitted to many problems at once (a hierarchical model, by expectation and
+    maximisation).
 Source: difficulty as the success rate of the policy itself is that of algorithm A14 (Snell et al. 2408.03314) and A15
 (Liu et al.
     2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are ours to
@@ -216,8 +216,7 @@ class Population:
         Its prior is this population, worth ten problems.
 
         Source: expectation and maximisation for mixing weights, with Dirichlet pseudo-counts of mean `weight`
-        (Dempster, Laird and
-            Rubin 1977); it rises in likelihood at each round and its maximum is the only one.
+            (Dempster, Laird and Rubin 1977); it rises in likelihood at each round and its maximum is the only one.
 
         Args:
             log_likelihood: [S, Z], of `verdict_likelihood` or `vote_likelihood`.
@@ -244,9 +243,8 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
     It tests whether they look like the votes that the population was fitted to.
 
     Idea: problems are grouped by what share of their first samples agrees; under the population each group has a known
-    expected
-        size, and Pearson's statistic compares; where nearly all are expected in one group, the binomial tail of those
-        outside it does. All problems must show equally many samples, at least two.
+        expected size, and Pearson's statistic compares; where nearly all are expected in one group, the binomial tail
+        of those outside it does. All problems must show equally many samples, at least two.
 
     Raises:
         ConfigError: numbers of samples differ, or are below two.

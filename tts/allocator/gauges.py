@@ -3,10 +3,9 @@
 It is a guess, log-probabilities, or a probe of the prompt.
 
 Idea: every estimator answers one question, how likely what it read is on each kind of problem, so that all of them are
-added up, and
-    to votes and verdicts, in one posterior (`ProblemStates.evidence`). A gauge reads one number, a probe makes such a
-    number of the policy's hidden state; both are fitted to problems whose difficulty is known as a posterior. What is
-    not known is no evidence.
+    added up, and to votes and verdicts, in one posterior (`ProblemStates.evidence`). A gauge reads one number, a probe
+    makes such a number of the policy's hidden state; both are fitted to problems whose difficulty is known as a
+    posterior. What is not known is no evidence.
 Source: one number for a problem's difficulty is that of algorithm A14 (Snell et al. 2408.03314), which has mean scores
 for it; `auto`
     lets scores weigh votes instead. A linear head on the hidden state of the prompt's last token is the predictor of

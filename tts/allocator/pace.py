@@ -7,10 +7,9 @@ class Pace:
     """What a deadline pays for, from how long waves took.
 
     Idea: the wider a wave, the more samples come in a second, until the machine is full; and the narrower, the more is
-    seen before the
-        next choice. Where the last wave was about as fast as the fastest, the next may be half as wide. Where it was
-        faster or slower, the next is to be twice as wide. What a wave took is its critical path, waiting included. This
-        rule is our choice.
+        seen before the next choice. Where the last wave was about as fast as the fastest, the next may be half as wide.
+        Where it was faster or slower, the next is to be twice as wide. What a wave took is its critical path, waiting
+        included. This rule is our choice.
 
     Attributes:
         speed: Samples a second of the last wave; 0: there was none.

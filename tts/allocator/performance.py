@@ -3,11 +3,10 @@
 A model is measured once, kept as a small file, and read by the allocator.
 
 Idea: a problem's difficulty is the policy's own success rate. For every strategy the model holds the share of right
-answers as a
-    table over success rates and sizes, with its standard error. Sizes are counted in plain samples: what the strategy
-    costs, divided by what one plain sample of the same problems costs; so models, and units of cost, can be compared. A
-    strategy may name models beside the policy by their roles, `best_of_n(writer='large')`: the difficulty is the
-    policy's, and the cost is at each model's price.
+    answers as a table over success rates and sizes, with its standard error. Sizes are counted in plain samples: what
+    the strategy costs, divided by what one plain sample of the same problems costs; so models, and units of cost, can
+    be compared. A strategy may name models beside the policy by their roles, `best_of_n(writer='large')`: the
+    difficulty is the policy's, and the cost is at each model's price.
 Source: algorithm A14 (Snell et al. 2408.03314) has five quantile bins, which `bins` keeps as the simplest form; A15
 (Liu et al.
     2502.06703) has it that the best strategy depends on the verifier too, which is why a model names its verifiers. The

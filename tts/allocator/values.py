@@ -164,8 +164,7 @@ class Checked:
     """Values with a perfect checker: the chance that a sample is right, and 0 after the first right one.
 
     Idea: the chance only falls with each failure, so the most promising problem now was so in any order: to serve the
-    highest
-        first is best for any total (a bandit whose arms only get worse).
+        highest first is best for any total (a bandit whose arms only get worse).
 
     Args:
         population: The population of the problems.

@@ -3,15 +3,13 @@
 Values and indices are exact, for every state that votes can be in.
 
 Idea: without a verifier the answer is that of most votes, and whether it is right is known only through the population:
-votes that
-    agree are more likely right. All that matters of the votes so far is their state: how many gave the leading answer,
-    how many the second, how many stand alone. The chance of the next state is a ratio of marginal likelihoods, so the
-    best time to stop at a price a sample is found by dynamic programming, backwards from the greatest number of
-    samples. A state's index is the highest price at which one should go on: to serve the highest index first is best
-    for many problems under one total, and it needs no price.
+    votes that agree are more likely right. All that matters of the votes so far is their state: how many gave the
+    leading answer, how many the second, how many stand alone. The chance of the next state is a ratio of marginal
+    likelihoods, so the best time to stop at a price a sample is found by dynamic programming, backwards from the
+    greatest number of samples. A state's index is the highest price at which one should go on: to serve the highest
+    index first is best for many problems under one total, and it needs no price.
 Source: stopping of votes goes back to ASC and ESC (algorithms B1, B2), whose rules have no prior and no price; the
-index is that of
-    Whittle, "Restless bandits" (1988). The states and the recursion are derived here.
+    index is that of Whittle, "Restless bandits" (1988). The states and the recursion are derived here.
 
 Shapes: Z kinds, N greatest number of samples, K prices.
 """
@@ -81,8 +79,7 @@ class Votes:
         be off by half.
 
         Source: the table that algorithm A16 makes beforehand for problems served one at a time ("offline", unverified,
-        from memory), with
-            a price in place of bins: it needs no others to trade with, only the population.
+            from memory), with a price in place of bins: it needs no others to trade with, only the population.
         """
         drawn = -np.diff(self.worth) / np.diff(PRICES)  # a policy's worth falls with the price by what it draws
         nearest = int(np.abs(np.log(np.maximum(drawn, 1.0) / samples)).argmin())

@@ -80,7 +80,7 @@ async def trace(request: Request) -> Response:
     stored_trace = await _keep(request)
     if request.query_params.get("format") == "html":
         page = await asyncio.to_thread(stored_trace.to_html)
-        # its own script, which sees nothing of this server
+        # the page may run its own script, but the sandbox keeps that script from this server
         sandbox = {"content-security-policy": "sandbox allow-scripts"}
         return Response(page, media_type="text/html; charset=utf-8", headers=sandbox)
     return Response(

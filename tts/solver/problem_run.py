@@ -221,8 +221,8 @@ class ProblemRun:
 
         Raises:
             ConfigError: an account that is closed or of another process; an empty prompt; a role without a verifier; an
-                oracle without permission; a limit without rates; a task without the kind of prompt in which the
-                strategy shows solutions.
+                oracle without permission; a limit without rates; a task without the kind of prompt that the
+                strategy shows solutions in.
             CapabilityError: the backend lacks what the strategy, a verifier or the sampling needs, or a verifier reads
                 other steps than the task's.
             MissingDependency: the task needs a package that is not installed.

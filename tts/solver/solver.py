@@ -344,7 +344,7 @@ class Solver(HintsKeywords):
             LOG.warning(line)
 
         def run(problem: Problem, share: Budget | Account) -> ProblemRun:
-            if problem.task is not None:  # what verifiers read may not be in its steps
+            if problem.task is not None:  # verifiers read by the steps of the task, so the template does not fit
                 return dataclasses.replace(
                     self._run(problem, share, strategy, seed, started), sampling_logprobs=with_laws
                 )

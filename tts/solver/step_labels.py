@@ -264,7 +264,7 @@ class StepRollouts(Strategy):
                 high = middle
 
     async def _is_hopeful(self, search: Search, nodes: dict[Steps, Trajectory], prefix: Steps) -> bool:
-        """Return whether a rollout of a prefix is right, after k rollouts of it."""
+        """Roll a prefix out k times, unless done before, and return whether any rollout is right."""
         if prefix not in self.values:
             for count in range(1, len(prefix) + 1):
                 if prefix[:count] not in nodes:

@@ -70,9 +70,8 @@ def clustered_correlation(
     With `given` it is the correlation among observations of one kind.
 
     Idea: the sums behind a correlation are added up by cluster and kind, so that a resample is one product of matrices.
-    Kinds are
-        held fixed by taking each one's mean out of its observations: with two kinds that is the partial correlation
-        given an indicator, with a kind for each problem the correlation within problems.
+        Kinds are held fixed by taking each one's mean out of its observations: with two kinds that is the partial
+        correlation given an indicator, with a kind for each problem the correlation within problems.
     Differs: ranks are those among all observations, and are not made anew for a resample.
 
     Args:

@@ -62,14 +62,13 @@ def paired_difference(
     It comes with the p-value of a sign-flip test.
 
     Idea: what makes problems hard is common to both, and cancels. The interval is that of the Bayesian bootstrap by
-    problem, for
-        which half a problem is imagined at either end of what was seen: plus and minus the greatest difference of any
-        problem. With few problems that differ, resampling them alone would give too narrow an interval. The test flips
-        the sign of each problem's difference: for problems that are solved or not it is McNemar's exact test.
+        problem, for which half a problem is imagined at either end of what was seen: plus and minus the greatest
+        difference of any problem. With few problems that differ, resampling them alone would give too narrow an
+        interval. The test flips the sign of each problem's difference: for problems that are solved or not it is
+        McNemar's exact test.
     Source: Rubin, "The Bayesian bootstrap" (1981); Agresti and Min, "Effects and non-effects of paired identical
-    observations in
-        comparing proportions with binary matched-pairs data" (2004), for what is imagined; Fisher, "The design of
-        experiments" (1935), section 21.
+        observations in comparing proportions with binary matched-pairs data" (2004), for what is imagined; Fisher, "The
+        design of experiments" (1935), section 21.
 
     Args:
         first: [P], a value of the first strategy for each problem, such as its mean over seeds.
@@ -84,8 +83,7 @@ def paired_difference(
         ConfigError: lengths that differ, a value that is not known, a difference beyond `most`, or as `clustered_mean`.
 
     Random: resamples; signs, where they have more than a million outcomes. With more than 10,000 distinct differences
-    the p-value is
-        that of the normal law.
+        the p-value is that of the normal law.
     """
     one, other = vector("first", first), vector("second", second)
     if len(one) != len(other):

@@ -115,9 +115,8 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArr
     `pass_at_k`, with 1 `pass_hat_k`.
 
     Source: Liu et al., "Are Your LLMs Capable of Stable Reasoning?" (2412.13147), equations 2 to 4: sum of the
-    hypergeometric law from
-        max(1, ceil(share k)). Differs: share k is rounded at nine decimals, since 0.28 x 25 is above 7 in floating
-        point.
+        hypergeometric law from max(1, ceil(share k)). Differs: share k is rounded at nine decimals, since 0.28 x 25 is
+        above 7 in floating point.
     Shapes: n, c and k are broadcast against each other.
 
     Args:

@@ -39,12 +39,11 @@ def bootstrap(
     """Return a statistic of clusters with an interval from clusters drawn again with replacement.
 
     Idea: a statistic is written as a function of how often each cluster counts, so that all resamples are one product
-    of
-        matrices. A difference of two systems is one statistic that computes both from the same counts: that pairs them.
+        of matrices. A difference of two systems is one statistic that computes both from the same counts: so the
+        systems are paired.
     Source: Efron and Tibshirani, "An introduction to the bootstrap" (1993), chapter 13. The ends are widened as in
-    Hesterberg,
-        "What teachers should know about the bootstrap" (2015), arXiv:1411.5279. So the interval of a mean is right for
-        few clusters too: plain percentiles are those of a normal law with too small a variance.
+        Hesterberg, "What teachers should know about the bootstrap" (2015), arXiv:1411.5279. So the interval of a mean
+        is right for few clusters too, where plain percentiles are too narrow.
 
     Args:
         statistic: Counts [R, P] to values [R].
@@ -54,7 +53,8 @@ def bootstrap(
         resamples: The number of resamples.
         method: "percentile": the resamples' quantiles. "basic": those reflected at the estimate, for a statistic that
             resampling moves to one side (a calibration error grows by it).
-        width: Numbers that the statistic needs for one resample, where those are more than P: memory is bounded by it.
+        width: The numbers that the statistic holds for one resample, if more than P. They bound how many resamples are
+            computed at once, hence the memory.
 
     Returns:
         Ends are NaN with fewer than two clusters, or where more than a twentieth of the resamples leave the statistic
@@ -190,7 +190,7 @@ def clustered_mean(
         raise ConfigError(f"totals has means from {means.min()} to {means.max()}, but bounds is {bounds}")
     imagined = np.full(2, size @ alike / num)
     total, size, alike = np.r_[total, imagined * bounds], np.r_[size, imagined], np.r_[alike, 0.5, 0.5]
-    # gamma weights that sum to one are of Dirichlet's law; those of a kind are drawn as their sum
+    # gamma weights that sum to one are of Dirichlet's law; equal problems have one weight, whose shape is their number
     drawn = (rng.standard_gamma(alike, (rows, len(alike))) for rows in blocks(resamples, len(alike)))
     found = np.concatenate([mean(weights) for weights in drawn])
     low, high = (float(end) for end in np.quantile(found, [(1 - level) / 2, (1 + level) / 2]))

@@ -104,8 +104,7 @@ def fit_coverage(
     """Fit the law of coverage to curves of problems.
 
     Source: Brown et al., "Large language monkeys" (2024), arXiv:2407.21787, section 3: least squares on the coverage
-    itself, not on
-        its double logarithm.
+        itself, not on its double logarithm.
 
     Args:
         k: [K] sizes, such as `spaced(n)`.

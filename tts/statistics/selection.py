@@ -42,9 +42,8 @@ def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
     """Return the probability that the most frequent answer of k samples is right (maj@k), exactly.
 
     Idea: the classes are merged one by one. What is carried, for all s and m, is a chance: that s samples of those
-    merged so far
-        hold no class more often than m times. A class that ties adds a factor y. The integral of y^t over [0, 1], which
-        Gauss's rule has exactly, is 1/(t + 1): the chance that the right answer wins against t others.
+        merged so far hold no class more often than m times. A class that ties adds a factor y. The integral of y^t over
+        [0, 1], which Gauss's rule has exactly, is 1/(t + 1): the chance that the right answer wins against t others.
 
     Args:
         answers: [n], index of each sample's class of equivalent answers, -1 without an answer.

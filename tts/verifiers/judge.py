@@ -89,8 +89,7 @@ class Judge(ReplyingVerifier):
         consensus_question: The instruction to choose the reply that agrees most with the others, in the same form.
 
     Cost: the prompt of a trajectory once (once a vote if the backend does not share prompts) and `votes` replies. A
-    pair costs at most
-        four times as much.
+        pair costs at most four times as much.
     Random: the replies, addressed by problem, role, prompt and number of the vote.
 
     Example:

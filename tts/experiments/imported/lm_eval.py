@@ -145,7 +145,7 @@ class _LogReader:
         return float(value) if isinstance(value, bool | int | float) else math.nan
 
     def _number_of_copy(self, row: Mapping[str, Any]) -> str:
-        """Return the number of a line among the copies of its document, from "1": the number of its filter.
+        """Return how often the document of a line has come so far, from "1": the number of the line's filter.
 
         Where a document has different responses, its lines are runs, and no line is a copy.
         """

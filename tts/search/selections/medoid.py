@@ -55,8 +55,7 @@ class Medoid(Selection):
         truncated: As in `Majority`.
 
     Cost: one vector for each answer that is written differently. Where an embedding server fails, words are compared,
-    and the solution
-        warns of it.
+        and the solution warns of it.
 
     Example:
         >>> import tts

@@ -324,7 +324,7 @@ class SharedBooks:
         entry, was_held = part.entry, part.is_held
         part.is_held = False
         with self._transaction():
-            # else this worker was taken for dead, and all that was held is booked
+            # `_free` is False if this worker was taken for dead; then all that was held is booked already
             if self._free(entry.name, was_held=was_held):
                 self._book(entry.account, entry.client, {unit: amount for unit, amount in spent.items() if amount})
         if was_held:

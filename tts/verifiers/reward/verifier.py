@@ -42,8 +42,7 @@ class Reward(Verifier):
         no step is cut. A backend with handles reads a step once a search, however many paths share it. A server, or
         vLLM, is sent whole paths.
     Source: each record's own. Differs: one pass over all steps, or over one new step, replaces a pass for every step;
-    the same
-        tokens are read at the same positions.
+        the same tokens are read at the same positions.
 
     A process model returns one score for each step. Its score of the whole (`aggregate="model"`) is the aggregation
     that its record names. An outcome model returns one score of the whole.

@@ -45,8 +45,7 @@ class BudgetForcing(Strategy):
         temperature: Sampling temperature; None: that of the run.
 
     Cost: for each solution, a thought of at most `thought_tokens` and its response. Forced texts count as input. Each
-    wait costs one
-        more sample, and prompt and thought as input once more.
+        wait costs one more sample, and prompt and thought as input once more.
 
     Example:
         >>> import tts

@@ -59,8 +59,7 @@ class DeepConfidenceOnline(Judged):
         aggregate: As in `Judged`.
 
     Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped. A verifier call each,
-    and one more for
-        every `tokens` of a trace beyond the verifier's first group.
+        and one more for every `tokens` of a trace beyond the verifier's first group.
 
     Example:
         >>> import tts

@@ -50,8 +50,7 @@ class SequentialRevision(Strategy):
         temperature: The temperature of all attempts; None: the run's.
 
     Cost: chains x length samples; each revision reads its prompt, with the attempts that are shown. With `feedback`, a
-    verifier call for
-        each attempt.
+        verifier call for each attempt.
 
     Example:
         >>> import tts

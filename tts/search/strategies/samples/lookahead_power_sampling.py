@@ -62,8 +62,7 @@ class LookaheadPowerSampling(Strategy):
         horizon: The most tokens of a continuation, at least 1; None: the tokens of a block.
 
     Cost: branching x (1 + rollouts x horizon / block) plain samples a text: 72 by default. A continuation reads prompt
-    and prefix anew, as
-        input.
+        and prefix anew, as input.
     Random: which block is chosen, addressed by text and block.
 
     Example:

@@ -52,9 +52,8 @@ class Beam(WideAhead):
         aggregate: As in `Wide`.
 
     Cost: n steps a level while any path is live, so at most n (lookahead + 1) x the tokens of the longest path. One
-    verifier call a step,
-        at most n x max_steps. In samples: n, plus one for each continuation of a path beyond its first. A search with a
-        larger n does not contain one with a smaller n.
+        verifier call a step, at most n x max_steps. In samples: n, plus one for each continuation of a path beyond its
+        first. A search with a larger n does not contain one with a smaller n.
     Random: none of its own.
 
     Example:

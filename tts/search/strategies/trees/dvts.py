@@ -41,8 +41,7 @@ class Dvts(WideAhead):
         aggregate: As in `Wide`.
 
     Cost: n steps a level, n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step; in samples, n
-    and M - 1 a
-        level of each subtree. Nested in n at multiples of M.
+        and M - 1 a level of each subtree. Nested in n at multiples of M.
     Random: none of its own.
 
     Example:

@@ -71,8 +71,7 @@ class Ets(RewardBalanced):
         aggregate: As in `RewardBalanced`.
 
     Cost: tokens, calls and samples as in REBASE. One integer program a level, booked as "search", with a variable for
-    each leaf, inner
-        node and cluster. Fewer tokens are live at once.
+        each leaf, inner node and cluster. Fewer tokens are live at once.
     Random: none of its own.
 
     Example:

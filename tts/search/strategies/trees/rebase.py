@@ -103,8 +103,8 @@ class Rebase(RewardBalanced):
         aggregate: As in `RewardBalanced`.
 
     Cost: about n x mean length generated tokens. One verifier call for each step of a live path. In samples: n, plus
-    one for each
-        continuation of a path beyond its first. A search with a larger n does not contain one with a smaller n.
+        one for each continuation of a path beyond its first. A search with a larger n does not contain one with a
+        smaller n.
     Random: none of its own.
 
     Example:
