@@ -49,8 +49,8 @@ def test_one_is_shown_with_everything_it_says_of_itself(tts, name):
 def test_what_it_inherits_is_shown_behind_its_own(tts):
     flat = " ".join(tts("strategies", "rebase").stdout.split())
     assert flat.startswith("strategy rebase(balance_temperature=0.2, n=None, temperature=None, max_steps=40,")
-    assert " n: Continuations at the first level, and paths to bring to an end" in flat
-    assert " max_steps: Steps of a path, the last of which" in flat
+    assert " n: The continuations at the first level, and the paths to bring to an end" in flat
+    assert " max_steps: The most steps of a path, the last of which" in flat
     assert "as in `" not in flat.lower()
 
 

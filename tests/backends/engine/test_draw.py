@@ -234,7 +234,7 @@ def test_the_numbers_are_those_of_the_rows_own_addresses() -> None:
     asked = DrawRequest(np.zeros(3, np.int64), samplings, streams, positions, words)
     numbers = [uniform(int(s), int(p), int(w)) for s, p, w in zip(streams, positions, words, strict=True)]
     assert draw_rows(logits, asked, TEAM).tokens.tolist() == drawn(logits, samplings, numbers).tokens.tolist()
-    some = asked.of(np.array([2, 0]))
+    some = asked.take_rows(np.array([2, 0]))
     assert (
         draw_rows(logits, some, TEAM).tokens.tolist()
         == drawn(logits, samplings[:2], [numbers[2], numbers[0]]).tokens.tolist()
