@@ -156,8 +156,8 @@ def test_parameters_of_bases_are_on_the_page(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", shown(site / "reference" / "methods" / "beam.html"))
     for words in (
         "max_steps",
-        "Steps of a path, the last of which runs to the end of the solution",
-        "Paths at each level, at least 1",
+        "The most steps of a path, the last of which runs to the end of the solution",
+        "The paths at each level, at least 1",
     ):
         assert words in text, words
 

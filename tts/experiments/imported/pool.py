@@ -35,6 +35,7 @@ class Pool(Replayable):
     Args:
         name: The name of the pool.
         problems: The samples of each problem.
+        found: The result of the import, with its report.
 
     Attributes:
         report: The report of the import.
