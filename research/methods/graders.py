@@ -168,6 +168,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     lines = list(page(args.problems, args.pairs, args.samples))
+    args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "graders.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(args.out / "graders.md")
 

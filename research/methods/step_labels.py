@@ -98,6 +98,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     lines = list(page(args.problems, args.samples, args.k))
+    args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "step_labels.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(args.out / "step_labels.md")
 

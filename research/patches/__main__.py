@@ -244,6 +244,7 @@ def main() -> None:
     sizes = " ".join(map(str, options.sizes))
     limit = "" if options.limit == parser.get_default("limit") else f" --limit {options.limit}"
     command = f"python -m research.patches --runs {options.runs} --seeds {options.seeds} --sizes {sizes}{limit}"
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "patches.md").write_text(
         "\n".join(page(rows, runs, names, command, options.seeds)) + "\n", encoding="utf-8"
     )

@@ -46,6 +46,7 @@ def main() -> None:
         lines = list(page_lines(options.only, options.draws, options.every, options.kept, options.out))
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "recorded.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(options.out / "recorded.md")
 

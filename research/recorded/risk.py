@@ -48,6 +48,7 @@ def main() -> None:
         lines = list(page_lines(options.only, options.times, options.problems))
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "risk.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(options.out / "risk.md")
 

@@ -273,6 +273,7 @@ def main() -> None:
         lines = list(page(options.times, options.prompts, options.samples))
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "signal.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(options.out / "signal.md")
 

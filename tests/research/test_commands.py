@@ -76,8 +76,8 @@ def test_the_allocator_on_the_toy_has_a_row_for_each_policy(tmp_path: Path, monk
 @pytest.mark.slow
 def test_searches_over_turns_of_an_agent_have_a_row_for_each_size(tmp_path: Path) -> None:
     small = ("--runs", "2", "--seeds", "1", "--sizes", "4", "8", "--limit", "2")
-    started("research.patches", *small, "--store", str(tmp_path / "store.sqlite"), "--out", str(tmp_path))
-    page = (tmp_path / "patches.md").read_text(encoding="utf-8")
+    started("research.patches", *small, "--store", str(tmp_path / "store.sqlite"), "--out", str(tmp_path / "pages"))
+    page = (tmp_path / "pages" / "patches.md").read_text(encoding="utf-8")
     assert "Made by `python -m research.patches --runs 2 --seeds 1 --sizes 4 8 --limit 2`" in page
     assert [size for size in ("4", "8") if f"| `beam(n={size}) \\| best` |" in page] == ["4", "8"]
     assert "| 2 | " in page.partition("## Independent runs")[2]
@@ -347,7 +347,7 @@ def test_the_second_wave_has_a_row_for_each_plan_and_budget(
 
 
 def test_labels_by_rollouts_are_compared_with_exact_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = ("--problems", "4", "--samples", "2", "--k", "2", "--out", str(tmp_path))
+    sizes = ("--problems", "4", "--samples", "2", "--k", "2", "--out", str(tmp_path / "pages"))
     main_of("research.methods.step_labels", *sizes, monkeypatch=monkeypatch)
-    rows = [line for line in (tmp_path / "step_labels.md").read_text().splitlines() if ", k = 2 |" in line]
+    rows = [line for line in (tmp_path / "pages" / "step_labels.md").read_text().splitlines() if ", k = 2 |" in line]
     assert [row.split(",")[0] for row in rows] == ["| each", "| first_error"]
