@@ -1,11 +1,12 @@
 """The registry of data sets, resolved on use.
 
 A new data set is one file with a function `load(...) -> list[Problem]`, a `DataSet` with its source and licence, and
-one line here. One of your own needs no line: name its place, "package.module:name", of a `DataSet` or of a function.
+one line here. A data set of your own needs no line: name the place, "package.module:name", of a `DataSet` or of a
+function.
 
-`load` must have keyword parameters with defaults (`limit`, `split` and `seed` where they make sense). It must return
-problems with an id that no other problem of the data set has, and none twice. The accuracy of a problem whose answer is
-None is unknown. Where problems with different texts are the same, `metadata["identity"]` is equal for them.
+`load` must have keyword parameters with defaults (`limit`, `split` and `seed` where they make sense). `load` must
+return each problem once, with an id of its own. The accuracy of a problem whose answer is None is unknown. Problems
+with different texts count as the same if their `metadata["identity"]` is equal.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from tts.types import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """A data set: how its problems are loaded, and where they are from. A call loads it.
+    """A data set: the function that loads its problems, and their source. A call returns the problems.
 
     Args:
-        load: Returns its problems; all its parameters have names and defaults.
-        source: Where the problems come from.
+        load: The function that returns the problems; all its parameters have names and defaults.
+        source: The source of the problems.
         licence: The licence of the problems, or "not stated".
         note: Other conditions of use, such as a registration; "": none.
     """
@@ -43,7 +44,7 @@ class DataSet:
         return inspect.signature(self.load)
 
     def __call__(self, **parameters: Any) -> list[Problem]:
-        """Return its problems."""
+        """Return the problems of the data set."""
         return self.load(**parameters)
 
 
@@ -72,34 +73,34 @@ FILES = (".jsonl", ".csv", ".parquet")  # endings of names that are files
 
 
 def is_file(name: str) -> bool:
-    """Whether the name of a data set is that of a file, or of a folder of repositories."""
+    """Return whether the name of a data set is a file, or a folder of repositories."""
     return (name.endswith(FILES) or isdir(name)) and name not in DATASETS  # noqa: PTH112 - a path may be refused
 
 
 def get(name: str) -> DataSet:
     """Return the data set of a name, a file, a folder, or a place ("package.module:name").
 
-    The result is a `DataSet`, or a function of problems.
+    At a place there may be a `DataSet`, or a function that returns problems.
 
     Raises:
-        ConfigError: there is none, what another package registered under the name is no `DataSet`, or what is at the
-            place is neither.
+        ConfigError: there is no such data set, another package registered something else under the name, or the place
+            has neither a `DataSet` nor a function.
         MissingDependency: the module of another package cannot be imported.
     """
     if is_file(name):
         return _file_dataset(name)
-    found = DATASETS.get(name)
-    if isinstance(found, DataSet):
-        return found
-    if ":" in name and not isinstance(found, type):
-        return DataSet(load=found, source=f"the function {name}", licence="not stated")
-    kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+    entry = DATASETS.get(name)
+    if isinstance(entry, DataSet):
+        return entry
+    if ":" in name and not isinstance(entry, type):
+        return DataSet(load=entry, source=f"the function {name}", licence="not stated")
+    kind = f"the class {entry.__name__}" if isinstance(entry, type) else f"a {type(entry).__name__}"
     rule = "a tts.experiments.datasets.DataSet" + (" or a function that returns problems" if ":" in name else "")
     raise ConfigError(f"the data set {name!r} is {kind}, but must be {rule}")
 
 
 def _file_dataset(path: str) -> DataSet:
-    """Return the data set "file" with its path, or that of a folder of repositories."""
+    """Return the data set "file" with its path, or the data set of a folder of repositories."""
     if isdir(path):  # noqa: PTH112 - as above
         folder = DATASETS.get("repositories")
         return DataSet(
@@ -126,7 +127,7 @@ def load(name: str, **parameters: object) -> list[Problem]:
 
     Args:
         name: The name of the data set, or its place.
-        parameters: Its own, in place of its defaults.
+        parameters: Parameters of the data set, in place of its defaults.
 
     Raises:
         ConfigError: there is no such data set or parameter; a value is missing or not valid; or the data set breaks a
@@ -163,17 +164,19 @@ def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: 
 
     Args:
         dataset: The data set.
-        parameters: The names of the parameters that were given.
+        parameters: The names of the parameters to check.
         kind: The kind of the name, for the error.
         others: Names that may be meant instead.
 
     Raises:
-        ConfigError: there is one; the hint has the nearest names.
+        ConfigError: the data set lacks a parameter; the hint has the nearest names.
     """
-    known = inspect.signature(dataset).parameters
+    own_parameters = inspect.signature(dataset).parameters
     for name in parameters:
-        if name not in known and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-            raise unknown_name(kind, name, {*others, *known})
+        if name not in own_parameters and not any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in own_parameters.values()
+        ):
+            raise unknown_name(kind, name, {*others, *own_parameters})
 
 
 def _list(problems: Any, name: str) -> list[Any]:
@@ -186,18 +189,16 @@ def _list(problems: Any, name: str) -> list[Any]:
 
 
 def check(parts: Mapping[str, Sequence[Problem]]) -> None:
-    """Refuse parts of a data set that have a problem or an id twice, within or between them.
-
-    Splits are such parts.
+    """Refuse parts of a data set, such as splits, that have a problem or an id twice, in one or several parts.
 
     Args:
         parts: Problems by the name of the part.
 
     Raises:
-        ConfigError: a problem has no id, or is a duplicate; the text names both.
+        ConfigError: a problem has no id, or is a duplicate; the error names both problems.
     """
     ids: dict[str, str] = {}
-    seen: dict[str, tuple[str, str]] = {}
+    first_places: dict[str, tuple[str, str]] = {}
     for part, problems in parts.items():
         for place, problem in enumerate(problems):
             if problem.id is None:
@@ -206,16 +207,16 @@ def check(parts: Mapping[str, Sequence[Problem]]) -> None:
                 raise ConfigError(
                     f"the id {problem.id!r} of {part} is in {ids[problem.id]} already, but must be unique"
                 )
-            if (other := seen.get(identity(problem))) is not None:
+            if (earlier := first_places.get(identity(problem))) is not None:
                 raise ConfigError(
-                    f"the problem {problem.id!r} of {part} is {other[1]!r} of {other[0]} again, but each problem may "
+                    f"the problem {problem.id!r} of {part} is {earlier[1]!r} of {earlier[0]} again, but each problem may "
                     "be there once"
                 )
             ids[problem.id] = part
-            seen[identity(problem)] = (part, problem.id)
+            first_places[identity(problem)] = (part, problem.id)
 
 
 def identity(problem: Problem) -> str:
     """Return the identity of a problem: `metadata["identity"]`, else its text with spaces and case folded."""
-    stated = problem.metadata.get("identity")
-    return " ".join(problem.text.split()).casefold() if stated is None else str(stated)
+    identity_ = problem.metadata.get("identity")
+    return " ".join(problem.text.split()).casefold() if identity_ is None else str(identity_)

@@ -1,6 +1,6 @@
 """Arithmetic problems of a given difficulty, plain or worded.
 
-They are fixed samples of the series in `tts/tasks/arithmetic/generator.py`.
+The problems are fixed samples of the series in `tts/tasks/arithmetic/generator.py`.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ def load(
     operators: str = "+-*",
     parentheses: bool = True,
 ) -> list[Problem]:
-    """Return problems of every combination of the difficulties named, as many of each as of the others.
+    """Return problems of every combination of the named difficulties, equally many of each.
 
     Args:
-        limit: Problems in all, at least 1; a smaller limit gives the first of them.
-        split: "train", "validation" or "test"; no expression is in two of them, with whatever seed.
-        seed: 0 to 2**64 - 1; another one draws other problems of the same split.
+        limit: The number of problems, at least 1. A smaller limit gives the first problems of a larger one.
+        split: "train", "validation" or "test". No expression is in two splits, with whatever seed.
+        seed: A number from 0 to 2**64 - 1. Another seed draws other problems of the same split.
         operations: Numbers of operations, one or several, as in `Difficulty`.
         digits: Sizes of operands, one or several, as in `Difficulty`.
-        worded: Whether they are told as stories, one value or both.
-        operators: The operators that there may be in all problems, of "+-*".
-        parentheses: Whether there may be parentheses in all problems.
+        worded: Whether problems are told as stories, one value or both.
+        operators: The operators that problems may have, of "+-*".
+        parentheses: Whether problems may have parentheses.
 
     Returns:
-        Problems of the task "pocket". Their ids name split, difficulty and a hash of the expression, so one problem has
-        one id whatever the seed; `metadata` has operations, digits, worded, and as identity the expression.
+        Problems of the task "pocket". Their ids name split, difficulty and a hash of the expression, so that a problem
+        has one id whatever the seed. `metadata` has operations, digits, worded, and the expression as identity.
 
     Raises:
-        ConfigError: a value is not valid, or there are not so many different problems.
+        ConfigError: a value is not valid, or there are fewer different problems than `limit`.
     """
     cells = [
-        Difficulty(operations=count, digits=size, operators=operators, parentheses=parentheses, worded=told)
-        for told in choices("worded", worded)
+        Difficulty(operations=count, digits=size, operators=operators, parentheses=parentheses, worded=is_worded)
+        for is_worded in choices("worded", worded)
         for size in choices("digits", digits)
         for count in choices("operations", operations)
     ]
 
     def problem(difficulty: Difficulty, index: int) -> Problem:
         drawn = draw(difficulty, split, seed, index)
-        asked = text(drawn.expression)
+        expression_text = text(drawn.expression)
         return Problem(
             prompt=drawn.text,
             answer=str(drawn.answer),
-            id=f"arithmetic/{split}/{difficulty}/{hash64(asked):016x}",
+            id=f"arithmetic/{split}/{difficulty}/{hash64(expression_text):016x}",
             task="pocket",
             metadata={
                 "operations": difficulty.operations,
                 "digits": difficulty.digits,
                 "worded": difficulty.worded,
-                "identity": asked,
+                "identity": expression_text,
             },
         )
 

@@ -17,22 +17,22 @@ from tts.types import Problem
 def load(
     *, limit: int = 200, split: Split = "test", seed: int = 0, numbers: int | Sequence[int] = (2, 3, 4)
 ) -> list[Problem]:
-    """Return countdowns of each number of numbers named, as many of each as of the others.
+    """Return countdowns for each count of numbers, equally many of each.
 
     Args:
-        limit: Problems in all, at least 1; a smaller limit gives the first of them.
-        split: "train", "validation" or "test"; no target with the same numbers is in two of them, with whatever seed.
-        seed: 0 to 2**64 - 1; another one draws other problems of the same split.
-        numbers: How many there are to reach the target with, a value or several, 2 to 6; the model pocket was trained
-            on 2 to 4.
+        limit: The number of problems, at least 1. A smaller limit gives the first problems of a larger one.
+        split: "train", "validation" or "test". No target with the same numbers is in two splits, with whatever seed.
+        seed: A number from 0 to 2**64 - 1. Another seed draws other problems of the same split.
+        numbers: The count of numbers to reach the target with, one value or several, 2 to 6. The model pocket was
+            trained on 2 to 4.
 
     Returns:
-        Problems of the task "countdown", whose answer is one expression that solves them. Their ids name split, number
-        of numbers and a hash of target and numbers; `metadata` has operations (one less than numbers), digits, worded,
-        numbers, and as identity the target and the numbers in order.
+        Problems of the task "countdown", whose answer is an expression that solves them. Their ids name split, count
+        of numbers, and a hash of target and numbers. `metadata` has operations (one less than numbers), digits,
+        worded, numbers, and as identity the target and the numbers in order.
 
     Raises:
-        ConfigError: a value is not valid, or there are not so many different problems.
+        ConfigError: a value is not valid, or there are fewer different problems than `limit`.
     """
     counts = choices("numbers", numbers)
     for count in counts:
@@ -42,13 +42,13 @@ def load(
     def problem(count: int, index: int) -> Problem:
         drawn = draw(count, split, seed, index)
         assert drawn.solution is not None, "what is drawn is drawn with its solution"
-        same = f"{drawn.target} with {' '.join(map(str, sorted(drawn.numbers)))}"
+        identity = f"{drawn.target} with {' '.join(map(str, sorted(drawn.numbers)))}"
         return Problem(
             prompt=drawn.text,
             answer=text(drawn.solution),
-            id=f"countdown/{split}/{count}/{hash64(same):016x}",
+            id=f"countdown/{split}/{count}/{hash64(identity):016x}",
             task="countdown",
-            metadata={"operations": count - 1, "digits": 2, "worded": False, "numbers": count, "identity": same},
+            metadata={"operations": count - 1, "digits": 2, "worded": False, "numbers": count, "identity": identity},
         )
 
     return draw_in_turn(counts, limit, problem, seed=seed)

@@ -1,4 +1,4 @@
-"""Draws fixed problem sets from endless series, over a grid of difficulties in turn."""
+"""Draws fixed problem sets from endless series, taking difficulties of a grid in turn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tts.types import Problem
 Cell = TypeVar("Cell")
 Value = TypeVar("Value", bound=int)
 
-_PATIENCE = 1000  # draws of a difficulty in a row that are there already
+_PATIENCE = 1000  # draws of a difficulty in a row that may repeat earlier problems
 
 
 def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
-    """Return one value, or each of several once, as a list.
+    """Return one value, or the different ones of several, as a list.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no value.
     """
     if not isinstance(given, Sequence) or isinstance(given, str):
         return [cast("Value", given)]
@@ -35,13 +35,13 @@ def draw_in_turn(
 ) -> list[Problem]:
     """Return `limit` different problems, one of each cell in turn.
 
-    A smaller limit gives the first of them.
+    A smaller limit gives the first problems of a larger one.
 
     Args:
-        cells: Difficulties.
+        cells: The difficulties.
         limit: The number of problems.
-        draw: Returns problem number i of a cell's series.
-        seed: The seed of the series; checked here.
+        draw: A function from a cell and i to problem number i of the cell's series.
+        seed: The seed of the series, which is checked here.
 
     Raises:
         ConfigError: the limit or the seed is not valid, or a cell has too few different problems.
@@ -50,21 +50,21 @@ def draw_in_turn(
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise ConfigError(f"seed is {seed!r}, but must be a whole number from 0 to 2**64 - 1")
     problems: list[Problem] = []
-    seen: set[str] = set()
-    drawn = [0] * len(cells)
+    identities: set[str] = set()
+    draw_counts = [0] * len(cells)
     while len(problems) < limit:
         turn = len(problems) % len(cells)
         for _ in range(_PATIENCE):
-            problem = draw(cells[turn], drawn[turn])
-            drawn[turn] += 1
-            if identity(problem) not in seen:
+            problem = draw(cells[turn], draw_counts[turn])
+            draw_counts[turn] += 1
+            if identity(problem) not in identities:
                 break
         else:
-            few = f"after {len(problems)} problems there is no other of difficulty {cells[turn]}"
+            shortage = f"after {len(problems)} problems there is no other of difficulty {cells[turn]}"
             raise ConfigError(
-                f"limit is {limit}, but {few} in {_PATIENCE} draws",
+                f"limit is {limit}, but {shortage} in {_PATIENCE} draws",
                 hint="lower the limit, or leave this difficulty out",
             )
-        seen.add(identity(problem))
+        identities.add(identity(problem))
         problems.append(problem)
     return problems

@@ -1,4 +1,4 @@
-"""Problems from a JSON lines, CSV or Parquet file, by the ending of its name."""
+"""Reads problems from a JSON lines, CSV or Parquet file, by the ending of its name."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def load(
     task: str | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> list[Problem]:
-    """Return the problems of a file; fields without a meaning here become their metadata.
+    """Return the problems of a file. Fields without a meaning here become metadata of the problem.
 
     The answer of rows of LiveCodeBench and APPS is their tests (`tts.experiments.datasets.programs`).
 
     Args:
         path: The path of the file: .jsonl (an object a line), .csv (with a header) or .parquet; texts are UTF-8.
         limit: The most problems; None: all.
-        seed: Draws their order, and so which of them a limit takes; None: the file's order.
+        seed: The seed of a random order, of which a limit takes the first problems; None: the file's order.
         task: The task of every problem; None: the study's, else the model's.
-        fields: Names of fields, where they are others than usual: {"problem": …, "answer": …, "id": …}. Usual are
-            `problem`, `question`, `prompt`, `input`; `answer`, `target`, `solution`; `id`: of several that a row has,
-            the first is taken. The problem may be a list of chat messages; answers and ids may be missing; without an
-            id, the problem's hash is used.
+        fields: The names of fields with unusual names: {"problem": …, "answer": …, "id": …}. Usual names are `problem`,
+            `question`, `prompt`, `input`; `answer`, `target`, `solution`; `id`. The first usual name of a row is taken.
+            The problem may be a list of chat messages. Answers and ids may be missing; without an id, the problem's
+            hash is used.
 
     Raises:
-        ConfigError: there is no such file, it cannot be read at all, no row is a problem, or two have one id.
+        ConfigError: there is no such file, the file cannot be read, no row is a problem, or two have one id.
         MissingDependency: the file is Parquet, and pyarrow is not installed.
 
     Warns:
-        RowsLeftOut: rows are no problems, or have the problem of an earlier row; each is named by its line.
+        RowsLeftOut: rows are no problems, or repeat an earlier row's problem. The text names each row by its line.
     """
     if not path:
         raise ConfigError(
@@ -53,11 +53,11 @@ def load(
     file = Path(path).expanduser()
     if file.suffix not in _READERS:
         raise ConfigError(f"path is {str(path)!r}, but must end in {', '.join(_READERS)}")
-    meant = Fields(fields, task)
+    field_meanings = Fields(fields, task)
     try:
         problems = collect(
             _READERS[file.suffix](file),
-            lambda row: read_row(row, meant),
+            lambda row: read_row(row, field_meanings),
             where=file.name,
             name=file.stem,
             limit=limit,
@@ -68,12 +68,12 @@ def load(
             f"the file {str(path)!r} cannot be read: {failure.strerror or failure}",
             hint=f"paths are taken from the folder of the process, {Path.cwd()}",
         ) from failure
-    meant.check_met(file.name)
+    field_meanings.check_met(file.name)
     return problems
 
 
 def read_json_lines(file: Path) -> Iterator[PlacedRow]:
-    """Yield the objects of a file of JSON lines; blank lines are passed over."""
+    """Yield the objects of a file of JSON lines. Blank lines are skipped."""
     with file.open("rb") as lines:
         yield from json_lines_in(file, lines)
 
@@ -93,16 +93,16 @@ def _json_object(line: bytes) -> dict[str, object] | BadRow:
         return BadRow("it is no UTF-8")
     except (ValueError, RecursionError) as failure:
         is_cut = not line.endswith(b"\n") and isinstance(failure, json.JSONDecodeError) and _ends_early(failure)
-        cut = ", and the file ends in the middle of this line" if is_cut else ""
-        return BadRow(f"it is no JSON{cut}: {failure}")
+        remark = ", and the file ends in the middle of this line" if is_cut else ""
+        return BadRow(f"it is no JSON{remark}: {failure}")
     return row if isinstance(row, dict) else BadRow("it is no JSON object")
 
 
 def _ends_early(failure: json.JSONDecodeError) -> bool:
-    """Return whether more text could have made JSON of it: a value is missing at its end, or is begun there."""
-    rest = failure.doc[failure.pos :].rstrip()
+    """Return whether a line is cut JSON: a value is missing at its end, or begins there."""
+    remainder = failure.doc[failure.pos :].rstrip()
     return failure.msg.startswith("Unterminated") or any(
-        word.startswith(rest) for word in ("true", "false", "null", "-0")
+        word.startswith(remainder) for word in ("true", "false", "null", "-0")
     )
 
 
@@ -110,7 +110,7 @@ def read_csv(file: Path) -> Iterator[PlacedRow]:
     """Yield the rows of a CSV file with a header; all values are texts."""
     # A byte that is no UTF-8 spoils its own row only: it becomes half a surrogate pair, which no text may have.
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
-        # of the process; a solution may pass its default
+        # a setting of the whole process, whose default a worked solution may exceed
         csv.field_size_limit(max(csv.field_size_limit(), largest_row()))
         reader = csv.reader(text, strict=True)
         header = next(reader, [])
@@ -123,7 +123,9 @@ def read_csv(file: Path) -> Iterator[PlacedRow]:
             except StopIteration:
                 return
             except csv.Error as failure:
-                if "field limit" in str(failure):  # what follows is the rest of a cell, and no row
+                if "field limit" in str(
+                    failure
+                ):  # the reader goes on in the middle of a cell, so that no further row can be read
                     check_row(f"{file.name}, {place}", largest_row() + 1)
                 yield place, BadRow(f"it is no CSV: {failure}")
                 continue

@@ -1,7 +1,6 @@
-"""Problems from the Hugging Face Hub.
+"""Reads problems from the Hugging Face Hub: known benchmarks as published, and any other data set by its fields.
 
-They are known benchmarks, read as published, and any other data set by its fields. Fields and splits are those of the
-data sets' cards.
+Fields and splits are as the data sets' cards state.
 """
 
 from __future__ import annotations
@@ -35,16 +34,15 @@ def load(
     Fields other than problem, answer and id become metadata.
 
     Args:
-        path: Its name (organisation/name), or a local folder that the package `datasets` can read.
+        path: The data set's name (organisation/name), or a local folder that the package `datasets` can read.
         config: The name of a configuration.
         split: The name of a split.
         revision: A commit, whose rows never change; None: the newest.
         limit: The largest number of problems; None: all.
-        seed: Shuffles the problems before the limit; None: the source's order.
+        seed: The seed of a random order, of which a limit takes the first problems; None: the source's order.
         task: The task of every problem; None: the study's, otherwise the model's.
-        fields: Names of the fields, if they differ from {"problem": "problem", "answer": "answer", "id": "id"}. The
-            problem may be a list of chat messages. Answers and ids may be missing; without an id, the problem's hash is
-            its id.
+        fields: The names of fields that differ from {"problem": "problem", "answer": "answer", "id": "id"}. The problem
+            may be a list of chat messages. Answers and ids may be missing; without an id, the problem's hash is its id.
 
     Raises:
         ConfigError: the data set cannot be loaded, no row is a problem, or two problems have the same id.
@@ -55,13 +53,13 @@ def load(
     """
     if not path:
         raise ConfigError("path is not given, but the data set 'hub' needs one", hint="set path: organisation/name")
-    meant = Fields(fields, task)
+    field_meanings = Fields(fields, task)
     where = f"{path} ({split})"
     rows = _rows(path, config, split, revision)
     problems = collect(
-        rows, lambda row: read_row(row, meant), where=where, name=f"{path}/{split}", limit=limit, seed=seed
+        rows, lambda row: read_row(row, field_meanings), where=where, name=f"{path}/{split}", limit=limit, seed=seed
     )
-    meant.check_met(where)
+    field_meanings.check_met(where)
     return problems
 
 
@@ -72,7 +70,7 @@ def _rows(path: str, config: str | None, split: str, revision: str | None) -> It
         raise missing_extra("datasets", "experiments", f"the data set {path}") from absent
     try:
         table = load_dataset(path, config, split=split, revision=revision)
-    # other people's library: no network, no such name, a registration, a file that is broken
+    # the library may raise anything: no network, no such name, a missing registration, a broken file
     except Exception as failure:
         why = " ".join(f"{type(failure).__name__}: {failure}".split())
         raise ConfigError(
@@ -116,8 +114,9 @@ _amc23 = _mathematics("amc23", "question", "id", ("url",))
 
 
 def _gpqa_diamond(row: Mapping[str, Any]) -> Problem:
-    """Return the question with its choices in an order that depends on the question alone. Rows list the right one
-    first.
+    """Return the question with its choices in an order that depends on the question alone.
+
+    Rows list the right choice first.
     """
     name = text_in(row, "Record ID")
     published = [
@@ -136,12 +135,12 @@ def _gpqa_diamond(row: Mapping[str, Any]) -> Problem:
 
 
 def _humaneval(row: Mapping[str, Any]) -> Problem:
-    kept = ("entry_point", "test", "canonical_solution")
+    metadata_names = ("entry_point", "test", "canonical_solution")
     return Problem(
         prompt=text_in(row, "prompt"),
         id=f"humaneval/{text_in(row, 'task_id')}",
         task="text",
-        metadata={name: row.get(name) for name in kept},
+        metadata={name: row.get(name) for name in metadata_names},
     )
 
 
@@ -168,8 +167,8 @@ def _benchmark(
         name: The name in the registry.
         path: The name on the Hub.
         config: The configuration on the Hub; None: its default.
-        splits: All of them, the usual one first.
-        read: Returns the problem of a row, or raises `BadRow`.
+        splits: All splits, the usual split first.
+        read: A function that returns the problem of a row, or raises `BadRow`.
         licence: As in `DataSet`.
         note: As in `DataSet`.
     """
@@ -187,25 +186,27 @@ def _benchmark(
 
         Args:
             limit: The most problems; None: all.
-            seed: Draws their order, and so which of them a limit takes; None: the source's order.
-            split: The split of it; None: the usual one.
-            path: Where the same rows are, another name on the Hub or a local folder; None: its own name. A folder has
-                one configuration.
+            seed: The seed of a random order, of which a limit takes the first problems; None: the source's order.
+            split: The split of the benchmark; None: the usual split.
+            path: Another place of the same rows, a name on the Hub or a local folder; None: the benchmark's own name.
+                A folder has one configuration.
             revision: A commit, which never changes; None: the newest.
 
         Raises:
-            ConfigError: it cannot be loaded, or a value is not valid.
+            ConfigError: the benchmark cannot be loaded, or a value is not valid.
             MissingDependency: the package `datasets` is not installed.
 
         Warns:
             RowsLeftOut: rows are not as they were published.
         """
-        chosen = splits[0] if split is None else split
-        if chosen not in splits:
-            raise unknown_name(f"split of {name}", chosen, splits)
+        chosen_split = splits[0] if split is None else split
+        if chosen_split not in splits:
+            raise unknown_name(f"split of {name}", chosen_split, splits)
         source = path or published
-        rows = _rows(source, None if path else config, chosen, revision)
-        return collect(rows, read, where=f"{source} ({chosen})", name=f"{name}/{chosen}", limit=limit, seed=seed)
+        rows = _rows(source, None if path else config, chosen_split, revision)
+        return collect(
+            rows, read, where=f"{source} ({chosen_split})", name=f"{name}/{chosen_split}", limit=limit, seed=seed
+        )
 
     return DataSet(load=load, source=f"{published} on the Hub", licence=licence, note=note)
 

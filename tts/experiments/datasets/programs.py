@@ -1,9 +1,9 @@
-"""Rows of LiveCodeBench and APPS, as problems.
+"""Reads rows of LiveCodeBench and APPS as problems.
 
-Their answer is tests of programs in JSON (`tts.verifiers.code.json_tests`).
+The answer of such a problem is tests of programs in JSON (`tts.verifiers.code.json_tests`).
 
 LiveCodeBench's rows have `public_test_cases` and `private_test_cases`: JSON, or base64 of zlib of a pickle of JSON.
-Nothing is unpickled: of a pickle, the one text that it may hold is read (`text_of_pickle`). Rows of APPS and TACO have
+Nothing is unpickled: only the single text that a pickle may hold is read (`text_of_pickle`). Rows of APPS and TACO have
 `input_output`.
 
 Source: LiveCodeBench (lcb_runner/benchmarks/code_generation.py) and the card of APPS, for the names and forms of
@@ -29,7 +29,7 @@ _CASES: Final = ("public_test_cases", "private_test_cases")
 _IN_AND_OUT: Final = "input_output"
 _TEXTS: Final = ("question_content", "question", "problem", "prompt", "description")
 _IDS: Final = ("question_id", "problem_id", "task_id", "id")
-# as metadata
+# fields that become metadata
 _KEPT: Final = ("question_title", "platform", "contest_id", "contest_date", "difficulty", "url", "source")
 _PICKLED_TEXTS: Final = frozenset({"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"})
 _PICKLE_FRAME: Final = frozenset({"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"})
@@ -39,27 +39,27 @@ _BY_CALL: Final = f"Write {{what}} in Python. {_BLOCK}"
 
 
 def is_program_row(row: Mapping[str, Any]) -> bool:
-    """Whether a row has tests as LiveCodeBench or APPS have them."""
+    """Return whether a row has tests in the form of LiveCodeBench or APPS."""
     return any(row.get(name) for name in _CASES) or bool(row.get(_IN_AND_OUT))
 
 
 def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
     """Return the problem of a row.
 
-    Tests of programs, private ones included, are its answer, unless another field was named for answers.
+    The tests of programs, including private tests, are the answer, unless `fields` names a field for answers.
 
     Args:
         row: The row, by field.
-        fields: The meaning of fields; a name given there for the problem or its id is used.
+        fields: The meaning of fields, which may name the fields of the problem and its id.
 
     Raises:
         BadRow: a field is missing or has another form.
     """
-    named = fields.named
-    if "answer" in named or not is_program_row(row):
+    names_by_meaning = fields.named
+    if "answer" in names_by_meaning or not is_program_row(row):
         return fields.read(row)
     fields.meet(row)
-    names = (named["problem"],) if "problem" in named else _TEXTS
+    names = (names_by_meaning["problem"],) if "problem" in names_by_meaning else _TEXTS
     text = next((row[name] for name in names if isinstance(row.get(name), str) and row[name].strip()), None)
     if text is None:
         raise BadRow(f"it has tests, but none of the fields {', '.join(names)} with a text")
@@ -68,7 +68,7 @@ def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
         raise BadRow("its tests are empty")
     starter = row.get("starter_code") or ""
     name = tests[0].get("function")
-    ask = (
+    instruction = (
         _BY_INPUT
         if name is None
         else _BY_CALL.format(what=f"the function {name}" if not starter else "the code that begins as shown")
@@ -76,16 +76,18 @@ def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
     parts = [
         text.strip(),
         *([f"```python\n{starter.rstrip()}\n```"] if isinstance(starter, str) and starter.strip() else []),
-        ask,
+        instruction,
     ]
-    ids = (named["id"],) if "id" in named else _IDS
-    number = next((row[one] for one in ids if isinstance(row.get(one), str | int) and str(row[one]).strip()), None)
+    ids = (names_by_meaning["id"],) if "id" in names_by_meaning else _IDS
+    number = next(
+        (row[field] for field in ids if isinstance(row.get(field), str | int) and str(row[field]).strip()), None
+    )
     return Problem(
         prompt="\n\n".join(parts),
         answer=json.dumps(tests, ensure_ascii=False),
         id=None if number is None else str(number).strip(),
         task=fields.task,
-        metadata={one: row[one] for one in _KEPT if row.get(one) is not None},
+        metadata={field: row[field] for field in _KEPT if row.get(field) is not None},
     )
 
 
@@ -109,7 +111,7 @@ def _tests(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _pipe(given: str, expected: str) -> dict[str, Any]:
-    """Return a test of standard input, compared as the benchmark does: line by line, numbers by their exact values."""
+    """Return a test of standard input, compared as in the benchmark: by lines, with exact numbers."""
     return {"stdin": given, "stdout": expected, "compare": "lines", "tolerance": 0}
 
 
@@ -126,28 +128,28 @@ def _call(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pair(field: str, given: Any) -> Iterator[dict[str, Any]]:
-    """Yield the tests of lists of inputs and outputs; with `fn_name` they are calls."""
+    """Yield the tests of lists of inputs and outputs. With `fn_name`, the tests are calls."""
     inputs, outputs = (given.get(name) if isinstance(given, dict) else None for name in ("inputs", "outputs"))
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
         raise BadRow(f"its {field} is {quote(given)}, but must have as many inputs as outputs")
     name = given.get("fn_name")
-    for one, other in zip(inputs, outputs, strict=True):
+    for input_, output in zip(inputs, outputs, strict=True):
         if name is None:
-            yield _pipe(_lines(field, one), _lines(field, other))
-        elif not (isinstance(name, str) and name.isidentifier() and isinstance(one, list)):
+            yield _pipe(_lines(field, input_), _lines(field, output))
+        elif not (isinstance(name, str) and name.isidentifier() and isinstance(input_, list)):
             raise BadRow(
-                f"its {field} calls {quote(name)} with {quote(one)}, but must name a function and list its arguments"
+                f"its {field} calls {quote(name)} with {quote(input_)}, but must name a function and list its arguments"
             )
-        else:  # a result is mostly within a list of its own
+        else:  # a result is mostly wrapped in a list
             yield {
                 "function": name,
-                "arguments": one,
-                "returns": other[0] if isinstance(other, list) and len(other) == 1 else other,
+                "arguments": input_,
+                "returns": output[0] if isinstance(output, list) and len(output) == 1 else output,
             }
 
 
 def _lines(field: str, value: Any) -> str:
-    """Return a text as it is, or the lines of a list joined into one text."""
+    """Return a text unchanged, or the joined lines of a list."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     if not isinstance(value, str):
@@ -158,10 +160,10 @@ def _lines(field: str, value: Any) -> str:
 
 
 def _json(row: Mapping[str, Any], field: str) -> Any:
-    """Return the JSON in a field, which may be packed.
+    """Return the value of the JSON in a field, which may be packed.
 
     Raises:
-        BadRow: there is none.
+        BadRow: the field has no JSON.
     """
     value = row[field]
     if not isinstance(value, str):
@@ -179,10 +181,11 @@ def _json(row: Mapping[str, Any], field: str) -> Any:
 
 
 def _unpack(field: str, packed: bytes) -> bytes:
-    """Return what zlib packed, as one row at most.
+    """Return the content of bytes packed by zlib, of one row at most.
 
     Raises:
-        BadRow: it is larger. ValueError: it is cut.
+        BadRow: the content is larger than one row.
+        ValueError: the bytes are cut.
     """
     reader = zlib.decompressobj()
     content = reader.decompress(packed, largest_row())
@@ -194,15 +197,15 @@ def _unpack(field: str, packed: bytes) -> bytes:
 
 
 def text_of_pickle(data: bytes) -> str:
-    """Return the text that a pickle of a single text holds.
+    """Return the text of a pickle that holds a single text.
 
-    Nothing is unpickled: the codes of the pickle are read, and none is carried out.
+    Nothing is unpickled: the codes of the pickle are read, but not carried out.
 
     Args:
         data: The pickle.
 
     Raises:
-        ValueError: it holds anything else.
+        ValueError: the pickle holds anything else.
     """
     texts: list[str] = []
     end = 0

@@ -1,6 +1,6 @@
 """Problems of any generator of the package reasoning-gym.
 
-They are judged by the package's own scorer (task "reasoning_gym").
+The package's own scorer judges their answers (task "reasoning_gym").
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ def load(
     """Return the first different problems of a generator.
 
     Args:
-        generator: Its name in reasoning-gym, such as "countdown" or "sudoku"; one that only mixes others ("composite")
-            is left out.
-        limit: Problems in all, at least 1; a smaller limit gives the first of them (of "acre", only below 500).
-        seed: 0 to 2**32 - 1; another one makes other problems.
-        config: The generator's own parameters; those left out have its defaults.
+        generator: The generator's name in reasoning-gym, such as "countdown" or "sudoku". The generator "composite",
+            which only mixes others, is left out.
+        limit: The number of problems, at least 1. A smaller limit gives the first problems of a larger one (for "acre"
+            only below 500).
+        seed: A number from 0 to 2**32 - 1. Another seed makes other problems.
+        config: The generator's own parameters; omitted parameters have its defaults.
 
     Returns:
-        Problems of the task "reasoning_gym", whose answer is the whole entry, which its scorer needs. Their ids name
-        the generator and a hash of the text; `metadata` is the entry's, and the generator.
+        Problems of the task "reasoning_gym", whose answer is the whole entry, which the scorer needs. Their ids name
+        the generator and a hash of the text. `metadata` has the entry's metadata and the generator.
 
     Raises:
-        ConfigError: a value is not valid, or there are not so many different problems.
+        ConfigError: a value is not valid, or there are fewer different problems than `limit`.
         MissingDependency: reasoning-gym is not installed.
         EngineError: the generator took more than ten minutes or 2 GiB, or died.
     """
@@ -48,12 +49,12 @@ def load(
             "generator is not given, but the data set 'reasoning_gym' needs one",
             hint="set generator: countdown, for one",
         )
-    made = _generate_problems(
+    entries = _generate_problems(
         {"make": generator, "config": dict(config or {}), "seed": seed, "limit": limit}, generator
     )
-    if len(made) < limit:
+    if len(entries) < limit:
         raise ConfigError(
-            f"limit is {limit}, but the generator {generator!r} made only {len(made)} different problems",
+            f"limit is {limit}, but the generator {generator!r} made only {len(entries)} different problems",
             hint="lower the limit",
         )
     return [
@@ -64,7 +65,7 @@ def load(
             task="reasoning_gym",
             metadata={**entry["metadata"], "generator": generator, "identity": entry["question"]},
         )
-        for entry in made
+        for entry in entries
     ]
 
 

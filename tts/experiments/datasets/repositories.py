@@ -1,7 +1,4 @@
-"""Folders of repositories as a data set.
-
-Answers are judged by each task's tests, hidden ones included.
-"""
+"""Folders of repositories as a data set, whose answers each task's tests judge, including hidden tests."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from tts.types import Problem
 from tts.verifiers.patch_tests import PatchTests
 
 _REFERENCE = "the tests of "
-_SECONDS = 120.0  # of the tests of a patch, which may never end
+_SECONDS = 120.0  # time limit of the tests of a patch, which may never end
 
 
 def load(*, path: str = "", limit: int | None = None, seed: int | None = None) -> list[Problem]:
@@ -28,10 +25,10 @@ def load(*, path: str = "", limit: int | None = None, seed: int | None = None) -
     Args:
         path: The folder.
         limit: The most problems; None: all.
-        seed: Draws their order, and so which of them a limit takes; None: by name.
+        seed: The seed of a random order, of which a limit takes the first problems; None: by name.
 
     Raises:
-        ConfigError: A task is not valid, or nobody allowed the commands of its tests.
+        ConfigError: A task is not valid, or the user has not allowed the commands of its tests.
     """
     if not path:
         raise ConfigError("path is missing, but must be a folder with tasks", hint="name the folder as the data set")
@@ -57,13 +54,13 @@ def _check_permission(folder: str, task: RepositoryTask) -> None:
 
 
 class RepositoryPatches(PatchTask):
-    """Patches that are right if all tests of their task pass, hidden ones included.
+    """Patches that are right if all tests of their task pass, including hidden tests.
 
     Two patches are equal as in `PatchTask`.
     """
 
     def decide(self, a: str, b: str) -> bool | None:
-        """Return whether two patches are equal; None where one is a reference, whose tests have to run."""
+        """Return whether two patches are equal; None: `b` is a reference, whose tests have to run."""
         return None if b.startswith(_REFERENCE) else super().decide(a, b)
 
     def equivalent(self, a: str, b: str) -> bool:
@@ -84,7 +81,7 @@ def _passes(patch: str, folder: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _judge(folder: str) -> tuple[RepositoryTask, AgentRuns]:
-    """Return a task and a workspace in its repository, which is made once in a process."""
+    """Return a task and a workspace in its repository. A process makes each workspace once."""
     path = Path(folder)
     task = next(task for task in read_tasks(path.parent) if task.name == path.name)
     return task, task.workspace("toy")

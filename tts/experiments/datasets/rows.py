@@ -1,6 +1,6 @@
-"""Problems from rows of other sources.
+"""Reads problems from rows of other sources.
 
-Rows that cannot be read are left out and named. The others are used.
+Rows that cannot be read are left out, and a warning names them. The other rows are used.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class RowsLeftOut(UserWarning):
     """Rows of a data set were left out. The text names each, with its reason."""
 
 
-# The place of a row ("line 7"), and the row by field, or the reason that it cannot be read.
+# The place of a row ("line 7"), and the row by field, or the reason why the row cannot be read.
 PlacedRow = tuple[str, Mapping[str, Any] | BadRow]
 
 
-# what the columns of data sets are mostly called
+# the usual names of the columns of data sets
 USUAL: dict[str, tuple[str, ...]] = {
     "problem": ("problem", "question", "prompt", "input"),
     "answer": ("answer", "target", "solution"),
@@ -44,8 +44,8 @@ class Fields:
     """The meaning of a row's fields. Fields that are not used become metadata.
 
     `problem` is the text, or chat messages (a list of objects with role and content). `answer` is the reference answer,
-    a text or a number. `id` is a text or a whole number. Both may be missing, empty or null: without an id, the
-    problem's hash is used.
+    a text or a number. `id` is a text or a whole number. Answer and id may be missing, empty or null: without an id,
+    the problem's hash is used.
 
     Args:
         names: The names of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name
@@ -72,7 +72,7 @@ class Fields:
         """Return the problem of a row.
 
         Raises:
-            BadRow: a field is missing or has no such value.
+            BadRow: a field is missing or has another kind of value.
         """
         self.meet(row)
         for key, usual in USUAL.items():
@@ -93,7 +93,7 @@ class Fields:
         )
 
     def meet(self, row: Mapping[str, Any]) -> None:
-        """Note the names of a row's fields."""
+        """Record the names of a row's fields."""
         self._met |= row.keys()
 
     def check_met(self, where: str) -> None:
@@ -102,7 +102,7 @@ class Fields:
         A typing error would otherwise remove all answers.
 
         Raises:
-            ConfigError: there is one.
+            ConfigError: no row has a named field.
         """
         for key in ("answer", "id"):
             if (name := self.named.get(key)) is not None and (name,) != USUAL[key] and name not in self._met:
@@ -118,15 +118,15 @@ def collect(
     limit: int | None,
     seed: int | None,
 ) -> list[Problem]:
-    """Return the problems of some rows, each once.
+    """Return the different problems of rows.
 
     Args:
         rows: The rows in the order of the source.
-        read: Gives a row's problem, or raises `BadRow`.
+        read: A function that returns a row's problem, or raises `BadRow`.
         where: The source, for messages.
-        name: The prefix of the hash in the ids of problems that have none.
+        name: The prefix of the hash that is the id of problems without an id.
         limit: The most problems; None: all.
-        seed: Draws their order, and so which of them a limit takes; None: the source's order.
+        seed: The seed of a random order, of which a limit takes the first problems; None: the source's order.
 
     Raises:
         ConfigError: two problems have one id, there is no problem, or `limit` or `seed` is not valid.
@@ -138,12 +138,12 @@ def collect(
     problems: list[Problem] = []
     left_out: list[str] = []
     ids: dict[str, str] = {}
-    seen: dict[str, str] = {}
+    first_places: dict[str, str] = {}
     for place, row in rows:
         try:
             problem = _problem(row, read)
-        except BadRow as bad:
-            left_out.append(f"{place}: {bad}")
+        except BadRow as failure:
+            left_out.append(f"{place}: {failure}")
             continue
         if problem.id is not None and problem.id in ids:
             raise ConfigError(
@@ -151,12 +151,14 @@ def collect(
                 "unique",
                 hint="correct the ids, or leave them out: the hash of a problem is then its id",
             )
-        same = identity(problem)
-        if same in seen:
-            left_out.append(f"{place}: it is the problem of {seen[same]} again")
+        identity_ = identity(problem)
+        if identity_ in first_places:
+            left_out.append(f"{place}: it is the problem of {first_places[identity_]} again")
             continue
-        problem = problem if problem.id is not None else dataclasses.replace(problem, id=f"{name}/{hash64(same):016x}")
-        ids[problem.id or ""] = seen[same] = place
+        problem = (
+            problem if problem.id is not None else dataclasses.replace(problem, id=f"{name}/{hash64(identity_):016x}")
+        )
+        ids[problem.id or ""] = first_places[identity_] = place
         problems.append(problem)
         if seed is None and len(problems) == limit:
             break
@@ -176,7 +178,7 @@ def prompt_in(row: Mapping[str, Any], name: str) -> Prompt:
     """Return the text or the chat messages of a field.
 
     Raises:
-        BadRow: it is missing, empty, or neither.
+        BadRow: the field is missing, empty, or of another kind.
     """
     value = row.get(name)
     if not isinstance(value, list):
@@ -193,7 +195,7 @@ def text_in(row: Mapping[str, Any], name: str) -> str:
     """Return the text of a field.
 
     Raises:
-        BadRow: it is missing, blank or no text.
+        BadRow: the field is missing, blank or no text.
     """
     if name not in row:
         raise BadRow(f"it has no field {name!r}, only {', '.join(map(repr, row)) or 'none at all'}")
@@ -204,12 +206,12 @@ def text_in(row: Mapping[str, Any], name: str) -> str:
 
 
 def answer_in(row: Mapping[str, Any], name: str) -> str | None:
-    """Return the text or the number of a field as text; None: it is missing, blank or NaN.
+    """Return the text or the number of a field as text; None: the field is missing, blank or NaN.
 
     Whole numbers are written without a fraction.
 
     Raises:
-        BadRow: it is something else.
+        BadRow: the field has another kind of value.
     """
     value = row.get(name)
     if (
@@ -244,9 +246,9 @@ def _writable(text: str, name: str) -> str:
 
 
 def _name(where: str, left_out: list[str]) -> str:
-    more = len(left_out) - _MOST_NAMED
-    named = [*left_out[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
-    return f"{where}: rows left out: {len(left_out)}. {'; '.join(named)}"
+    num_others = len(left_out) - _MOST_NAMED
+    shown = [*left_out[:_MOST_NAMED], *([f"and {num_others} more"] if num_others > 0 else [])]
+    return f"{where}: rows left out: {len(left_out)}. {'; '.join(shown)}"
 
 
 def _check_choice(limit: int | None, seed: int | None) -> None:

@@ -1,6 +1,6 @@
-"""Bounds on what files of others become in memory.
+"""Bounds on the memory of files that other people wrote.
 
-They are on one row, and on what a packed file holds in proportion to its size.
+One bound is on the size of a row, and another on the size of an unpacked file in proportion to the packed file.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from tts.errors import ConfigError, quote
 
 LARGEST_ROW: Final = "TTS_LARGEST_ROW"  # the variable that raises both bounds
 _LARGEST_ROW_MIB: Final = 64.0
-_ROWS_AT_ONCE: Final = 4  # of the largest size, which any file may become
-_MOST_RATIO: Final = 200  # of what a file becomes to its size; texts are packed to a twentieth at most
+_ROWS_AT_ONCE: Final = 4  # number of rows of the largest size that any file may become
+_MOST_RATIO: Final = 200  # bound of the ratio of unpacked to packed size; texts are packed to a twentieth at most
 _PIECE: Final = 1 << 20  # bytes
 
 
 class Readable(Protocol):
-    """What is read in pieces."""
+    """A stream that can be read in pieces."""
 
     def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes; none at the end."""
+        """Return at most `size` bytes; b"" at the end."""
         ...
 
 
 def largest_row() -> int:
-    """Return the most bytes that a row may have: 64 MiB, or what the environment states.
+    """Return the most bytes that a row may have, 64 MiB unless the environment states another bound.
 
     Raises:
         ConfigError: the variable is no positive number.
     """
-    given = os.environ.get(LARGEST_ROW, "")
+    text = os.environ.get(LARGEST_ROW, "")
     try:
-        mebibytes = float(given) if given else _LARGEST_ROW_MIB
+        mebibytes = float(text) if text else _LARGEST_ROW_MIB
     except ValueError:
         mebibytes = 0.0
     if not 0 < mebibytes < float("inf"):
         raise ConfigError(
-            f"{LARGEST_ROW} is {quote(given)}, but must be MiB above 0",
+            f"{LARGEST_ROW} is {quote(text)}, but must be MiB above 0",
             hint="leave it out, or set for example 256",
         )
     return int(mebibytes * (1 << 20))
@@ -52,17 +52,17 @@ def check_row(place: str, size: int) -> None:
     """Refuse a row that is too large.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: the row is too large.
     """
     if size > (most := largest_row()):
         raise ConfigError(f"{place}: it has more than {most >> 20:,} MiB, the most that one row may have", hint=_cure())
 
 
 def check_page(place: str, size: int) -> None:
-    """Refuse a page of several rows, which is unpacked at once, if it is too large.
+    """Refuse a page that is too large. A page has several rows, and is unpacked at once.
 
     Raises:
-        ConfigError: It is.
+        ConfigError: The page is too large.
     """
     if size > (most := _ROWS_AT_ONCE * largest_row()):
         raise ConfigError(
@@ -72,10 +72,10 @@ def check_page(place: str, size: int) -> None:
 
 
 def check_whole(file: Path, size: int) -> None:
-    """Refuse a packed file that becomes too large for its size.
+    """Refuse a packed file that becomes too large in proportion to its size.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: the unpacked file is too large.
     """
     packed = file.stat().st_size
     if size > max(_ROWS_AT_ONCE * largest_row(), _MOST_RATIO * packed):
@@ -85,10 +85,10 @@ def check_whole(file: Path, size: int) -> None:
 
 
 def read_bounded(place: str, stream: Readable) -> bytes:
-    """Return what a stream has, as one row.
+    """Return the content of a stream, of one row at most.
 
     Raises:
-        ConfigError: it is too large.
+        ConfigError: the content is too large.
     """
     parts, size = list[bytes](), 0
     while part := stream.read(_PIECE):
@@ -99,48 +99,48 @@ def read_bounded(place: str, stream: Readable) -> bytes:
 
 
 def pack(place: str, whole: bytes) -> bytes:
-    """Compress one row by zlib; `unpack` gives it back.
+    """Return one row compressed by zlib, for `unpack`.
 
     Args:
-        place: What names it in an error.
+        place: The name of the row in an error.
         whole: The bytes of the row.
 
     Raises:
-        ConfigError: It is too large to be read again.
+        ConfigError: The row is too large to be read again.
     """
     check_row(place, len(whole))
     return zlib.compress(whole, 1)
 
 
 def unpack(place: str, packed: bytes) -> bytes:
-    """Return what was compressed by zlib, as one row.
+    """Return the row that was compressed by zlib.
 
     Args:
-        place: What names it in an error.
+        place: The name of the row in an error.
         packed: The compressed bytes.
 
     Raises:
-        ConfigError: It is too large.
-        zlib.error: It is damaged.
+        ConfigError: The row is too large.
+        zlib.error: The bytes are damaged.
     """
     stream = zlib.decompressobj()
-    found = stream.decompress(packed, largest_row() + 1)
-    check_row(place, len(found))
+    content = stream.decompress(packed, largest_row() + 1)
+    check_row(place, len(content))
     if not stream.eof:
         raise zlib.error("it ends too early")
-    return found
+    return content
 
 
 def bounded_lines(file: Path, lines: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of a file.
 
     Raises:
-        ConfigError: one is too large.
+        ConfigError: a line is too large.
     """
-    most, number = largest_row(), 0
-    while line := lines.readline(most + 1):
+    limit, number = largest_row(), 0
+    while line := lines.readline(limit + 1):
         number += 1
-        if len(line) > most:
+        if len(line) > limit:
             check_row(f"{file.name}, line {number}", len(line))
         yield line
 

@@ -1,4 +1,1 @@
-"""The quality of verifiers on recorded samples.
-
-It is discrimination, calibration, and the effect of selection by their scores.
-"""
+"""The quality of verifiers on recorded samples: discrimination, calibration, and the effect of selection."""

@@ -1,6 +1,6 @@
 """The report on verifiers as a figure.
 
-It has a row for each verifier, with its best-of-N curve, its AUC by step, and its calibration.
+Each verifier has a row, with its best-of-N curve, its AUC by step, and its calibration.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ def draw(report: VerifierReport) -> Figure:
         for panel in figure.axes:
             for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
                 lines.setdefault(label, handle)
-        if lines:  # one for all rows, outside: no place in a panel is free in all of them
+        if lines:  # one legend outside for all rows, since no place is free in all panels
             figure.legend(lines.values(), lines.keys(), loc="outside upper left", ncols=4, frameon=False, fontsize=7.5)
         return figure
 
 
 def _draw_choosing(panel: Axes, verdict: Verdict) -> None:
     """Draw accuracy, and the score of the chosen sample, by number of samples."""
-    chosen = verdict.selection
+    selection = verdict.selection
     panel.set_xlabel("samples")
     panel.set_ylabel("accuracy")
-    if chosen is None:
+    if selection is None:
         _say(panel, verdict.measures.unknown["best of N"])
         return
     panel.set_xscale("log", base=2)
     lines = [
-        ("any (pass@k)", chosen.coverage, _GREY, ":"),
-        ("random choice", chosen.chance, _GREY, "--"),
-        ("weighted", chosen.weighted, _GREEN, "-."),
-        ("majority", chosen.majority, _ORANGE, "--"),
-        ("highest score", chosen.best, _BLUE, "-"),
+        ("any (pass@k)", selection.coverage, _GREY, ":"),
+        ("random choice", selection.chance, _GREY, "--"),
+        ("weighted", selection.weighted, _GREEN, "-."),
+        ("majority", selection.majority, _ORANGE, "--"),
+        ("highest score", selection.best, _BLUE, "-"),
     ]
     for label, estimates, colour, dashes in lines:
-        _draw_line(panel, chosen.sizes, estimates, colour=colour, linestyle=dashes, label=label)
+        _draw_line(panel, selection.sizes, estimates, colour=colour, linestyle=dashes, label=label)
     proxy = panel if verdict.scored.probabilities else panel.twinx()
-    _draw_line(proxy, chosen.sizes, chosen.proxy, colour=_RED, linestyle=(0, (1, 1)), label="score of the chosen")
+    _draw_line(proxy, selection.sizes, selection.proxy, colour=_RED, linestyle=(0, (1, 1)), label="score of the chosen")
     if proxy is not panel:
         proxy.set_ylabel("score of the chosen", color=_RED)
         proxy.grid(visible=False)
@@ -107,9 +107,9 @@ def _draw_reliability(panel: Axes, verdict: Verdict) -> None:
     if not bins:
         _say(panel, verdict.measures.unknown["calibration error"])
         return
-    most = max(each.num for each in bins)
+    largest = max(each.num for each in bins)
     panel.plot([0, 1], [0, 1], color=_GREY, linewidth=0.9)
-    areas = [10 + 90 * each.num / most for each in bins]
+    areas = [10 + 90 * each.num / largest for each in bins]
     panel.scatter([each.score for each in bins], [each.label for each in bins], s=areas, color=_BLUE, zorder=3)
     panel.set_xlim(-0.02, 1.02)
     panel.set_ylim(-0.02, 1.02)

@@ -80,7 +80,8 @@ class Position:
 class Length:
     """Rank correlation of scores with tokens.
 
-    It is computed over all, given right or wrong, and given both problem and right or wrong.
+    `plain` is over all candidates, `given_right` among candidates with equal verdicts, and `within` among candidates of
+    one problem with equal verdicts.
     """
 
     plain: Estimate
@@ -93,14 +94,14 @@ class Ceiling:
     """Results of sampling until a score reaches a threshold (algorithm A19).
 
     Args:
-        threshold: A sample with an answer and at least that score is accepted.
-        accepted: Share of all samples.
-        completeness: P(accept | right); NaN without right samples.
-        soundness: P(reject | wrong); NaN without wrong samples.
+        threshold: The least score at which a sample with an answer is accepted.
+        accepted: The share of accepted samples.
+        completeness: P(accept | right); NaN: there are no right samples.
+        soundness: P(reject | wrong); NaN: there are no wrong samples.
         precision: P(right | accept).
-        accuracy: The limit for unlimited tries.
-        tries: The best number by the cost of a wrong answer, where a right one is worth 1; `MOST_TRIES`: that many or
-            more.
+        accuracy: The limit of the accuracy for unlimited tries.
+        tries: The best number of tries by the value of a wrong answer, where a right answer is worth 1. `MOST_TRIES`
+            stands for that many or more.
     """
 
     threshold: float
@@ -121,9 +122,9 @@ class VerifierMeasures:
         positions: The positions of steps.
         aggregations: The AUC within problems by the way step scores are aggregated.
         reliability: The bins of the calibration error.
-        length: See this class.
-        ceilings: See `Ceiling`, one for each threshold.
-        unknown: The reason that a measure is NaN, by its name.
+        length: The correlation with length; see `Length`.
+        ceilings: The results of acceptance, for each threshold; see `Ceiling`.
+        unknown: The reason why a measure is NaN, by its name.
     """
 
     quality: Quality
@@ -142,9 +143,10 @@ def measure_verifier(
 
     Args:
         scored: The scores of the verifier, with verdicts on the samples.
-        gold: Labels of steps.
-        thresholds: The scores from which on samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some
-            score reaches. Where scores are not probabilities, or reach none, they are these quantiles of the scores.
+        gold: A function that returns the labels of steps.
+        thresholds: The least scores at which samples are accepted; none: 0.5, 0.8, 0.9, 0.95 and 0.99, as far as some
+            score reaches them. Where scores are not probabilities, or reach no threshold, these quantiles of the
+            scores are taken.
         seed: The seed of the intervals.
     """
     rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
@@ -187,33 +189,34 @@ def _aggregate(scored: VerifierScores, how: str) -> Floats:
 
 
 def _drop_unknown(scores: Floats, labels: Floats, at: Whole) -> tuple[Floats, Floats, Whole]:
-    known = ~np.isnan(scores)
-    return scores[known], labels[known], at[known]
+    is_known = ~np.isnan(scores)
+    return scores[is_known], labels[is_known], at[is_known]
 
 
 def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Position]:
-    """Yield the quality of step scores by position, against the answer and, where labels are known, against the
-    steps.
+    """Yield the quality of step scores by position, against answers and against labels of steps.
+
+    Positions without scores, or without labels, are left out.
     """
-    if not (most := max(map(len, scored.steps))):
+    if not (longest := max(map(len, scored.steps))):
         return
     verdicts = [gold(*place) if steps else None for steps, place in zip(scored.steps, scored.places, strict=True)]
     places = np.concatenate([np.arange(1, len(steps) + 1) for steps in scored.steps])
-    of = np.repeat(np.arange(len(scored.steps)), [len(steps) for steps in scored.steps])
+    sample_index = np.repeat(np.arange(len(scored.steps)), [len(steps) for steps in scored.steps])
     scores = np.concatenate([np.asarray(steps, np.float64) for steps in scored.steps])
     by_step = np.concatenate([_pad(verdict, len(steps)) for verdict, steps in zip(verdicts, scored.steps, strict=True)])
-    for name, labels in (("answer", scored.right[of]), ("step", by_step)):
-        known = ~np.isnan(scores) & ~np.isnan(labels)
-        for first, last in _spans(most):
-            rows = known & (places >= first) & (places <= last)
+    for name, labels in (("answer", scored.right[sample_index]), ("step", by_step)):
+        is_known = ~np.isnan(scores) & ~np.isnan(labels)
+        for first, last in _spans(longest):
+            rows = is_known & (places >= first) & (places <= last)
             if rows.any():
-                columns = scores[rows], labels[rows], scored.at[of][rows]
+                columns = scores[rows], labels[rows], scored.at[sample_index][rows]
                 quality = _quality(*columns, probabilities=scored.probabilities, rng=partial(rng, name, first))
                 yield Position(first=first, last=last, gold=name, quality=quality)
 
 
 def _pad(verdict: Sequence[bool] | None, length: int) -> Floats:
-    """Return labels as numbers; all NaN where there are none, or their number is not that of the steps."""
+    """Return labels as numbers; NaN for all steps where labels are missing or have another number."""
     return np.array(verdict, np.float64) if verdict is not None and len(verdict) == length else np.full(length, np.nan)
 
 
@@ -226,30 +229,30 @@ def _spans(most: int) -> Iterator[tuple[int, int]]:
 
 
 def _ceiling(scored: VerifierScores, threshold: float, rng: np.random.Generator) -> Ceiling:
-    """Return the results of accepting scores from a threshold on. Candidates without an answer are never accepted."""
+    """Return the results of acceptance from a threshold on. Candidates without an answer are never accepted."""
     accepted: NDArray[np.bool_] = scored.answered & (scored.scores >= threshold)
     right = scored.right == 1
-    num, good, taken, mistaken = (
+    num, num_right, accepted_right, accepted_wrong = (
         np.bincount(scored.at, rows, len(scored.problems))
         for rows in (np.ones(len(right)), right, accepted & right, accepted & ~right)
     )
     completeness, soundness = _share(accepted[right]), _share(~accepted[~right])
     complete, sound = (0.0 if math.isnan(completeness) else completeness), (1.0 if math.isnan(soundness) else soundness)
-    values = {cost: attempt_values(good / num, complete, sound, MOST_TRIES, wrong=cost) for cost in COSTS}
+    values = {cost: attempt_values(num_right / num, complete, sound, MOST_TRIES, wrong=cost) for cost in COSTS}
     return Ceiling(
         threshold=float(threshold),
         accepted=_share(accepted),
         completeness=completeness,
         soundness=soundness,
         precision=_share(right[accepted]),
-        accuracy=clustered_ceiling(num, good, taken, mistaken, rng=rng),
-        tries={cost: best_tries(of) if of.any() else 0 for cost, of in values.items()},
+        accuracy=clustered_ceiling(num, num_right, accepted_right, accepted_wrong, rng=rng),
+        tries={cost: best_tries(attempt) if attempt.any() else 0 for cost, attempt in values.items()},
     )
 
 
 def _cuts(scored: VerifierScores) -> Sequence[float]:
-    reached = [cut for cut in _THRESHOLDS if scored.probabilities and cut <= scored.scores.max()]
-    return reached or list(dict.fromkeys(np.quantile(scored.scores, _THRESHOLDS, method="inverted_cdf").tolist()))
+    thresholds = [cut for cut in _THRESHOLDS if scored.probabilities and cut <= scored.scores.max()]
+    return thresholds or list(dict.fromkeys(np.quantile(scored.scores, _THRESHOLDS, method="inverted_cdf").tolist()))
 
 
 def _share(rows: NDArray[np.bool_]) -> float:
@@ -257,7 +260,7 @@ def _share(rows: NDArray[np.bool_]) -> float:
 
 
 def _reasons(scored: VerifierScores, quality: Quality, length: Length) -> Iterator[tuple[str, str]]:
-    """Yield the reasons of measures that are NaN."""
+    """Yield the reasons why measures are NaN, with their names."""
     if math.isnan(quality.auc.value):
         yield "auc", f"all {len(scored.scores):,} candidates are {'right' if quality.share else 'wrong'}"
     if math.isnan(quality.within.value):

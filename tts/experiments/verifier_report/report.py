@@ -33,8 +33,8 @@ class Verdict:
     """The findings on one verifier.
 
     Args:
-        selection: None where it cannot be computed; `measures.unknown` has the reason.
-        advice: One sentence.
+        selection: The effect of selection; None: not computed, for the reason in `measures.unknown`.
+        advice: The advice in one sentence.
     """
 
     scored: VerifierScores
@@ -45,7 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierReport:
-    """The verifiers of a study. passed_over: how many results are in none of the verdicts, by reason."""
+    """The verdicts on a study's verifiers, and the number of results that are in no verdict, by reason."""
 
     verdicts: Sequence[Verdict]
     passed_over: dict[str, int]
@@ -64,9 +64,9 @@ def verifier_report(
 
     Args:
         results: The results of the study, candidates included.
-        trace_of: A cell's recorded search by its key, for labels of steps.
+        trace_of: A function from a cell's key to its recorded search, for labels of steps.
         role: The role of a single verifier; None: all.
-        aggregate: How step scores are aggregated.
+        aggregate: The aggregation of step scores.
         thresholds: As in `measure_verifier`.
         seed: The seed of the intervals and random subsets.
 
@@ -78,17 +78,19 @@ def verifier_report(
     for threshold in thresholds:
         if math.isnan(threshold):
             raise ConfigError("threshold is nan, but must be a number", hint="give a score, such as 0.5")
-    found = collect_scores(results, aggregate=aggregate, role=role)
+    collected = collect_scores(results, aggregate=aggregate, role=role)
     gold = step_gold(trace_of)
     verdicts: list[Verdict] = []
-    for scored in found.scored:
-        chosen = selection_effect(scored, aggregate=aggregate, seed=seed)
-        of = measure_verifier(scored, gold, thresholds=thresholds, seed=seed)
-        if isinstance(chosen, str):
-            of = dataclasses.replace(of, unknown={**of.unknown, "best of N": chosen})
-        told = None if isinstance(chosen, str) else chosen
-        verdicts.append(Verdict(scored=scored, measures=of, selection=told, advice=advice(scored, of, chosen)))
-    return VerifierReport(verdicts=verdicts, passed_over=found.passed_over)
+    for scored in collected.scored:
+        effect = selection_effect(scored, aggregate=aggregate, seed=seed)
+        measures = measure_verifier(scored, gold, thresholds=thresholds, seed=seed)
+        if isinstance(effect, str):
+            measures = dataclasses.replace(measures, unknown={**measures.unknown, "best of N": effect})
+        selection = None if isinstance(effect, str) else effect
+        verdicts.append(
+            Verdict(scored=scored, measures=measures, selection=selection, advice=advice(scored, measures, effect))
+        )
+    return VerifierReport(verdicts=verdicts, passed_over=collected.passed_over)
 
 
 def as_json(report: VerifierReport) -> str:
@@ -120,85 +122,83 @@ def _object(verdict: Verdict) -> dict[str, Any]:
 
 def _blocks(verdict: Verdict) -> list[str]:
     """Return the parts of a verifier's report, with its advice in the first."""
-    of, chosen = verdict.measures, verdict.selection
+    measures, selection = verdict.measures, verdict.selection
     blocks = [_head(verdict)]
     for gold, title in _GOLD.items():
-        if positions := [position for position in of.positions if position.gold == gold]:
+        if positions := [position for position in measures.positions if position.gold == gold]:
             blocks.append(f"{title}\n{text_of(_position_columns(positions))}")
-    if of.aggregations:
+    if measures.aggregations:
         rows = {
-            "steps made one by": list(of.aggregations),
-            "AUC within problems": [with_interval(each) for each in of.aggregations.values()],
+            "steps made one by": list(measures.aggregations),
+            "AUC within problems": [with_interval(each) for each in measures.aggregations.values()],
         }
         blocks.append(text_of(rows))
-    if chosen is not None:
-        blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_size_columns(chosen))}")
-    wrong = "a wrong answer's cost where a right one is worth 1"
-    title = (
-        f"sampling until a score is high enough: no number of tries passes `reaches`; best number of tries by {wrong}"
-    )
-    blocks.append(f"{title}\n{text_of(_threshold_columns(of.ceilings))}")
-    if of.unknown:
-        blocks.append("\n".join(f"{name} is unknown: {why}" for name, why in of.unknown.items()))
+    if selection is not None:
+        blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_size_columns(selection))}")
+    cost_words = "a wrong answer's cost where a right one is worth 1"
+    title = f"sampling until a score is high enough: no number of tries passes `reaches`; best number of tries by {cost_words}"
+    blocks.append(f"{title}\n{text_of(_threshold_columns(measures.ceilings))}")
+    if measures.unknown:
+        blocks.append("\n".join(f"{name} is unknown: {why}" for name, why in measures.unknown.items()))
     return blocks
 
 
 def _head(verdict: Verdict) -> str:
-    scored, of, chosen = verdict.scored, verdict.measures, verdict.selection
+    scored, measures, selection = verdict.scored, verdict.measures, verdict.selection
     left_out = {
         "not asked about": scored.unasked,
         "without a score": scored.unknown,
         "without a reference answer": scored.unchecked,
     }
-    length = of.length
+    length = measures.length
     rows = {
         "verifier": f"{scored.role}: {scored.verifier}{' (oracle)' if scored.oracle else ''}",
         "scored": f"{scored.strategy} of {scored.model} on {scored.dataset}",
         "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, "
-        f"{format_percent(of.quality.share)} right",
+        f"{format_percent(measures.quality.share)} right",
         "left out": ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count),
-        "AUC": with_interval(of.quality.auc),
-        "AUC within problems": with_interval(of.quality.within),
-        "calibration error": with_interval(of.quality.error),
+        "AUC": with_interval(measures.quality.auc),
+        "AUC within problems": with_interval(measures.quality.within),
+        "calibration error": with_interval(measures.quality.error),
         "goes with length": f"{with_interval(length.plain, '+.2f')}; given right or wrong "
         f"{with_interval(length.given_right, '+.2f')}; "
         f"and within problems {with_interval(length.within, '+.2f')}",
     }
-    if chosen is not None:
-        apart, most = chosen.agreement, chosen.sizes[-1]
+    if selection is not None:
+        agreement, largest = selection.agreement, selection.sizes[-1]
         rows |= {
-            "agrees with the vote": f"{percent_with_interval(apart.same)}; of {apart.num:,} pools where not it is "
+            "agrees with the vote": f"{percent_with_interval(agreement.same)}; of {agreement.num:,} pools where not it is "
             "right in "
-            f"{apart.by_score:,}, the vote in {apart.by_vote:,}",
-            f"gain at {most}": f"{format_points(chosen.over_majority)} over the vote; "
-            f"as weights of votes {format_points(chosen.weighted_over_majority)}",
-            "peak": f"{chosen.peak} samples; {format_points(chosen.fall)} from there to {most}",
+            f"{agreement.by_score:,}, the vote in {agreement.by_vote:,}",
+            f"gain at {largest}": f"{format_points(selection.over_majority)} over the vote; "
+            f"as weights of votes {format_points(selection.weighted_over_majority)}",
+            "peak": f"{selection.peak} samples; {format_points(selection.fall)} from there to {largest}",
         }
     rows["advice"] = verdict.advice
     return list_facts({title: text for title, text in rows.items() if text})
 
 
 def _position_columns(positions: Sequence[Position]) -> dict[str, list[str]]:
-    of = [position.quality for position in positions]
+    qualities = [position.quality for position in positions]
     return {
         "step": [f"{p.first}" if p.first == p.last else f"{p.first} to {p.last}" for p in positions],
-        "scores": [f"{each.num:,}" for each in of],
-        "right": [format_percent(each.share) for each in of],
-        "AUC": [with_interval(each.auc) for each in of],
-        "AUC within problems": [with_interval(each.within) for each in of],
-        "calibration error": [with_interval(each.error) for each in of],
+        "scores": [f"{each.num:,}" for each in qualities],
+        "right": [format_percent(each.share) for each in qualities],
+        "AUC": [with_interval(each.auc) for each in qualities],
+        "AUC within problems": [with_interval(each.within) for each in qualities],
+        "calibration error": [with_interval(each.error) for each in qualities],
     }
 
 
-def _size_columns(chosen: SelectionEffect) -> dict[str, list[str]]:
+def _size_columns(selection: SelectionEffect) -> dict[str, list[str]]:
     return {
-        "samples": [f"{size:,}" for size in chosen.sizes],
-        "score of the best": [with_interval(each) for each in chosen.proxy],
-        "right: best": [percent_with_interval(each) for each in chosen.best],
-        "majority": [percent_with_interval(each) for each in chosen.majority],
-        "weighted": [percent_with_interval(each) for each in chosen.weighted],
-        "random choice": [percent_with_interval(each) for each in chosen.chance],
-        "any (pass@k)": [percent_with_interval(each) for each in chosen.coverage],
+        "samples": [f"{size:,}" for size in selection.sizes],
+        "score of the best": [with_interval(each) for each in selection.proxy],
+        "right: best": [percent_with_interval(each) for each in selection.best],
+        "majority": [percent_with_interval(each) for each in selection.majority],
+        "weighted": [percent_with_interval(each) for each in selection.weighted],
+        "random choice": [percent_with_interval(each) for each in selection.chance],
+        "any (pass@k)": [percent_with_interval(each) for each in selection.coverage],
     }
 
 

@@ -1,8 +1,8 @@
 """Collects the scores of recorded candidates, as columns for each verifier and way of drawing.
 
 Pools (`tts.experiments.analysis.pools`) are used where a study has any: their candidates are independent draws, which
-have a best-of-N curve. Otherwise candidates of searches are used, each strategy and budget separately. A search keeps
-candidates by the scores that are to be judged, so these are weaker evidence, and the report names them.
+have a best-of-N curve. Otherwise candidates of searches are used, each strategy and budget separately. Such candidates
+are weaker evidence, since a search keeps candidates by the scores that are to be judged. The report names them.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from tts.verifiers.ranges import range_of
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VerifierScores:
-    """One verifier's scores of candidates that were drawn alike, of problems with reference answers.
+    """One verifier's scores of candidates that one strategy drew, for problems with reference answers.
 
     Shapes: N candidates with a score, P problems.
 
     Args:
-        dataset: The data set of their cells.
-        model: The model of their cells.
-        setting: The setting of their cells.
+        dataset: The data set of the candidates' cells.
+        model: The model of the candidates' cells.
+        setting: The setting of the candidates' cells.
         role: The role of the verifier.
         verifier: The verifier as text.
-        strategy: The strategy that drew them.
+        strategy: The strategy that drew the candidates.
         range: The verifier's least and greatest score; None: unknown, because the verifier cannot be loaded here.
-        oracle: Whether it saw the reference answer.
-        scores: [N].
-        steps: [N], of each step, () where only the whole was scored.
+        oracle: Whether the verifier saw the reference answer.
+        scores: [N], the score of each candidate.
+        steps: [N], the scores of its steps; (): only the whole was scored.
         right: [N], whether the candidate is right.
-        answered: [N], whether it has an answer.
-        tokens: [N].
-        at: [N], index of its problem.
-        places: [N], its cell's key, and its place in the cell.
-        problems: [P], their ids.
+        answered: [N], whether the candidate has an answer.
+        tokens: [N], the tokens of the candidate.
+        at: [N], the index of the candidate's problem.
+        places: [N], the key of the candidate's cell, and its place in the cell.
+        problems: [P], the ids of the problems.
         seeds: The seeds of the runs.
-        pools: Those with a score for every candidate; none where a search drew them.
+        pools: The pools with a score for every candidate; none where a search drew the candidates.
         unasked: The number of candidates that were not scored, which are left out.
         unknown: The number of candidates whose score is NaN, which are left out.
         unchecked: The number of candidates without a reference answer, which are left out.
@@ -86,14 +86,14 @@ class VerifierScores:
 
 
 class CollectedScores(NamedTuple):
-    """The scores of all verifiers of a study. passed_over: how many results are left out, by reason."""
+    """The scores of all verifiers of a study, and the number of results that are left out, by reason."""
 
     scored: list[VerifierScores]
     passed_over: dict[str, int]
 
 
 class _ScoreSource(NamedTuple):
-    """Candidates that were drawn together. pool: None: a search drew them."""
+    """Candidates that were drawn together, with their pool; None: a search drew the candidates."""
 
     cell: Cell
     strategy: str
@@ -116,37 +116,37 @@ def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: 
 
     Args:
         results: The results of a study.
-        aggregate: How step scores are aggregated.
+        aggregate: The aggregation of step scores.
         role: The role of a single verifier; None: all.
 
     Raises:
-        ConfigError: no result recorded its candidates, none of these was scored (by the role), or none has a reference
-            answer.
+        ConfigError: no result recorded its candidates, no candidate was scored (by the role), or no scored candidate
+            has a reference answer.
     """
-    found = list(results)
-    sources, passed_over = _sources(found)
+    result_list = list(results)
+    sources, passed_over = _sources(result_list)
     columns: dict[tuple[str, ...], _ScoreColumns] = {}
     roles = {name for source in sources for drawn in source.drawn for name in drawn.scores}
     if not roles or (role is not None and role not in roles):
-        known = f"; there are scores by {', '.join(sorted(roles))}" if roles else ""
+        remark = f"; there are scores by {', '.join(sorted(roles))}" if roles else ""
         raise ConfigError(
             f"no verifier{'' if role is None else f' of the role {role!r}'} scored any of the recorded "
-            f"candidates{known}",
+            f"candidates{remark}",
             hint="draw samples with tts sample, of a study that names its verifiers",
         )
     for source in sources:
-        named = {name for drawn in source.drawn for name in drawn.scores} if role is None else {role}
-        for name in sorted(named, key=lambda name: (name != "main", name)):
+        names = {name for drawn in source.drawn for name in drawn.scores} if role is None else {role}
+        for name in sorted(names, key=lambda name: (name != "main", name)):
             key = (source.cell.dataset, source.cell.model, source.cell.setting, source.strategy, name)
             _add(columns.setdefault(key, _ScoreColumns()), source, name, aggregate)
-    scored = [_score(key, of) for key, of in columns.items() if of.rows]
+    scored = [_score(key, score_columns) for key, score_columns in columns.items() if score_columns.rows]
     if not scored:
         raise _nothing(list(columns.values()))
     return CollectedScores(scored, passed_over)
 
 
 def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, int]]:
-    """Return the pools, if there are any, else the candidates of searches."""
+    """Return the pools, if there are any, else the candidates of searches, and counts of other results."""
     recorded = [result for result in results if result.drawn is not None and result.error is None]
     if not recorded:
         raise ConfigError(
@@ -154,7 +154,7 @@ def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, i
             hint="draw samples with tts sample, or set record: {candidates: true} in the study",
         )
     try:
-        found = pools_of(results)
+        pools = pools_of(results)
     except ConfigError:  # there is none
         searches = [(result.cell, result.drawn or ()) for result in recorded]
         sources = [
@@ -164,7 +164,7 @@ def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, i
         return sources, {"failed or did not record their candidates": missing} if (
             missing := len(results) - len(recorded)
         ) else {}
-    return [_ScoreSource(pool.cell, str(pool.law), pool.drawn, pool) for pool in found.pools], dict(found.passed_over)
+    return [_ScoreSource(pool.cell, str(pool.law), pool.drawn, pool) for pool in pools.pools], dict(pools.passed_over)
 
 
 def _add(columns: _ScoreColumns, source: _ScoreSource, role: str, aggregate: str) -> None:
@@ -193,10 +193,10 @@ def _add(columns: _ScoreColumns, source: _ScoreSource, role: str, aggregate: str
 def _score(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
     dataset, model, setting, strategy, role = key
     scores, steps, right, answered, tokens, at, places = zip(*columns.rows, strict=True)
-    whole = [
+    scored_pools = [
         s.pool
         for s in columns.sources
-        if s.pool is not None and s.pool.has(role) and all(d.right is not None for d in s.drawn)
+        if s.pool is not None and s.pool.has(role) and all(sample.right is not None for sample in s.drawn)
     ]
     verifier = columns.sources[0].cell.verifiers.get(role, "")
     bounds, oracle = _range_and_oracle(verifier, np.array(scores, np.float64))
@@ -218,7 +218,7 @@ def _score(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
         places=places,
         problems=list(columns.problems),
         seeds=sorted({source.cell.seed for source in columns.sources}),
-        pools=whole,
+        pools=scored_pools,
         unasked=columns.unasked,
         unknown=columns.unknown,
         unchecked=columns.unchecked,
@@ -226,22 +226,22 @@ def _score(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
 
 
 def _range_and_oracle(verifier: str, scores: Floats) -> tuple[tuple[float, float] | None, bool]:
-    """Return the range of a verifier, and whether it needs the answer; (None, False) where it cannot be loaded here.
+    """Return the range of a verifier, and whether it is an oracle; (None, False): it cannot be loaded here.
 
     Raises:
-        ConfigError: a store may not name it.
+        ConfigError: a store may not name the verifier.
     """
     if verifier:
         check_calls(VERIFIERS, verifier, file_scope())
     try:
-        one = (make_verifiers(verifier) or {})["main"]  # its text is within the scope
-        return range_of(one, scores), one.oracle
+        loaded = (make_verifiers(verifier) or {})["main"]  # its text is within the scope
+        return range_of(loaded, scores), loaded.oracle
     except TTSError:
         return None, False
 
 
 def _nothing(columns: Sequence[_ScoreColumns]) -> ConfigError:
-    """Return the error for candidates all of which are left out."""
+    """Return the error where all candidates are left out."""
     unchecked, unknown = sum(each.unchecked for each in columns), sum(each.unknown for each in columns)
     if unknown:
         return ConfigError(

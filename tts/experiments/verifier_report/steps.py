@@ -1,7 +1,4 @@
-"""Labels of the steps of recorded candidates.
-
-They are known where the search was recorded and the task can check steps.
-"""
+"""Labels of the steps of recorded candidates, known for recorded searches whose task can check steps."""
 
 from __future__ import annotations
 
@@ -21,47 +18,47 @@ _Judge = Callable[[Sequence[str]], Sequence[bool]]
 def step_gold(trace_of: Callable[[str], bytes | None]) -> StepGold:
     """Return a function that labels the steps of a candidate as right or wrong.
 
-    Each step is labelled given those before it.
+    Each step is labelled given the steps before it.
 
     Args:
-        trace_of: The recorded search of a cell by its key, as in the store; None: it was not recorded.
+        trace_of: A function from a cell's key to its recorded search, as in the store; None: not recorded.
     """
-    kept: dict[str, Mapping[int, Sequence[bool]]] = {}
+    labels_by_cell: dict[str, Mapping[int, Sequence[bool]]] = {}
 
     def gold(key: str, place: int) -> Sequence[bool] | None:
-        if key not in kept:
+        if key not in labels_by_cell:
             recorded = trace_of(key)
-            kept[key] = {} if recorded is None else _verdicts(search_in(key, recorded))
-        return kept[key].get(place)
+            labels_by_cell[key] = {} if recorded is None else _verdicts(search_in(key, recorded))
+        return labels_by_cell[key].get(place)
 
     return gold
 
 
 def _verdicts(trace: Trace) -> dict[int, Sequence[bool]]:
-    """Return the labels of each candidate's steps, by its place among the candidates."""
-    judged = _judge(trace.task, trace.problem)
-    if judged is None:
+    """Return the labels of each candidate's steps, by the candidate's place."""
+    judge_steps = _judge(trace.task, trace.problem)
+    if judge_steps is None:
         return {}
     task = tasks.get(trace.task)
     ends = sorted((node for node in trace.nodes if node.candidate is not None), key=lambda node: node.candidate or 0)
-    return {place: judged(task.split(_text(trace, node.node))) for place, node in enumerate(ends)}
+    return {place: judge_steps(task.split(_text(trace, node.node))) for place, node in enumerate(ends)}
 
 
 def _text(trace: Trace, node: int | None) -> str:
     """Return the text from the root to a node."""
-    of = {each.node: each for each in trace.nodes}
+    nodes = {each.node: each for each in trace.nodes}
     parts: list[str] = []
-    while node is not None and of[node].parent is not None:
-        parts.append(of[node].text)
-        node = of[node].parent
+    while node is not None and nodes[node].parent is not None:
+        parts.append(nodes[node].text)
+        node = nodes[node].parent
     return "".join(reversed(parts))
 
 
 def _judge(task: str, problem: str) -> _Judge | None:
-    """Return the function that checks steps of a problem; None: its task has none, or the problem cannot be parsed."""
+    """Return the function that checks the steps of a problem; None: its steps cannot be checked."""
     if task == "countdown":
-        asked = countdown.read(problem)
-        return None if asked is None else lambda lines: judge_countdown(asked, lines)
+        countdown_problem = countdown.read(problem)
+        return None if countdown_problem is None else lambda lines: judge_countdown(countdown_problem, lines)
     if task not in ("arithmetic", "pocket"):
         return None
     try:

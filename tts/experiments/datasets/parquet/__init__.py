@@ -1,8 +1,7 @@
 """The rows of a Parquet file, read in a process of its own.
 
 Idea: pyarrow trusts a file's numbers. A damaged or hostile file takes gigabytes, or ends the process by a fault of
-memory. So a process
-    with a limit on its memory reads the file (`rows.py`), and sends plain values.
+    memory. Therefore a process with limited memory reads the file (`rows.py`), and sends plain values.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from tts.errors import ConfigError, missing_extra
 from tts.experiments.datasets.rows import BadRow, PlacedRow
 from tts.tasks.worker import python_command
 
-LENGTH_BYTES: Final = 8  # before each message
-# What a message may hold beside numbers, texts, lists and mappings. Another process wrote it, so it names nothing else.
+LENGTH_BYTES: Final = 8  # bytes of the length before each message
+# The classes that a message may have beside numbers, texts, lists and mappings. Another process wrote the message.
 PLAIN: Final = frozenset(
     {
         *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
@@ -32,12 +31,12 @@ PLAIN: Final = frozenset(
 
 
 def read_parquet(file: Path) -> Iterator[PlacedRow]:
-    """Yield the rows of a Parquet file. A value of another type than Python's own is its text.
+    """Yield the rows of a Parquet file. Values of types other than Python's own become texts.
 
     Raises:
         MissingDependency: pyarrow is not installed.
-        ConfigError: it is no Parquet file, or damaged, or becomes too large.
-        OSError: it cannot be read.
+        ConfigError: the file is no Parquet file, is damaged, or becomes too large.
+        OSError: the file cannot be read.
     """
     if not _has_pyarrow():
         raise missing_extra("pyarrow", "experiments", "reading a Parquet file")
@@ -54,12 +53,12 @@ def read_parquet(file: Path) -> Iterator[PlacedRow]:
     assert reader.stdout is not None, "opened as a pipe"
     try:
         while (message := _receive(file, reader.stdout)) is not None:
-            kind, *told = message
+            kind, *fields = message
             if kind == "refused":
-                raise ConfigError(told[0], hint=told[1])
+                raise ConfigError(fields[0], hint=fields[1])
             if kind == "unreadable":
-                raise OSError(*told)
-            yield told[0], BadRow(told[1]) if kind == "bad" else told[1]
+                raise OSError(*fields)
+            yield fields[0], BadRow(fields[1]) if kind == "bad" else fields[1]
     finally:
         reader.stdout.close()
         reader.kill()
@@ -69,7 +68,7 @@ def read_parquet(file: Path) -> Iterator[PlacedRow]:
 def _has_pyarrow() -> bool:
     try:
         return importlib.util.find_spec("pyarrow") is not None
-    except ValueError:  # it is marked as absent
+    except ValueError:  # the module is marked as absent
         return False
 
 
@@ -92,7 +91,7 @@ def _receive(file: Path, stream: IO[bytes]) -> tuple[Any, ...] | None:
 
 
 class _Plain(pickle.Unpickler):
-    """Reads plain values."""
+    """An unpickler of plain values, which refuses all other classes."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         if (module_name, global_name) not in PLAIN:

@@ -1,10 +1,9 @@
-"""The pages of a Parquet file, by their own headers.
+"""Reads the headers of a Parquet file's pages.
 
-What they become in memory is known before anything is unpacked.
+The size of pages in memory is known before anything is unpacked.
 
-Idea: the footer of a file states sizes that readers do not check. Each page begins with a header that states what is
-allocated for it. All
-    headers of a column are walked in the order of a reader, and are added up.
+Idea: the footer of a file states sizes that readers do not check. Each page begins with a header that states the memory
+    allocated for the page. All headers of a column are read in the order of a reader, and their sizes are added up.
 Source: the Parquet format, https://github.com/apache/parquet-format, PageHeader in parquet.thrift; Thrift's compact
 protocol.
 """
@@ -15,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
-BY_PREFIXES: Final = 7  # the encoding DELTA_BYTE_ARRAY, in which a text may repeat the beginning of the one before
+BY_PREFIXES: Final = 7  # the encoding DELTA_BYTE_ARRAY, in which a text may repeat the beginning of the text before
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3  # PageType
-_HEADER_OF: Final = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}  # the field of PageHeader that each has
+_HEADER_OF: Final = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}  # the field of PageHeader by type of page
 _ENCODING_FIELD: Final = {_DATA: 2, _DICTIONARY: 2, _DATA_V2: 4}
 _WINDOW: Final = 1 << 12  # bytes of a first attempt to read a header
 _LONGEST: Final = 1 << 24  # bytes of a header that readers take
@@ -29,9 +28,9 @@ class Page:
     """A page of a column.
 
     Args:
-        size: Its bytes in memory before values are decoded.
-        values: How many values it has; 0 of a dictionary, whose entries are none.
-        encoding: The number of its encoding.
+        size: The bytes of the page in memory before values are decoded.
+        values: The number of values; 0 for a dictionary, whose entries are no values.
+        encoding: The number of the encoding.
     """
 
     size: int
@@ -44,7 +43,7 @@ def pages_of(file: IO[bytes], column: Any) -> Iterator[Page]:
 
     Args:
         file: The open file.
-        column: Its `pyarrow.parquet.ColumnChunkMetaData`.
+        column: The `pyarrow.parquet.ColumnChunkMetaData` of the column.
 
     Raises:
         ValueError: A header is damaged, or lies outside of the column.
@@ -56,7 +55,7 @@ def pages_of(file: IO[bytes], column: Any) -> Iterator[Page]:
     while values < column.num_values:
         header, size = _header_at(file, start, end)
         kind = _number(header, 1)
-        packed, whole = _number(header, 3), _number(header, 2)
+        packed, unpacked = _number(header, 3), _number(header, 2)
         details = header.get(_HEADER_OF.get(kind, -1))
         count, encoding = (
             (_number(details, 1), _number(details, _ENCODING_FIELD[kind])) if isinstance(details, dict) else (0, 0)
@@ -65,7 +64,7 @@ def pages_of(file: IO[bytes], column: Any) -> Iterator[Page]:
         if start > end:
             raise ValueError("a page ends outside of its column")
         values += 0 if kind == _DICTIONARY else count
-        yield Page(whole, 0 if kind == _DICTIONARY else count, encoding)
+        yield Page(unpacked, 0 if kind == _DICTIONARY else count, encoding)
 
 
 def _header_at(file: IO[bytes], start: int, end: int) -> tuple[dict[int, Any], int]:
@@ -77,7 +76,7 @@ def _header_at(file: IO[bytes], start: int, end: int) -> tuple[dict[int, Any], i
         thrift = _Compact(piece)
         try:
             return thrift.struct(0), thrift.at
-        except IndexError:  # it may go on behind the window
+        except IndexError:  # the header may continue beyond the window
             if len(piece) < window or window >= _LONGEST:
                 raise ValueError("the header of a page is damaged") from None
             window *= 16
@@ -91,12 +90,13 @@ def _number(header: Any, field: int) -> int:
 
 
 class _Compact:
-    """A struct in Thrift's compact protocol: whole numbers and structs by field; of other values only the length is
-    read.
+    """A reader of structs in Thrift's compact protocol.
+
+    Whole numbers and structs are read by field. Other values are skipped.
 
     Raises:
         IndexError: from its methods: the bytes end too early.
-        ValueError: they are no struct.
+        ValueError: the bytes are no struct.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -47,28 +47,30 @@ def rows_of(file: Path) -> Iterator[PlacedRow]:
     """Yield the rows of a Parquet file, in memory that its size and the largest row bound.
 
     Raises:
-        ConfigError: it is no Parquet file, or damaged, or becomes too large.
-        OSError: it cannot be read.
+        ConfigError: the file is no Parquet file, is damaged, or becomes too large.
+        OSError: the file cannot be read.
     """
     import pyarrow
     from pyarrow import parquet
 
     number = 0
     try:
-        with parquet.ParquetFile(file) as whole:
-            metadata, schema = whole.metadata, whole.schema
-        repeated, sizes = _repeat(schema), _texts_by_group(file, metadata, schema)
-        for at, texts in enumerate(sizes):
-            # each text may be as long as all different ones together
+        with parquet.ParquetFile(file) as content:
+            metadata, schema = content.metadata, content.schema
+        repeated_columns, sizes = _repeat(schema), _texts_by_group(file, metadata, schema)
+        for group_number, texts in enumerate(sizes):
+            # each text may be as long as all different texts together
             rows = max(1, min(_ROWS, largest_row() // max(1, texts)))
-            # without `pre_buffer`, or it would hold all that it has read; equal texts of lists are held once, or one
-            # row could be any size
-            with parquet.ParquetFile(file, metadata=metadata, pre_buffer=False, read_dictionary=repeated) as group:
-                for batch in group.iter_batches(rows, row_groups=[at], use_threads=False):
-                    small = sum(map(unpacked_size, batch.columns)) <= largest_row()
+            # `pre_buffer` would hold everything that was read; `read_dictionary` holds equal texts of lists once, since
+            # one row could otherwise have any size
+            with parquet.ParquetFile(
+                file, metadata=metadata, pre_buffer=False, read_dictionary=repeated_columns
+            ) as group:
+                for batch in group.iter_batches(rows, row_groups=[group_number], use_threads=False):
+                    all_fit = sum(map(unpacked_size, batch.columns)) <= largest_row()
                     for i in range(batch.num_rows):
                         number += 1
-                        if not small:
+                        if not all_fit:
                             check_row(
                                 f"{file.name}, row {number}",
                                 sum(unpacked_size(column.slice(i, 1)) for column in batch.columns),
@@ -77,7 +79,7 @@ def rows_of(file: Path) -> Iterator[PlacedRow]:
     except ConfigError:
         raise
     except (pyarrow.ArrowException, OSError, *_FAULTS) as failure:
-        if isinstance(failure, OSError) and failure.errno is not None:  # of the system, not of pyarrow
+        if isinstance(failure, OSError) and failure.errno is not None:  # an error of the system, not of pyarrow
             raise
         raise ConfigError(f"{file.name} is no Parquet file that can be read: {quote(str(failure))}") from failure
 
@@ -92,49 +94,49 @@ def _plain_row(batch: Any, i: int) -> dict[str, object] | BadRow:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {_plain(key): _plain(one) for key, one in value.items()}
+        return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
-        return tuple(_plain(one) for one in value)
+        return tuple(_plain(item) for item in value)
     return value if type(value) in _PLAIN and getattr(value, "tzinfo", None) is None else str(value)
 
 
 def _repeat(schema: Any) -> list[str]:
     """Return the paths of texts within lists."""
     columns = [schema.column(i) for i in range(len(schema.names))]
-    return [one.path for one in columns if one.max_repetition_level and one.physical_type == "BYTE_ARRAY"]
+    return [column.path for column in columns if column.max_repetition_level and column.physical_type == "BYTE_ARRAY"]
 
 
 def _texts_by_group(file: Path, metadata: Any, schema: Any) -> list[int]:
-    """Return the bytes of all different texts of each row group, once they are unpacked.
+    """Return the bytes of all different texts of each row group after unpacking.
 
     Raises:
         ConfigError: the file or one of its pages is too large, or damaged.
     """
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if any(group.num_columns != len(schema.names) for group in groups):
         raise _damage(file.name, "its row groups have other columns than its schema")
     chunks = [[(group.column(i), schema.column(i)) for i in range(group.num_columns)] for group in groups]
-    # columns that share their pages
-    if sum(one.total_compressed_size for of in chunks for one, _ in of) > file.stat().st_size:
+    # columns that share pages could become larger than their file
+    if sum(chunk.total_compressed_size for group_chunks in chunks for chunk, _ in group_chunks) > file.stat().st_size:
         raise _damage(file.name, "its columns have more bytes than the file")
-    whole, texts = 0, list[int]()
+    total, texts = 0, list[int]()
     with file.open("rb") as content:
-        for of in chunks:
+        for group_chunks in chunks:
             texts.append(0)
-            for one, kind in of:
+            for chunk, kind in group_chunks:
                 size, values = _unpack(
-                    f"{file.name}, column {one_line(kind.path)}", content, one, in_lists=kind.max_repetition_level > 0
+                    f"{file.name}, column {one_line(kind.path)}", content, chunk, in_lists=kind.max_repetition_level > 0
                 )
-                whole += max(max(_VALUE, kind.length) * values, size)
-                texts[-1] += size * one.physical_type.endswith("BYTE_ARRAY")
-    check_whole(file, whole)
+                total += max(max(_VALUE, kind.length) * values, size)
+                texts[-1] += size * chunk.physical_type.endswith("BYTE_ARRAY")
+    check_whole(file, total)
     return texts
 
 
 def _unpack(place: str, content: IO[bytes], column: Any, *, in_lists: bool) -> tuple[int, int]:
-    """Return the bytes and values of a column's pages, as their own headers state them: the footer may state anything.
+    """Return the bytes and values of a column's pages by their own headers, since footers may be wrong.
 
     Raises:
         ConfigError: a page is too large, or damaged.
@@ -148,7 +150,7 @@ def _unpack(place: str, content: IO[bytes], column: Any, *, in_lists: bool) -> t
         except ValueError as failure:
             raise _damage(place, str(failure)) from failure
         size, values = size + page.size, values + page.values
-        # in a list, which is a part of one row, each text may repeat the beginning of the one before
+        # in a list, which is a part of one row, each text may repeat the beginning of the text before
         check_page(place, page.size * page.values if page.encoding == BY_PREFIXES and in_lists else page.size)
 
 
@@ -157,19 +159,20 @@ def _damage(place: str, why: str) -> ConfigError:
 
 
 def _limit_memory() -> None:
-    """Limit what this process takes beyond what it has now. Systems without /proc have the bounds of pages and rows
-    alone.
+    """Limit the memory that this process may take from now on.
+
+    Systems without /proc only have the bounds of pages and rows.
     """
     with suppress(ImportError, OSError, ValueError):
         import resource
 
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        most, (_, hard) = taken + _ROOM_BYTES + _ROWS_OF_ROOM * largest_row(), resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limit, (_, hard) = used + _ROOM_BYTES + _ROWS_OF_ROOM * largest_row(), resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def main(file: Path) -> None:
-    """Write the rows of a file to standard output, each as its length and a pickle, then how it ended."""
+    """Write the rows of a file to standard output, each as its length and a pickle, then the outcome."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output of other code must not reach the pipe
 
