@@ -189,7 +189,7 @@ def _list(problems: Any, name: str) -> list[Any]:
 
 
 def check(parts: Mapping[str, Sequence[Problem]]) -> None:
-    """Refuse parts of a data set, such as splits, that have a problem or an id twice, in one or several parts.
+    """Refuse parts of a data set, such as splits, that share or repeat a problem or an id.
 
     Args:
         parts: Problems by the name of the part.
@@ -209,8 +209,8 @@ def check(parts: Mapping[str, Sequence[Problem]]) -> None:
                 )
             if (earlier := first_places.get(identity(problem))) is not None:
                 raise ConfigError(
-                    f"the problem {problem.id!r} of {part} is {earlier[1]!r} of {earlier[0]} again, but each problem may "
-                    "be there once"
+                    f"the problem {problem.id!r} of {part} is {earlier[1]!r} of {earlier[0]} again, but each problem "
+                    "may be there once"
                 )
             ids[problem.id] = part
             first_places[identity(problem)] = (part, problem.id)

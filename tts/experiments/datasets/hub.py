@@ -1,4 +1,4 @@
-"""Reads problems from the Hugging Face Hub: known benchmarks as published, and any other data set by its fields.
+"""Problems of the Hugging Face Hub: known benchmarks as published, and other data sets by fields.
 
 Fields and splits are as the data sets' cards state.
 """

@@ -1,4 +1,4 @@
-"""Folders of repositories as a data set, whose answers each task's tests judge, including hidden tests."""
+"""Folders of repositories as a data set; the tests of each task, hidden ones too, judge answers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The quality of verifiers on recorded samples: discrimination, calibration, and the effect of selection."""
+"""The quality of verifiers on recorded samples: discrimination, calibration, effect of selection."""

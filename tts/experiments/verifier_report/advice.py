@@ -40,8 +40,8 @@ def _use(scored: VerifierScores, measures: VerifierMeasures, selection: Selectio
     if not within.low > 0.5:
         problem_words = "one problem" if problems == 1 else f"{within.num} problems that have both"
         return (
-            f"do not go by it yet: on {problem_words} it cannot be told from chance within a problem (AUC {auc}), so vote "
-            "(best_of_n | majority) and measure on more problems"
+            f"do not go by it yet: on {problem_words} it cannot be told from chance within a problem (AUC {auc}), so "
+            "vote (best_of_n | majority) and measure on more problems"
         )
     if isinstance(selection, str):
         return (
@@ -83,7 +83,8 @@ def _warnings(measures: VerifierMeasures, selection: SelectionEffect | str) -> I
     if measures.quality.error.low > _FAR_OFF:
         error = f"{measures.quality.error.value:.2f}"
         yield (
-            f"its scores are no frequencies (off by {error} on average): calibrate them before a threshold means anything"
+            f"its scores are no frequencies (off by {error} on average): "
+            "calibrate them before a threshold means anything"
         )
     correlation = measures.length.within
     if abs(correlation.value) >= _BENT and (correlation.low > 0 or correlation.high < 0):

@@ -135,8 +135,10 @@ def _blocks(verdict: Verdict) -> list[str]:
         blocks.append(text_of(rows))
     if selection is not None:
         blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_size_columns(selection))}")
-    cost_words = "a wrong answer's cost where a right one is worth 1"
-    title = f"sampling until a score is high enough: no number of tries passes `reaches`; best number of tries by {cost_words}"
+    title = (
+        "sampling until a score is high enough: no number of tries passes `reaches`; "
+        "best number of tries by a wrong answer's cost where a right one is worth 1"
+    )
     blocks.append(f"{title}\n{text_of(_threshold_columns(measures.ceilings))}")
     if measures.unknown:
         blocks.append("\n".join(f"{name} is unknown: {why}" for name, why in measures.unknown.items()))
@@ -167,9 +169,8 @@ def _head(verdict: Verdict) -> str:
     if selection is not None:
         agreement, largest = selection.agreement, selection.sizes[-1]
         rows |= {
-            "agrees with the vote": f"{percent_with_interval(agreement.same)}; of {agreement.num:,} pools where not it is "
-            "right in "
-            f"{agreement.by_score:,}, the vote in {agreement.by_vote:,}",
+            "agrees with the vote": f"{percent_with_interval(agreement.same)}; of {agreement.num:,} pools where not "
+            f"it is right in {agreement.by_score:,}, the vote in {agreement.by_vote:,}",
             f"gain at {largest}": f"{format_points(selection.over_majority)} over the vote; "
             f"as weights of votes {format_points(selection.weighted_over_majority)}",
             "peak": f"{selection.peak} samples; {format_points(selection.fall)} from there to {largest}",
