@@ -48,7 +48,7 @@ RANK = (
     "[2] > [1] > [3]."
 )
 _LAYERS = ("generate", "critique", "rank", "verify", "fuse")
-_MOST = 64  # samples of a writer, where the budget decides: all are shown at once
+_MOST = 64  # the most samples of a writer where the budget decides, as one prompt shows all
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,21 @@ class Reviewed:
 
     @property
     def text(self) -> str:
-        """The solution, and its critique if there is one."""
+        """The text of the solution, with its critique if there is one."""
         response = self.made.trajectory.response.rstrip()
         return f"{response}\n\nCritique of it:\n{self.critique}" if self.critique else response
 
 
 def _check(name: str, layers: Any) -> tuple[str, ...]:
-    """Return a list of layers.
+    """Return a list of layers once it is checked.
 
     Raises:
-        ConfigError: it is not a list of layers, or no later layer reads a critique.
+        ConfigError: the value is not a list of layers, or no later layer reads a critique.
     """
     if (
         not isinstance(layers, list | tuple)
         or not layers
-        or not all(isinstance(one, str) and one in _LAYERS for one in layers)
+        or not all(isinstance(layer, str) and layer in _LAYERS for layer in layers)
     ):
         raise ConfigError(f"{name} is {quote(layers)}, but must be a list of {', '.join(_LAYERS)}")
     if layers[0] != "generate" or "generate" in layers[1:]:
@@ -92,15 +92,15 @@ class Archon(Strategy):
     """An architecture of layers.
 
     Args:
-        layers: Their names in order. The first, and only the first, is "generate"; then any of "critique", "rank",
-            "verify" and "fuse". A rank or a fuse must follow a critique, and reads it.
-        n: Samples of each writer, at least 1; None: as many as the budget pays, with all layers repeated while it
-            lasts.
-        writers: Roles of the models that generate, each once.
-        judge: Role that criticizes, ranks and verifies.
-        aggregator: Role that fuses.
-        keep: Number of solutions that a rank keeps, at least 1.
-        fused: Number of solutions that a fuse writes, at least 1.
+        layers: The names of the layers, in order. The first, and only the first, is "generate"; then any of "critique",
+            "rank", "verify" and "fuse". After a critique, some later rank or fuse must read the critique.
+        n: The samples of each writer, at least 1; None: as many as the budget pays, with all layers repeated while the
+            budget lasts.
+        writers: The roles of the models that generate, each once.
+        judge: The role that criticizes, ranks and verifies.
+        aggregator: The role that fuses.
+        keep: The number of solutions that a rank keeps, at least 1.
+        fused: The number of solutions that a fuse writes, at least 1.
         temperature: The temperature of all models; None: the run's.
 
     Cost: n x writers samples; one reply for each solution in a critique or verify, one reply in a rank, and `fused` in
@@ -137,61 +137,69 @@ class Archon(Strategy):
         for _ in rounds(search, None if self.n is None else 1):
             first = len(search.candidates)
             n = self.n or await self._affordable(search)
-            left = await self._generate(search, n, first)
+            reviews = await self._generate(search, n, first)
             for layer in self.layers[1:]:
-                left = await self._run_layer(search, layer, left)
-            if any(one.made.answer is not None for one in left):
-                kept = {one.made.index for one in left}
-                for c in [c for c in search.candidates[first:] if c.index not in kept]:
+                reviews = await self._run_layer(search, layer, reviews)
+            if any(review.made.answer is not None for review in reviews):
+                kept_places = {review.made.index for review in reviews}
+                for c in [c for c in search.candidates[first:] if c.index not in kept_places]:
                     search.finish(c.trajectory, weight=0.0)
         return search.candidates
 
     async def _generate(self, search: Search, n: int, first: int) -> list[Reviewed]:
         for role in self.writers:
-            drawn = len(search.candidates) - first if role == self.writers[0] == "policy" else 0  # to learn a length
-            if n > drawn:
-                await search.complete([search.root], n - drawn, temperature=self.temperature, model=role)
+            num_drawn = (
+                len(search.candidates) - first if role == self.writers[0] == "policy" else 0
+            )  # drawn to learn a length
+            if n > num_drawn:
+                await search.complete([search.root], n - num_drawn, temperature=self.temperature, model=role)
         return [Reviewed(c) for c in search.candidates[first:]]
 
-    async def _run_layer(self, search: Search, layer: str, given: Sequence[Reviewed]) -> list[Reviewed]:
+    async def _run_layer(self, search: Search, layer: str, reviews: Sequence[Reviewed]) -> list[Reviewed]:
         """Return the solutions that a layer keeps, or writes in their place."""
-        whole = [one for one in given if not one.made.truncated]
+        complete = [review for review in reviews if not review.made.truncated]
         if layer == "fuse":
-            root, before = await root_showing(search, "fuse", [one.text for one in whole]), len(search.candidates)
+            root, before = (
+                await root_showing(search, "fuse", [review.text for review in complete]),
+                len(search.candidates),
+            )
             await search.complete([root], self.fused, temperature=self.temperature, model=self.aggregator)
             return [Reviewed(c) for c in search.candidates[before:]]
-        if not whole:
-            return list(given)
+        if not complete:
+            return list(reviews)
         if layer == "rank":
-            titles = [(f"Solution [{i}]", one.text) for i, one in enumerate(whole, 1)]
-            (reply,) = await self._replies(search, [asking(RANK, search.problem, *titles)]) if len(whole) > 1 else ("",)
-            return [whole[i] for i in order_of(reply, len(whole))][: self.keep]
-        solutions = [("Solution", one.made.trajectory.response) for one in whole]
+            titles = [(f"Solution [{i}]", review.text) for i, review in enumerate(complete, 1)]
+            (reply,) = (
+                await self._replies(search, [asking(RANK, search.problem, *titles)]) if len(complete) > 1 else ("",)
+            )
+            return [complete[i] for i in order_of(reply, len(complete))][: self.keep]
+        solutions = [("Solution", review.made.trajectory.response) for review in complete]
         question = CRITIQUE if layer == "critique" else f"{QUESTION} {reasoning_request('Yes', 'No')}"
-        replies = await self._replies(search, [asking(question, search.problem, each) for each in solutions])
+        replies = await self._replies(search, [asking(question, search.problem, solution) for solution in solutions])
         if layer == "critique":
-            return [replace(one, critique=reply.strip()) for one, reply in zip(whole, replies, strict=True)]
-        right = [one for one, reply in zip(whole, replies, strict=True) if verdict_of(reply, "Yes", "No") != 0]
-        return right or whole
+            return [replace(review, critique=reply.strip()) for review, reply in zip(complete, replies, strict=True)]
+        verdicts = [verdict_of(reply, "Yes", "No") for reply in replies]
+        approved = [review for review, verdict in zip(complete, verdicts, strict=True) if verdict != 0]
+        return approved or complete
 
     async def _replies(self, search: Search, prompts: Sequence[tuple[Message, ...]]) -> list[str]:
-        """Return the judge's reply to each prompt; "" where there is none."""
-        told = await replies_to(search, prompts, 1, temperature=self.temperature, model=self.judge)
-        return [replies[0].response if replies else "" for replies in told]
+        """Return the judge's reply to each prompt; "" where there is no reply."""
+        by_prompt = await replies_to(search, prompts, 1, temperature=self.temperature, model=self.judge)
+        return [replies[0].response if replies else "" for replies in by_prompt]
 
     async def _affordable(self, search: Search) -> int:
         """Return the number of samples of a writer that the budget pays."""
         units = await affordable_width(search, self.temperature, stepwise=False)
-        others = self.layers.count("rank") + self.fused * self.layers.count("fuse")
-        each = len(self.writers) * (1 + self.layers.count("critique") + self.layers.count("verify"))
-        return max(1, min(_MOST, (units - others) // each))
+        shared_calls = self.layers.count("rank") + self.fused * self.layers.count("fuse")
+        calls_per_sample = len(self.writers) * (1 + self.layers.count("critique") + self.layers.count("verify"))
+        return max(1, min(_MOST, (units - shared_calls) // calls_per_sample))
 
 
 def order_of(reply: str, count: int) -> list[int]:
     """Return the order of solutions, from 0, that a reply gives.
 
-    It is read from the last line that has numbers in brackets. Missing ones follow in order.
+    The last line that has numbers in brackets gives the order. Missing solutions follow in their own order.
     """
     lines = [found for line in reply.splitlines() if (found := re.findall(r"\[(\d{1,9})\]", line))]
-    named = [int(one) - 1 for one in (lines[-1] if lines else ())]
+    named = [int(number) - 1 for number in (lines[-1] if lines else ())]
     return list(dict.fromkeys([*(i for i in named if 0 <= i < count), *range(count)]))

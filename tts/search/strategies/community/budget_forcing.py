@@ -1,6 +1,6 @@
 """Budget forcing: a thought is ended at its budget, or prolonged where it ends too early.
 
-Then the model responds.
+After the thought the model responds.
 
 Source: Muennighoff et al., "s1: Simple test-time scaling" (2501.19393), section 3: the end of thinking is appended once
 the thought has its most tokens, with an answer cue where wanted; where it ends by itself too early, its end is
@@ -26,7 +26,7 @@ from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
 
-_MOST_WIDTH = 1024  # of a round
+_MOST_WIDTH = 1024  # the most thoughts of a round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ class BudgetForcing(Strategy):
     A longer thought is ended by force, and a shorter one may be continued.
 
     Args:
-        n: Solutions, at least 1; None: as many as the budget pays.
-        thought_tokens: Most tokens of a thought, at least 1.
-        waits: How often a thought that ends by itself is continued, at least 0 (s1: 1 to 6).
+        n: The solutions, at least 1; None: as many as the budget pays.
+        thought_tokens: The most tokens of a thought, at least 1.
+        waits: The number of times that a thought which ends by itself is continued, at least 0 (s1: 1 to 6).
         wait: The text that replaces the end of such a thought.
-        cue: Text that begins the response, right after the end of the thought; None: the model writes the whole
+        cue: The text that begins the response, right after the end of the thought; None: the model writes the whole
             response.
-        temperature: Sampling temperature; None: that of the run.
+        temperature: The sampling temperature; None: that of the run.
 
     Cost: for each solution, a thought of at most `thought_tokens` and its response. Forced texts count as input. Each
         wait costs one more sample, and prompt and thought as input once more.
@@ -68,11 +68,13 @@ class BudgetForcing(Strategy):
 
         Without waits and a cue a server's own limit of thoughts serves as well.
         """
-        served = () if self.waits or self.cue is not None else ("thought_limits",)
-        return Needs(capabilities=("steps", "extend", "thoughts"), instead=served, thought_tokens=self.thought_tokens)
+        alternative = () if self.waits or self.cue is not None else ("thought_limits",)
+        return Needs(
+            capabilities=("steps", "extend", "thoughts"), instead=alternative, thought_tokens=self.thought_tokens
+        )
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Think, end the thoughts, respond: one solution first, then as many at once as the budget pays."""
+        """Think, end the thoughts and respond: one solution first, then as many at once as the budget pays."""
         if search.rows.caps_of(search.root.model).steps == "absent":
             await search.complete(
                 [search.root], self.n, temperature=self.temperature, thought_tokens=self.thought_tokens
@@ -94,27 +96,27 @@ class BudgetForcing(Strategy):
         return search.candidates
 
     async def _prolong(self, search: Search, start: Trajectory, t: Trajectory) -> Trajectory:
-        """Return a thought that goes on after "Wait" each time that it ends by itself, up to its budget."""
+        """Continue a thought after "Wait" each time that it ends by itself, up to its budget."""
         for _ in range(self.waits):
-            by_itself = t.status == "finished" or (t.status == "active" and not t.is_thinking)
-            if not by_itself or t.num_tokens - start.num_tokens >= self.thought_tokens:
+            has_ended = t.status == "finished" or (t.status == "active" and not t.is_thinking)
+            if not has_ended or t.num_tokens - start.num_tokens >= self.thought_tokens:
                 break
-            before = await _without_end(search, t)
-            if before is None:
+            unended = await _without_end(search, t)
+            if unended is None:
                 break
-            (t,) = await search.extend([before], self.wait)
-            left = self.thought_tokens - (t.num_tokens - start.num_tokens)
-            if left < 1 or t.status != "active":
+            (t,) = await search.extend([unended], self.wait)
+            remaining = self.thought_tokens - (t.num_tokens - start.num_tokens)
+            if remaining < 1 or t.status != "active":
                 break
-            (made,) = await search.expand([t], 1, Thought(left), temperature=self.temperature)
-            t = next(iter(made), t)
+            (children,) = await search.expand([t], 1, Thought(remaining), temperature=self.temperature)
+            t = next(iter(children), t)
         return t
 
 
 async def _without_end(search: Search, t: Trajectory) -> Trajectory | None:
-    """Return the path before the mark that ended its thought; None: its tokens do not tell the mark apart.
+    """Return the path before the mark that ended its thought; None if no token boundary is before the mark.
 
-    An end of sequence is left out where the path is extended.
+    A path that its end of sequence ended is returned as it is, because `extend` leaves this end out.
     """
     close = t.marks.close.strip()
     if t.status == "finished" or t.parent is None:
@@ -125,17 +127,16 @@ async def _without_end(search: Search, t: Trajectory) -> Trajectory | None:
 
 
 async def open_responses(search: Search, ts: Sequence[Trajectory], cue: str) -> list[Trajectory]:
-    """Return paths that can respond: those after the end of their thoughts, and a cue.
+    """Return paths that are ready to respond, after the end of their thoughts and a cue.
 
-    The end is forced where it did not come.
-
-    Paths that met the end of the context, or the cap of a row, become candidates as they are.
+    The end is forced if the thought is still open. Paths that met the end of the context, or the cap of a row, become
+    candidates as they are.
     """
-    ready: list[Trajectory] = []
+    paths: list[Trajectory] = []
     for t in ts:
         text = (t.marks.close if t.is_thinking else "") + cue
         forced = await search.extend([t], text) if text and t.status != "truncated" else [t]
-        ready += forced
-    for t in ready:
+        paths += forced
+    for t in paths:
         search.finish(t)
-    return [t for t in ready if t.status == "active"]
+    return [t for t in paths if t.status == "active"]

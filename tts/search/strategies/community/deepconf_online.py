@@ -37,7 +37,7 @@ from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.base import traits_of
 
-_LOOKS = 1024  # scores of one trace, which then runs to its end: a trace that never ends is not scored for ever
+_LOOKS = 1024  # the most scores of a trace; afterwards the trace runs to its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,15 @@ class DeepConfidenceOnline(Judged):
     """Writes traces, and stops each as soon as its confidence is too low.
 
     Args:
-        warmup: Traces that are written whole, whatever their confidence (N0), at least 1.
-        keep: Percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta). 10
-            stops most traces, and may keep confident wrong answers alone. 90 stops few.
-        consensus: Share of the vote, at least 0. The search ends when an answer has it; above 1: never.
-        width: Traces that are written at once after the warm-up, at least 1. More are faster, but may write traces that
-            were not needed.
-        tokens: Written between two scores of a trace, at least 1; None: an eighth of the mean length of the traces so
-            far.
-        n: Traces, those of the warm-up included (B in the paper, 512 there); None: as many as the budget pays.
+        warmup: The traces that are written whole, whatever their confidence (N0), at least 1.
+        keep: The percentage of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta).
+            10 stops most traces, and may keep only confident wrong answers. 90 stops few.
+        consensus: The share of the vote with which an answer ends the search, at least 0; above 1: never.
+        width: The traces that are written at once after the warm-up, at least 1. A greater width is faster, but may
+            write traces that were not needed.
+        tokens: The tokens between two scores of a trace, at least 1; None: an eighth of the mean length of the traces
+            so far.
+        n: The traces, with the warm-up (B in the paper, 512 there); None: as many as the budget pays.
         temperature: As in `Judged`; the paper's is 0.6.
         verifier: As in `Judged`.
         aggregate: As in `Judged`.
@@ -86,20 +86,20 @@ class DeepConfidenceOnline(Judged):
         return Needs(capabilities=("steps",), verifiers=(self.verifier,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Warm up, then write traces until they agree. The numbers are the lines of algorithm B6, online."""
-        started = self.warmup if self.n is None else min(self.n, self.warmup)
-        await search.complete([search.root], started, temperature=self.temperature)  # 1
+        """Warm up, then write traces until they agree. Comments name the lines of algorithm B6, online."""
+        num_traces = self.warmup if self.n is None else min(self.n, self.warmup)
+        await search.complete([search.root], num_traces, temperature=self.temperature)  # line 1
         least = await self._threshold(search)
-        for _ in rounds(search, None if self.n is None else math.ceil((self.n - started) / self.width)):
-            if (await self._vote().select(search.candidates, search)).confidence >= self.consensus:  # 3, 4
+        for _ in rounds(search, None if self.n is None else math.ceil((self.n - num_traces) / self.width)):
+            if (await self._vote().select(search.candidates, search)).confidence >= self.consensus:  # lines 3 and 4
                 raise SearchEnded("consensus")
-            width = self.width if self.n is None else min(self.width, self.n - started)
-            await self._traces(search, width, least)  # 2
-            started += width
+            width = self.width if self.n is None else min(self.width, self.n - num_traces)
+            await self._traces(search, width, least)  # line 2
+            num_traces += width
         return search.candidates
 
     async def _threshold(self, search: Search) -> float:
-        """Return the percentile of the warm-up traces' scores; none is below it where none of them is known."""
+        """Return the percentile of the warm-up traces' scores; -inf where no score is known."""
         scores = await search.score(
             [c.trajectory for c in search.candidates if c.answer is not None], self.verifier, self.aggregate
         )
@@ -109,14 +109,14 @@ class DeepConfidenceOnline(Judged):
     async def _traces(self, search: Search, width: int, least: float) -> None:
         """Write some traces a piece at a time, and give up those that fall below the threshold."""
         size = self.tokens or self._piece(search)
-        going = [search.root]
+        traces = [search.root]
         for look in range(1, _LOOKS + 2):
-            until, each = END if look > _LOOKS else Tokens(size), width if look == 1 else 1
-            pieces = [t for of in await search.expand(going, each, until, temperature=self.temperature) for t in of]
+            until, n = END if look > _LOOKS else Tokens(size), width if look == 1 else 1
+            pieces = [t for ts in await search.expand(traces, n, until, temperature=self.temperature) for t in ts]
             for t in pieces:
                 search.finish(t)
-            going = await self._confident(search, [t for t in pieces if t.status == "active"], least)
-            if not going:
+            traces = await self._confident(search, [t for t in pieces if t.status == "active"], least)
+            if not traces:
                 return
 
     @staticmethod
@@ -126,7 +126,7 @@ class DeepConfidenceOnline(Judged):
         return max(1, sum(lengths) // (8 * max(1, len(lengths))))
 
     async def _confident(self, search: Search, active: Sequence[Trajectory], least: float) -> list[Trajectory]:
-        """Return the traces that go on; the others are dropped."""
+        """Return the traces that are confident enough to go on, and drop the others."""
         window = traits_of(search.scoring.get(self.verifier)).window or 0
         judged = [t for t in active if t.num_tokens >= window]
         scores = await search.score(judged, self.verifier, self.aggregate) if judged else np.zeros(0)
@@ -138,5 +138,5 @@ class DeepConfidenceOnline(Judged):
         return DeepConfidence(keep=self.keep, among=self.warmup, verifier=self.verifier, aggregate=self.aggregate)
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return the vote of those that are at least as confident as the threshold."""
+        """Return the vote of the traces that are at least as confident as the threshold."""
         return self._vote() if verified else Majority()

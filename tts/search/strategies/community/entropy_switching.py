@@ -30,12 +30,12 @@ from tts.types import Candidate, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropySwitching(TwoModels):
-    """Solutions each of whose steps is written by one of two models.
+    """Solutions in which one of two models writes each step.
 
     Args:
-        threshold: Nats a token, at least 0: above it the policy writes the next step. The draft's model writes the
-            first one.
-        window: Tokens at the end of a step that the mean is taken over, at least 1; None: all.
+        threshold: The entropy in nats a token, at least 0, above which the policy writes the next step. The draft's
+            model writes the first step.
+        window: The tokens at the end of a step over which the mean is taken, at least 1; None: all.
         n: As in `TwoModels`.
         draft: As in `TwoModels`.
         temperature: As in `TwoModels`.
@@ -62,34 +62,32 @@ class EntropySwitching(TwoModels):
         return Needs(capabilities=used, models=self.draft_needs(*used))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Write each step with the model that the step before calls for."""
-        drawn_at = search.rows.sampling_at(self.temperature).temperature
+        """Write each step with the model that the entropy of the step before chooses."""
+        temperature = search.rows.sampling_at(self.temperature).temperature
 
-        async def step(going: Sequence[Trajectory]) -> list[Trajectory | None]:
-            made: list[Trajectory | None] = [None] * len(going)
-            unsure = [entropy(t, self.window, drawn_at) > self.threshold for t in going]
-            for model, turn in ((self.draft, False), ("policy", True)):
-                rows = [i for i, one in enumerate(unsure) if one is turn]
-                for i, t in zip(rows, await self.write_step(search, [going[i] for i in rows], model), strict=True):
-                    made[i] = t
-            return made
+        async def step(paths: Sequence[Trajectory]) -> list[Trajectory | None]:
+            children: list[Trajectory | None] = [None] * len(paths)
+            unsure = [entropy(t, self.window, temperature) > self.threshold for t in paths]
+            for model, is_policy in ((self.draft, False), ("policy", True)):
+                rows = [i for i, is_unsure in enumerate(unsure) if is_unsure is is_policy]
+                for i, t in zip(rows, await self.write_step(search, [paths[i] for i in rows], model), strict=True):
+                    children[i] = t
+            return children
 
         return await self.waves(search, step)
 
 
 def entropy(t: Trajectory, window: int | None = None, temperature: float = 1.0) -> float:
-    """Return the estimated entropy, in nats a token, of the laws of a path's last piece.
-
-    With `window` it is that of the last tokens. It is 0 where there are none.
+    """Return the estimated entropy, in nats a token, of the laws of a path's last piece; 0 without tokens.
 
     Args:
         t: The path.
         window: The number of last tokens; None: all of the piece.
         temperature: The temperature at which the tokens were drawn, at least 0.
     """
-    last = np.array(t.logprobs if window is None else t.logprobs[-window:])
-    if not len(last):
+    logprobs = np.array(t.logprobs if window is None else t.logprobs[-window:])
+    if not len(logprobs):
         return 0.0
-    log_weights = (1 - 1 / temperature) * last if temperature > 0 else np.zeros(len(last))
+    log_weights = (1 - 1 / temperature) * logprobs if temperature > 0 else np.zeros(len(logprobs))
     weights = np.exp(log_weights - log_weights.max())
-    return float(-(weights @ last) / weights.sum())
+    return float(-(weights @ logprobs) / weights.sum())

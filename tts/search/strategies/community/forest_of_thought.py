@@ -55,9 +55,9 @@ class ForestOfThought(Strategy):
     """Trees of thoughts that vote.
 
     Args:
-        n: Trees, at least 1; None: as many as the budget pays, all of which vote.
-        width: States that a level of a tree keeps (b), at least 1.
-        branching: Next steps of each state (k), at least 1.
+        n: The trees, at least 1; None: as many as the budget pays, all of which vote.
+        width: The states that a level of a tree keeps (b), at least 1.
+        branching: The next steps of each state (k), at least 1.
         votes: As in `tree_of_thoughts`.
         question: As in `tree_of_thoughts`.
         max_tokens: As in `tree_of_thoughts`.
@@ -106,7 +106,7 @@ class ForestOfThought(Strategy):
         return search.candidates
 
     async def _grow(self, search: Search) -> None:
-        """Grow a tree; its solutions are candidates, weighed by their values."""
+        """Grow a tree. Its solutions become candidates, weighed by their values."""
         frontier, known = [search.root], dict[str, float]()
         while frontier:
             good: list[Valued] = []
@@ -119,7 +119,7 @@ class ForestOfThought(Strategy):
 
     @property
     def _tree(self) -> TreeOfThoughts:
-        """What writes and values the states of a tree."""
+        """The strategy that writes and values the states of a tree."""
         return TreeOfThoughts(
             branching=self.branching,
             votes=self.votes,
@@ -134,28 +134,30 @@ class ForestOfThought(Strategy):
         """The value of a state whose labels are all "impossible"."""
         return self.votes * LABELS["impossible"] * (1 + 1e-9)
 
-    def _vote(self, search: Search, made: Sequence[Candidate]) -> list[Candidate]:
-        """Give a tree's best solution its vote, and the others none; one without a chance counts only where no tree has
-        another.
+    def _vote(self, search: Search, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Give a tree's best solution its vote, and the others none.
+
+        A best solution whose labels are all "impossible" gets a tiny vote, which counts only without other votes.
         """
-        answered = [c for c in made if c.answer is not None]
+        answered = [c for c in candidates if c.answer is not None]
         best = max(answered, key=lambda c: c.weight or 0.0, default=None)
-        hopeless = best is None or (best.weight or 0.0) <= self._hopeless
-        for c in list(made):
-            search.finish(c.trajectory, weight=0.0 if c is not best else LABELS["impossible"] if hopeless else 1.0)
-        return [] if best is None or hopeless else [best]
+        is_hopeless = best is None or (best.weight or 0.0) <= self._hopeless
+        best_weight = LABELS["impossible"] if is_hopeless else 1.0
+        for c in list(candidates):
+            search.finish(c.trajectory, weight=best_weight if c is best else 0.0)
+        return [] if best is None or is_hopeless else [best]
 
     async def _decide(self, search: Search, votes: Sequence[Candidate]) -> None:
-        """Let the expert choose among the answers of the trees, where no answer has more than half of them."""
-        theirs = list({c.answer_class: c for c in reversed(votes)}.values())[::-1]
-        if len(theirs) < 2 or _most(votes) > len(votes) / 2:
+        """Let the expert choose among the answers of the trees, if no answer has more than half of the votes."""
+        distinct_answers = list({c.answer_class: c for c in reversed(votes)}.values())[::-1]
+        if len(distinct_answers) < 2 or _most(votes) > len(votes) / 2:
             return
-        titles = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(theirs, 1)]
+        titles = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(distinct_answers, 1)]
         prompt = asking(EXPERT, search.problem, *titles)
         (replies,) = await replies_to(search, [prompt], 1, temperature=self.temperature, max_tokens=self.max_tokens)
-        chosen = read_choice(replies[0], len(theirs)) if replies else None
+        chosen = read_choice(replies[0], len(distinct_answers)) if replies else None
         if chosen is not None:
-            search.finish(theirs[chosen].trajectory, weight=float(len(votes)))
+            search.finish(distinct_answers[chosen].trajectory, weight=float(len(votes)))
 
 
 def _most(votes: Sequence[Candidate]) -> int:
@@ -164,9 +166,6 @@ def _most(votes: Sequence[Candidate]) -> int:
 
 
 def read_choice(reply: Trajectory, count: int) -> int | None:
-    """Return the solution, from 0, whose number is the last in brackets of a reply.
-
-    It is None where there is no such number.
-    """
-    named = [int(one) for one in re.findall(r"\[(\d{1,9})\]", reply.response)]
+    """Return the solution, from 0, that the last number in brackets of a reply names; None without one."""
+    named = [int(number) for number in re.findall(r"\[(\d{1,9})\]", reply.response)]
     return named[-1] - 1 if named and 1 <= named[-1] <= count else None

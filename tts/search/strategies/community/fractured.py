@@ -36,11 +36,11 @@ class Fractured(Strategy):
     """Answers after every depth of every trace.
 
     Args:
-        n: Traces, at least 1; None: as many as the budget pays, one after another.
-        depths: Cuts of a trace, its end included, at least 1 (H in the paper).
+        n: The traces, at least 1; None: as many as the budget pays, one after another.
+        depths: The cuts of a trace, with its end, at least 1 (H in the paper).
         answers: The answers of each cut, at least 1 (m in the paper).
-        cue: Forced after a cut, to open the answer; None: a model that thinks begins its response itself, and another
-            one has the task's cue (`Task.answer_cue`).
+        cue: The text that is forced after a cut, to open the answer. None: a model that thinks begins its response
+            itself, and any other model gets the task's cue (`Task.answer_cue`).
         temperature: The temperature of all rows; None: the run's.
 
     Cost: n x depths x answers samples: n solutions, and for the others what an answer takes. Each cut reads prompt and
@@ -70,7 +70,7 @@ class Fractured(Strategy):
             traces = await search.complete([search.root], self.n or 1, temperature=self.temperature)
             cuts: list[Trajectory] = []
             ends: list[Trajectory] = []
-            for trace in [made.trajectory for made in traces]:
+            for trace in [candidate.trajectory for candidate in traces]:
                 await self._cut(search, trace, cuts, ends)
             await search.complete(cuts, self.answers, temperature=self.temperature)
             if self.answers > 1:
@@ -78,7 +78,7 @@ class Fractured(Strategy):
         return search.candidates
 
     async def _cut(self, search: Search, trace: Trajectory, cuts: list[Trajectory], ends: list[Trajectory]) -> None:
-        """Add the paths after a trace's cuts, and that after its whole reasoning, made to answer."""
+        """Add answering paths: those after the trace's cuts to `cuts`, that after its reasoning to `ends`."""
         cue, marker = self._cues(search, trace)
         if not marker:
             search.notes.warn(
@@ -88,14 +88,14 @@ class Fractured(Strategy):
             return
         size = length = trace.num_tokens - search.root.num_tokens
         if trace.text.rfind(marker) > 0 and size > 1:
-            whole = await search.fork(trace, marker)
-            length = whole.num_tokens - search.root.num_tokens
-            ends += await self._answering(search, whole, cue) if self.answers > 1 else []
+            reasoning = await search.fork(trace, marker)
+            length = reasoning.num_tokens - search.root.num_tokens
+            ends += await self._answering(search, reasoning, cue) if self.answers > 1 else []
         for i in range(1, self.depths):
             for at in range(max(1, i * length // self.depths), size):
                 try:
                     prefix = await search.fork(trace, at)
-                except ConfigError:  # inside of a character
+                except ConfigError:  # the place is inside of a character
                     continue
                 cuts += await self._answering(search, prefix, cue)
                 break
@@ -104,15 +104,13 @@ class Fractured(Strategy):
                 cuts.clear()
 
     def _cues(self, search: Search, trace: Trajectory) -> tuple[str, str]:
-        """Return what is forced after a cut, and the text that ends the reasoning of a trace; "" where it is not
-        known.
-        """
+        """Return the text to force after a cut, and the text that ends a trace's reasoning; "" if not known."""
         if trace.thought or trace.is_thinking:
             return self.cue or "", trace.marks.close.strip()
         cue = self.cue or search.task.answer_cue
         return cue, cue.strip()
 
     async def _answering(self, search: Search, prefix: Trajectory, cue: str) -> list[Trajectory]:
-        """Return a path that is to answer, after the end of its thought and the cue."""
+        """Return a path that can answer, after the end of its thought and the cue."""
         own_line = "" if prefix.is_thinking or not cue or prefix.full_text.endswith("\n") else "\n"
         return await open_responses(search, [prefix], own_line + cue)

@@ -39,7 +39,7 @@ from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
-_MOST = 256  # solutions of an island, where the budget decides
+_MOST = 256  # the most solutions of an island where the budget decides
 Scored = tuple[Candidate, float]
 
 
@@ -48,13 +48,13 @@ class MindEvolution(Judged):
     """A genetic search over whole solutions.
 
     Args:
-        n: Solutions of an island in a generation, at least 1; None: what the budget pays, again and again.
+        n: The solutions of an island in a generation, at least 1; None: as many as the budget pays, again and again.
         islands: The number of islands, at least 1.
-        generations: The number of generations, the first included, at least 1.
+        generations: The number of generations, with the first, at least 1.
         parents: The most parents of a child, at least 1.
         orphans: The chance of a child without parents, in [0, 1]; it is a plain solution.
         migrants: The solutions of an island that go on to the next one, at least 0 and at most n.
-        pressure: Temperature of the draw of parents, above 0: the smaller, the more the fittest are drawn.
+        pressure: The temperature of the draw of parents, above 0. A small one favours the fittest.
         temperature: As in `Judged`.
         verifier: As in `Judged`.
         aggregate: As in `Judged`.
@@ -97,34 +97,34 @@ class MindEvolution(Judged):
         return Needs(verifiers=(self.verifier,), prompts=() if self.generations == 1 else prompts)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Evolve; with n left out, again for what is left."""
+        """Evolve islands; if n is None, again until the budget is used up."""
         for k in rounds(search, None if self.n is None else 1):
             await self._evolve(search, self.n or await self._affordable(search), k)
         return search.candidates
 
     async def _evolve(self, search: Search, n: int, k: int) -> None:
-        first = 0 if k == 0 else len(search.candidates)  # one that was drawn to learn its length is the first
-        drawn = len(search.candidates) - first
-        await draw(search, repeat(search.root, min(n * self.islands - drawn, sys.maxsize)), self.temperature)
-        born = list(search.candidates[first:])
+        first = 0 if k == 0 else len(search.candidates)  # a solution that was drawn to learn its length counts
+        num_drawn = len(search.candidates) - first
+        await draw(search, repeat(search.root, min(n * self.islands - num_drawn, sys.maxsize)), self.temperature)
+        children = list(search.candidates[first:])
         for generation in range(1, self.generations + 1):
-            scores = await search.score([c.trajectory for c in born], self.verifier, self.aggregate, scale="unit")
+            scores = await search.score([c.trajectory for c in children], self.verifier, self.aggregate, scale="unit")
             if (scores >= 1).any():
                 raise SearchEnded("a solution has the greatest score that the verifier gives")
             if generation == self.generations:
                 return
-            scored = list(zip(born, np.nan_to_num(scores, nan=0.0).tolist(), strict=True))
+            scored = list(zip(children, np.nan_to_num(scores, nan=0.0).tolist(), strict=True))
             islands = self._migrate([scored[i * n : (i + 1) * n] for i in range(self.islands)])
             couples = [
                 parents
                 for i, island in enumerate(islands)
                 for parents in self._parents(search, island, n, k, generation, i)
             ]
-            born = await self._children(search, couples)
+            children = await self._children(search, couples)
 
     def _migrate(self, islands: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
-        """Return the islands, where the best of each have taken the places of the worst of the next."""
-        ranked = [sorted(island, key=lambda one: -one[1]) for island in islands]
+        """Return the islands after the best of each have replaced the worst of the next."""
+        ranked = [sorted(island, key=lambda scored: -scored[1]) for island in islands]
         if len(ranked) == 1 or not self.migrants:
             return ranked
         return [
@@ -135,35 +135,37 @@ class MindEvolution(Judged):
     def _parents(
         self, search: Search, island: Sequence[Scored], n: int, k: int, generation: int, place: int
     ) -> list[list[Candidate]]:
-        """Return the parents of each of n children, the fittest first; none of an orphan."""
+        """Return the parents of each of n children, the fittest first; an orphan has none."""
         rng = search.rng("mind_evolution", k, generation, place)
         score = np.array([fitness for _, fitness in island])
         chance = np.exp((score - score.max()) / self.pressure)
         most = min(self.parents, len(island))
-        drawn = [
+        draws = [
             rng.choice(len(island), int(rng.integers(1, most + 1)), replace=False, p=chance / chance.sum())
             for _ in range(n)
         ]
-        found = [[island[i][0] for i in sorted(one.tolist(), key=lambda i: -score[i])] for one in drawn]
-        return [[] if orphan else parents for orphan, parents in zip(rng.random(n) < self.orphans, found, strict=True)]
+        couples = [[island[i][0] for i in sorted(places.tolist(), key=lambda i: -score[i])] for places in draws]
+        are_orphans = rng.random(n) < self.orphans
+        return [[] if is_orphan else parents for is_orphan, parents in zip(are_orphans, couples, strict=True)]
 
     async def _children(self, search: Search, couples: Sequence[Sequence[Candidate]]) -> list[Candidate]:
-        """Return a child of each couple: the critic reads the fittest parent, and the author all of them and the
-        critique.
+        """Return a child of each couple.
+
+        The critic reads the fittest parent. The author reads all parents and the critique.
         """
         texts = [[c.trajectory.response.rstrip() for c in parents if not c.truncated] for parents in couples]
-        asked: dict[int, Trajectory] = {}
+        roots: dict[int, Trajectory] = {}
         for i, shown in enumerate(texts):
             if shown and (root := await open_prompt(search, "critique", [shown[0]])):
-                asked[i] = root
-        said = await search.expand([*asked.values()], 1, END, temperature=self.temperature)
-        for i, made in zip(asked, said, strict=True):
-            if made and made[0].status == "finished":
-                texts[i][0] = f"{texts[i][0]}\n\nCritique of it:\n{made[0].response.strip()}"
-        search.drop([*asked.values(), *(t for made in said for t in made)])
+                roots[i] = root
+        critiques = await search.expand([*roots.values()], 1, END, temperature=self.temperature)
+        for i, replies in zip(roots, critiques, strict=True):
+            if replies and replies[0].status == "finished":
+                texts[i][0] = f"{texts[i][0]}\n\nCritique of it:\n{replies[0].response.strip()}"
+        search.drop([*roots.values(), *(t for replies in critiques for t in replies)])
         return await draw(search, [await root_showing(search, "fuse", shown) for shown in texts], self.temperature)
 
     async def _affordable(self, search: Search) -> int:
-        """Return the solutions of an island, where the budget decides: a critique costs as much as a solution."""
+        """Return the number of an island's solutions by the budget. A critique costs as much as a solution."""
         units = await affordable_width(search, self.temperature, stepwise=False)
         return max(1, self.migrants, min(_MOST, units // (self.islands * (2 * self.generations - 1))))

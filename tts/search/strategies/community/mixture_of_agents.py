@@ -1,4 +1,4 @@
-"""Mixture of agents: layers of models, each of which is shown what the layer before wrote.
+"""Mixture of agents: layers of models, each of which sees the solutions of the layer before.
 
 One model fuses the last layer.
 
@@ -31,19 +31,19 @@ from tts.search.strategies._common.earlier_solutions import root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width
 from tts.types import Candidate
 
-_MOST = 64  # samples of a writer, where the budget decides: all are shown at once
+_MOST = 64  # the most samples of a writer where the budget decides, as one prompt shows all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureOfAgents(Strategy):
-    """Layers of writers, and an aggregator that fuses what the last layer wrote.
+    """Layers of writers, and an aggregator that fuses the solutions of the last layer.
 
     Args:
-        writers: Roles of the models of each layer, at least one, each once; ["policy"] is Self-MoA.
-        samples: The samples of each writer in each layer, at least 1; None: what the budget pays.
+        writers: The roles of the models of each layer, at least one, each once; ["policy"] is Self-MoA.
+        samples: The samples of each writer in each layer, at least 1; None: as many as the budget pays.
         layers: The layers of writers, at least 1.
-        aggregator: Role of the model that fuses.
-        prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
+        aggregator: The role of the model that fuses.
+        prompt: The task's kind of prompt that shows several solutions: "fuse" or "revise".
         temperature: The temperature of all models; None: the run's.
 
     Cost: layers x writers x samples, and 1, in samples; after the first layer each reads all solutions of the layer
@@ -65,7 +65,7 @@ class MixtureOfAgents(Strategy):
 
     registered_as = "mixture_of_agents"
     sized_by_budget = ("samples",)
-    always_votes = True  # what it would cost to score the layers before is not held
+    always_votes = True  # no reserve is held to score the layers before the last
     writers: Writers = ("policy",)
     samples: Count | None = None
     layers: Count = 1
@@ -80,28 +80,28 @@ class MixtureOfAgents(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write layer after layer, and fuse."""
-        before, first, root = 0, 0, search.root
+        previous, first, root = 0, 0, search.root
         try:
             samples = self.samples or await self._affordable(search)
             for layer in range(self.layers):
                 for role in self.writers:
-                    # to learn a length
-                    drawn = len(search.candidates) if role == self.writers[0] == "policy" and not layer else 0
-                    if samples > drawn:
-                        await search.complete([root], samples - drawn, temperature=self.temperature, model=role)
-                before, first = first, len(search.candidates)
-                root = await root_showing(search, self.prompt, whole(search.candidates[before:first]))
+                    # solutions that were drawn to learn a length
+                    num_drawn = len(search.candidates) if role == self.writers[0] == "policy" and not layer else 0
+                    if samples > num_drawn:
+                        await search.complete([root], samples - num_drawn, temperature=self.temperature, model=role)
+                previous, first = first, len(search.candidates)
+                root = await root_showing(search, self.prompt, whole(search.candidates[previous:first]))
             if self.samples is None:
-                before = first
+                previous = first
             await search.complete(
                 [root], None if self.samples is None else 1, temperature=self.temperature, model=self.aggregator
             )
         except SearchEnded as end:
-            start = before if any(c.answer is not None for c in search.candidates[before:]) else 0
+            start = previous if any(c.answer is not None for c in search.candidates[previous:]) else 0
             raise end.restrict_candidates(slice(start, None)) from None
         return search.candidates[first:]
 
     async def _affordable(self, search: Search) -> int:
-        """Return the samples of a writer in a layer, where the budget decides: a fused solution follows."""
+        """Return the samples of a writer in a layer by the budget, which also pays one fused solution."""
         units = await affordable_width(search, self.temperature, stepwise=False)
         return max(1, min(_MOST, (units - 1) // (self.layers * len(self.writers))))

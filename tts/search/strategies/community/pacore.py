@@ -38,12 +38,14 @@ from tts.search.strategies._common.earlier_solutions import root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width, draw
 from tts.types import Candidate
 
-_MOST = 1024  # trajectories of a round that the budget sizes
+_MOST = 1024  # the most trajectories of a round that the budget sizes
 
 
 def _check(name: str, widths: object) -> tuple[int, ...]:
     counts = widths if isinstance(widths, list | tuple) else ()
-    if not counts or not all(isinstance(one, int) and not isinstance(one, bool) and 1 <= one < 2**63 for one in counts):
+    if not counts or not all(
+        isinstance(width, int) and not isinstance(width, bool) and 1 <= width < 2**63 for width in counts
+    ):
         rule = "a list of whole numbers of at least 1"
         raise ConfigError(f"{name} is {quote(widths)}, but must be {rule}", hint="for example widths=[16, 4]")
     return tuple(counts)
@@ -51,13 +53,14 @@ def _check(name: str, widths: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaCoRe(Strategy):
-    """Rounds of trajectories that read the conclusions of the round before; the last one is the answer.
+    """Rounds of trajectories that read the conclusions of the round before. The last trajectory answers.
 
     Args:
-        widths: Trajectories of each round but the last, a list of whole numbers of at least 1; None: one round, of what
-            the budget pays.
-        message: "response": what stands after a thought; "conclusion": the last step of that.
-        prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
+        widths: The trajectories of each round but the last, a list of whole numbers of at least 1; None: one round of
+            as many as the budget pays.
+        message: The part of a trajectory that is passed on. "response": the text after the thought; "conclusion": the
+            last step of this text.
+        prompt: The task's kind of prompt that shows several solutions: "fuse" or "revise".
         temperature: The temperature of all rounds; None: the run's.
 
     Cost: the sum of widths, and one, in samples; after the first round each reads all messages of the round before.
@@ -74,7 +77,7 @@ class PaCoRe(Strategy):
 
     registered_as = "pacore"
     sized_by_budget = ("widths",)
-    always_votes = True  # what it would cost to score the rounds before is not held
+    always_votes = True  # no reserve is held to score the rounds before the last
     widths: Annotated[Sequence[int], Rule(_check)] | None = None
     message: Annotated[str, choice("response", "conclusion")] = "response"
     prompt: Shown = "fuse"
@@ -86,29 +89,29 @@ class PaCoRe(Strategy):
         return Needs(prompts=("revise",) if single else (self.prompt,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Draw round after round; the last one is a single trajectory."""
-        before, first, root = 0, 0, search.root
+        """Draw round after round. The last round is a single trajectory."""
+        previous, first, root = 0, 0, search.root
         try:
             widths = self.widths or (await self._affordable(search),)
             for k, width in enumerate((*widths, 1)):
-                before, first = first, len(search.candidates) if k else 0
-                root = await root_showing(search, self.prompt, self._messages(search, before, first))
+                previous, first = first, len(search.candidates) if k else 0
+                root = await root_showing(search, self.prompt, self._messages(search, previous, first))
                 await draw(search, repeat(root, width - (0 if k else len(search.candidates))), self.temperature)
             if self.widths is None:
-                before = first
+                previous = first
                 await search.complete([root], None, temperature=self.temperature)
         except SearchEnded as end:
-            raise end.restrict_candidates(slice(before, None)) from None
+            raise end.restrict_candidates(slice(previous, None)) from None
         return search.candidates[first:]
 
     async def _affordable(self, search: Search) -> int:
-        """Return the width of a single round, where the budget decides: one trajectory more follows."""
+        """Return the width of a single round by the budget, which also pays one last trajectory."""
         units = await affordable_width(search, self.temperature, stepwise=False)
         return min(_MOST, max(1, units - 1))
 
-    def _messages(self, search: Search, before: int, first: int) -> list[str]:
-        """Return what the candidates of the round before conclude."""
-        texts = whole(search.candidates[before:first])
+    def _messages(self, search: Search, previous: int, first: int) -> list[str]:
+        """Return the messages of the candidates of the round before."""
+        texts = whole(search.candidates[previous:first])
         if self.message == "response":
             return texts
         return [steps[-1] for text in texts if (steps := [step for step in search.task.split(text) if step.strip()])]

@@ -1,9 +1,7 @@
 """Program-aided reasoning: Python blocks of a solution are run in a sandbox.
 
-The output of a block goes on in the solution's text.
-
-A path is written up to the end of a fenced block of Python. The program runs, and its output is appended as forced
-text, after which the model writes on.
+A path is written up to the end of a fenced block of Python. The program runs, and its output is appended to the path
+as forced text. Then the model writes on.
 
 Source: Gao et al., "PAL: Program-aided Language Models" (2211.10435), and Gou et al., "ToRA" (2309.17452), whose
 outputs stand in blocks marked `output`; both from memory.
@@ -38,20 +36,20 @@ _BLOCK = re.compile(
     r"^[^\S\n]*```(?:python3?|py)\b[^\n]*\n(.*?)^[^\S\n]*```[^\S\n]*(?:\n|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE
 )
 _END = Stops(("\n```\n",))
-_NOTHING = "assert True"  # the tests of a program of which only the output is asked for
+_NOTHING = "assert True"  # the tests of a program whose output alone is wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramAided(SideBySide):
     r"""Solutions whose Python blocks are run, and that go on after the output.
 
-    Programs run in the sandbox of the verifier `code`. What is random in them is random here too: such a run is not
+    Programs run in the sandbox of the verifier `code`. A run with programs that draw random numbers is not
     reproducible.
 
     Args:
-        programs: Most blocks of a path that are run, at least 1.
-        seconds: The seconds of a program, above 0; no more than the budget has left.
-        characters: Most of an output that are shown, at least 1.
+        programs: The most blocks of a path that are run, at least 1.
+        seconds: The most seconds of a program, above 0. The rest of the budget's time is a limit too.
+        characters: The most characters of an output that are shown, at least 1.
         sandbox: "landlock", "docker", or "none" for programs that are trusted.
         n: As in `SideBySide`.
         temperature: As in `SideBySide`.
@@ -95,72 +93,72 @@ class ProgramAided(SideBySide):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write up to the end of a block, and run its program."""
         root = await search.open("program")
-        shown: dict[str, str] = {}  # the output of each program
+        outputs: dict[str, str] = {}  # by program
 
-        async def step(going: Sequence[Trajectory]) -> list[Trajectory | None]:
-            made: list[Trajectory | None] = [None] * len(going)
+        async def step(paths: Sequence[Trajectory]) -> list[Trajectory | None]:
+            longer: list[Trajectory | None] = [None] * len(paths)
             last = {
                 i
-                for i, t in enumerate(going)
+                for i, t in enumerate(paths)
                 if t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs
             }
-            for until, chosen in ((_END, sorted({*range(len(going))} - last)), (END, sorted(last))):
-                rows = (
-                    await search.expand([going[i] for i in chosen], 1, until, temperature=self.temperature)
-                    if chosen
-                    else []
-                )
-                programs = [self._program(of[0]) if of else None for of in rows]
-                await self._run(search, programs, shown)
-                for i, of, program in zip(chosen, rows, programs, strict=True):
-                    made[i] = (
-                        await _append_output(search, of[0], None if program is None else shown.get(program))
-                        if of
-                        else None
-                    )
-            return made
+            for until, places in ((_END, sorted({*range(len(paths))} - last)), (END, sorted(last))):
+                if not places:
+                    continue
+                families = await search.expand([paths[i] for i in places], 1, until, temperature=self.temperature)
+                programs = [self._program(children[0]) if children else None for children in families]
+                await self._run(search, programs, outputs)
+                for i, children, program in zip(places, families, programs, strict=True):
+                    if children:
+                        output = None if program is None else outputs.get(program)
+                        longer[i] = await _append_output(search, children[0], output)
+            return longer
 
         return await self.waves(search, step, root=root)
 
     def _program(self, t: Trajectory) -> str | None:
-        """Return the program that a path ends with; None where it ends with none, or with too many."""
+        """Return the program at the end of a path; None without one, or if the path has too many."""
         text = t.response
         blocks = list(_BLOCK.finditer(text))
-        ended = bool(blocks) and not text[blocks[-1].end() :].strip()
-        return blocks[-1][1] if ended and len(blocks) <= self.programs and t.status in ("active", "finished") else None
+        ends_with_block = bool(blocks) and not text[blocks[-1].end() :].strip()
+        return (
+            blocks[-1][1]
+            if ends_with_block and len(blocks) <= self.programs and t.status in ("active", "finished")
+            else None
+        )
 
-    async def _run(self, search: Search, programs: Sequence[str | None], shown: dict[str, str]) -> None:
-        """Run those that were not run before, side by side, and note what they show; nothing of those that the time
-        does not reach.
-        """
+    async def _run(self, search: Search, programs: Sequence[str | None], outputs: dict[str, str]) -> None:
+        """Run the new programs side by side, and note their outputs. Programs that time cuts off have none."""
         room = asyncio.Semaphore(_most_at_once(self._code(self.seconds)))
 
-        async def one(program: str) -> None:
+        async def run_program(program: str) -> None:
             async with room:
-                left = search.left.get("seconds", self.seconds)
-                if left <= 0:
+                seconds = search.left.get("seconds", self.seconds)
+                if seconds <= 0:
                     return
-                result = await run_in_thread(self._code(min(self.seconds, left)).outcome, program, _NOTHING)
-            failed = "" if result.outcome is ProgramOutcome.PASSED else result.detail or result.outcome.value
-            told = (part.strip()[: self.characters].replace("```", "'''") for part in (result.output, failed))
-            shown[program] = "\n".join(filter(None, told))
+                result = await run_in_thread(self._code(min(self.seconds, seconds)).outcome, program, _NOTHING)
+            failure = "" if result.outcome is ProgramOutcome.PASSED else result.detail or result.outcome.value
+            parts = (part.strip()[: self.characters].replace("```", "'''") for part in (result.output, failure))
+            outputs[program] = "\n".join(filter(None, parts))
 
         await asyncio.gather(
-            *(one(program) for program in dict.fromkeys(programs) if program is not None and program not in shown)
+            *(
+                run_program(program)
+                for program in dict.fromkeys(programs)
+                if program is not None and program not in outputs
+            )
         )
 
 
 def _most_at_once(code: Code) -> int:
-    """Return how many programs run at once: one a core, so that none is slower than alone, and no more than processes
-    of a program.
-    """
+    """Return the number of programs that run at once: one a core, within the limit on processes."""
     return min(os.cpu_count() or 1, code.processes)
 
 
-async def _append_output(search: Search, t: Trajectory, told: str | None) -> Trajectory:
-    """Return a path after the output of its program; as it is where that was not run."""
-    if told is None:
+async def _append_output(search: Search, t: Trajectory, output: str | None) -> Trajectory:
+    """Return a path with the output of its program appended; as it is if the program was not run."""
+    if output is None:
         return t
     newline = "" if t.response.endswith("\n") else "\n"
-    (on,) = await search.extend([t], f"{newline}```output\n{told}\n```\n")
-    return on
+    (extended,) = await search.extend([t], f"{newline}```output\n{output}\n```\n")
+    return extended

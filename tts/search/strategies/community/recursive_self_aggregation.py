@@ -35,21 +35,21 @@ from tts.search.strategies._common.earlier_solutions import root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
-_SUBSET = 4  # the paper's
-_MOST = 1024  # members of a population that the budget sizes
+_SUBSET = 4  # the subset of the paper
+_MOST = 1024  # the most members of a population that the budget sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecursiveSelfAggregation(Strategy):
-    """Populations of solutions, each fused from the one before; the last population's vote.
+    """Populations of solutions, each fused from the population before. The last population votes.
 
     Args:
-        n: Members of a population, at least 1; None: what the budget pays, over the rounds, but `subset` at least. The
-            last population then takes all that is left.
-        rounds: Populations, the plain one included, at least 1; None: as many as the budget pays. Where both are left
-            out, n is the root of the solutions that the budget pays.
-        subset: Solutions that a member fuses, from 1 to n; None: four, or n where that is smaller.
-        prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
+        n: The members of a population, at least 1; None: as many as the budget pays over the rounds, and at least
+            `subset`. The last population then takes all that is left.
+        rounds: The populations, with the plain one, at least 1; None: as many as the budget pays. If n is None too, n
+            is the root of the number of solutions that the budget pays.
+        subset: The solutions that a member fuses, from 1 to n; None: four, or n if n is smaller.
+        prompt: The task's kind of prompt that shows several solutions: "fuse" or "revise".
         temperature: The temperature of all rounds; None: the run's.
 
     Cost: n x rounds samples; after the first population each reads its own prompt, with `subset` solutions.
@@ -65,7 +65,7 @@ class RecursiveSelfAggregation(Strategy):
 
     registered_as = "recursive_self_aggregation"
     sized_by_budget = ("n", "rounds")
-    always_votes = True  # what it would cost to score the candidates before is not held
+    always_votes = True  # no reserve is held to score the populations before the last
     n: Count | None = None
     rounds: Count | None = None
     subset: Count | None = None
@@ -85,24 +85,24 @@ class RecursiveSelfAggregation(Strategy):
         return Needs(prompts=() if self.rounds == 1 else ("revise",) if 1 in (self.n, self.subset) else (self.prompt,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Fuse population after population; the last one votes."""
-        before, first, n = 0, 0, self.n
+        """Fuse population after population. The last population votes."""
+        previous, first, n = 0, 0, self.n
         try:
             for k in rounds(search, self.rounds):
-                before, first = first, len(search.candidates)
-                texts = whole(search.candidates[before:first])
+                previous, first = first, len(search.candidates)
+                texts = whole(search.candidates[previous:first])
                 n = self.n or await self._size(search, k, n)
                 if self.n is None and k + 1 == self.rounds:
                     await self._rest(search, k, texts)
-                # a plain solution that was written to learn its length is one of the first population
+                # a plain solution that was written to learn its length belongs to the first population
                 for wave in waves_of(range(n if k else n - len(search.candidates))):
                     await draw(search, [await self._root(search, k, j, texts) for j in wave], self.temperature)
         except SearchEnded as end:
-            raise end.restrict_candidates(slice(before, None)) from None
+            raise end.restrict_candidates(slice(previous, None)) from None
         return search.candidates[first:]
 
     async def _size(self, search: Search, k: int, n: int | None) -> int:
-        """Return the members of population k, where they are left to the budget; `n`: those of the one before."""
+        """Return the size of population k by the budget; `n`: the size of the population before."""
         if self.rounds is None and n is not None:
             return n
         units = await affordable_width(search, self.temperature, stepwise=False)
@@ -110,16 +110,18 @@ class RecursiveSelfAggregation(Strategy):
         return min(_MOST, max(self.subset or _SUBSET, share))
 
     async def _rest(self, search: Search, k: int, texts: Sequence[str]) -> None:
-        """Spend what is left on members of population k, of which all may be drawn at once that the budget pays.
+        """Spend the rest of the budget on members of population k, each time as many as the budget pays.
 
         Raises:
             SearchEnded: always.
         """
-        made = 0
+        num_members = 0
         for _ in rounds(search, None):
             width = min(_MOST, search.affordable_samples() or 1)
-            await draw(search, [await self._root(search, k, made + j, texts) for j in range(width)], self.temperature)
-            made += width
+            await draw(
+                search, [await self._root(search, k, num_members + j, texts) for j in range(width)], self.temperature
+            )
+            num_members += width
 
     async def _root(self, search: Search, k: int, member: int, texts: Sequence[str]) -> Trajectory:
         """Return the prompt of one member of population k."""

@@ -37,8 +37,8 @@ from tts.search.strategies._common.stepping import affordable_width, draw, round
 from tts.types import Candidate, Trajectory
 from tts.verifiers.genrm import verdict_of
 
-_MOST = 1024  # chains, where the budget decides
-# What a critique may end with that finds nothing, without signs and capitals.
+_MOST = 1024  # the most chains where the budget decides
+# The end of a critique that finds nothing wrong, in small letters without punctuation.
 _NOTHING = re.compile(
     r"(?:so |thus |hence |therefore |overall )?(?:"
     r"(?:there (?:is|are) |i (?:see|find) |we (?:see|find) )?(?:none|nothing wrong|no (?:errors?|mistakes?|wrong "
@@ -51,13 +51,13 @@ _NOTHING = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfRefine(Strategy):
-    """Chains of solutions, each refined by a critique of the one before.
+    """Chains of solutions, each refined by a critique of the solution before.
 
     Args:
         n: The number of chains, at least 1; None: as many as the budget pays, again and again.
         rounds: The most refinements of a chain, at least 0.
-        stop: A text that ends a chain wherever a critique has it, in any case; None: its verdict, as
-            `finds_nothing_wrong` reads it.
+        stop: A text that ends a chain if a critique contains it, in small or capital letters; None: the critique's
+            verdict decides (`finds_nothing_wrong`).
         temperature: The temperature of all calls; None: the run's.
 
     Cost: at most n x (1 + 2 rounds) samples; each critique and each refinement reads its prompt, with one solution.
@@ -89,42 +89,42 @@ class SelfRefine(Strategy):
         return Needs(prompts=("critique", "revise") if self.rounds else ())
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Write chains; with n left out, again for what is left."""
+        """Write chains; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
             first = len(search.candidates)
             n = self.n or max(
                 1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // (1 + 2 * self.rounds))
             )
-            begun = len(search.candidates) - first  # one that was drawn to learn its length begins a chain
+            begun = len(search.candidates) - first  # a solution that was drawn to learn its length begins a chain
             await draw(search, repeat(search.root, n - begun), self.temperature)
-            going = list(search.candidates[first:])
+            chains = list(search.candidates[first:])
             for _ in range(self.rounds):
-                if not (going := await self._refine(search, going)):
+                if not (chains := await self._refine(search, chains)):
                     break
         return search.candidates
 
     async def _refine(self, search: Search, chains: Sequence[Candidate]) -> list[Candidate]:
-        """Return the successors of the solutions that are refined."""
-        shown = [
+        """Refine solutions that a critique does not accept, and return their successors."""
+        criticisms = [
             (c, root)
             for c in chains
             if not c.truncated
             if (root := await open_prompt(search, "critique", [c.trajectory.response], c.group))
         ]
-        said = await search.expand([root for _, root in shown], 1, END, temperature=self.temperature)
-        going: list[tuple[Candidate, Trajectory]] = []
-        for (c, _), made in zip(shown, said, strict=True):
-            if not made or made[0].status != "finished" or self._accepts(made[0].response):
+        critiques = await search.expand([root for _, root in criticisms], 1, END, temperature=self.temperature)
+        revisions: list[tuple[Candidate, Trajectory]] = []
+        for (c, _), replies in zip(criticisms, critiques, strict=True):
+            if not replies or replies[0].status != "finished" or self._accepts(replies[0].response):
                 continue
-            criticized = f"{c.trajectory.response.rstrip()}\n\nCritique of it:\n{made[0].response.strip()}"
+            criticized = f"{c.trajectory.response.rstrip()}\n\nCritique of it:\n{replies[0].response.strip()}"
             if root := await open_prompt(search, "revise", [criticized], c.group):
-                going.append((c, root))
-        search.drop([*(root for _, root in shown), *(t for made in said for t in made)])
-        better = await draw(search, [root for _, root in going], self.temperature)
-        for (c, _), made in zip(going, better, strict=True):
-            if made.answer is not None:
+                revisions.append((c, root))
+        search.drop([*(root for _, root in criticisms), *(t for replies in critiques for t in replies)])
+        successors = await draw(search, [root for _, root in revisions], self.temperature)
+        for (c, _), successor in zip(revisions, successors, strict=True):
+            if successor.answer is not None:
                 search.finish(c.trajectory, weight=0.0)
-        return better
+        return successors
 
     def _accepts(self, critique: str) -> bool:
         """Whether a critique ends its chain."""

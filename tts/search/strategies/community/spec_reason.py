@@ -53,11 +53,11 @@ class SpecReason(TwoModels):
     """Solutions whose steps are drafted by one model and judged by another.
 
     Args:
-        threshold: Least grade of a draft that is kept, in [0, 10]: 0 keeps all without grading, above 9 the policy
+        threshold: The least grade of a draft that is kept, in [0, 10]. 0 keeps all without grading; above 9 the policy
             writes all.
-        first: Steps that the policy writes in any case, at least 0.
-        question: Text after a step that asks for its grade; a digit comes next.
-        grade: "likeliest" digit, or the "mean" over digits.
+        first: The number of first steps that the policy writes in any case, at least 0.
+        question: The text after a step that asks for its grade. The next token should be a digit.
+        grade: The grade of a step: the "likeliest" digit, or the "mean" over digits.
         n: As in `TwoModels`.
         draft: As in `TwoModels`.
         temperature: As in `TwoModels`.
@@ -88,40 +88,38 @@ class SpecReason(TwoModels):
         return Needs(capabilities=("steps", "extend", "next_logprobs"), models=self.draft_needs("steps", "extend"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Draft, grade, and rewrite."""
+        """Draft and grade steps, and rewrite poor ones."""
         return await self.waves(search, partial(self._step, search), cost=2)
 
-    async def _step(self, search: Search, going: Sequence[Trajectory]) -> list[Trajectory | None]:
-        """Take paths one step further; the numbers are the lines of algorithm B11."""
-        made: list[Trajectory | None] = [None] * len(going)
-        drafted = [i for i, t in enumerate(going) if t.depth >= self.first]
-        for i, t in zip(
-            drafted, await self.write_step(search, [going[i] for i in drafted], self.draft), strict=True
-        ):  # 2
-            made[i] = t
-        graded = [(i, t) for i, t in enumerate(made) if t is not None]
+    async def _step(self, search: Search, paths: Sequence[Trajectory]) -> list[Trajectory | None]:
+        """Take paths one step further. Comments name the lines of algorithm B11."""
+        steps: list[Trajectory | None] = [None] * len(paths)
+        drafted = [i for i, t in enumerate(paths) if t.depth >= self.first]
+        drafts = await self.write_step(search, [paths[i] for i in drafted], self.draft)  # line 2
+        for i, t in zip(drafted, drafts, strict=True):
+            steps[i] = t
+        graded = [(i, t) for i, t in enumerate(steps) if t is not None]
         if graded and self._affords_grades(search, len(graded)):
-            grades = grades_of(await search.ask([t for _, t in graded], self.question, DIGITS), self.grade)  # 3
+            grades = grades_of(await search.ask([t for _, t in graded], self.question, DIGITS), self.grade)  # line 3
             poor = [(i, t) for (i, t), grade in zip(graded, grades.tolist(), strict=True) if grade < self.threshold]
             search.drop([t for _, t in poor])
             for i, _ in poor:
-                made[i] = None
-        missing = [i for i, t in enumerate(made) if t is None]
-        for i, t in zip(
-            missing, await self.write_step(search, [going[i] for i in missing], "policy"), strict=True
-        ):  # 4
-            made[i] = t
-        return made
+                steps[i] = None
+        missing = [i for i, t in enumerate(steps) if t is None]
+        rewritten = await self.write_step(search, [paths[i] for i in missing], "policy")  # line 4
+        for i, t in zip(missing, rewritten, strict=True):
+            steps[i] = t
+        return steps
 
     def _affords_grades(self, search: Search, count: int) -> bool:
-        """Whether drafts are graded: not where all are kept, nor where the questions could cost the first answer.
+        """Whether to grade drafts: not if all are kept, nor if the questions could cost the first answer.
 
         Raises:
-            SearchEnded: there is an answer, and what is left does not pay the questions.
+            SearchEnded: there is an answer, and the rest of the budget does not pay the questions.
         """
         if self.threshold == 0:
             return False
-        # a token has a byte, at least
+        # the bytes of the question bound its tokens
         bound, left = count * len(self.question.encode()), search.left.get("tokens", math.inf)
         if any(c.answer is not None for c in search.candidates):
             if left < bound:
@@ -132,9 +130,9 @@ class SpecReason(TwoModels):
 
 
 def grades_of(p: NDArray[np.float64], by: str) -> NDArray[np.float64]:
-    """Return grades [N] of the chances of each digit [N, 10]: the likeliest, or the mean.
+    """Return grades [N] by the probabilities of the digits [N, 10]: the likeliest digit, or the mean.
 
-    A grade is 0 where no digit has any chance.
+    A grade is 0 where all probabilities are 0.
     """
     if by == "likeliest":
         return p.argmax(axis=1).astype(np.float64)

@@ -37,7 +37,7 @@ QUESTION = (
     "on, then end with "
     "one word: sure, likely or impossible."
 )
-_MOST = 1024  # states of a level, where the budget decides
+_MOST = 1024  # the most states of a level where the budget decides
 Valued = tuple[Trajectory, float]  # a state and its value
 
 
@@ -46,10 +46,10 @@ class TreeOfThoughts(Strategy):
     """A breadth-first search that the model guides by its own words.
 
     Args:
-        n: States that a level keeps (b), at least 1; None: what the budget pays, again and again.
-        branching: Next steps of each state (k), at least 1.
-        votes: Replies that value a state, at least 1.
-        question: Placed before problem and steps; it must ask for one of three labels.
+        n: The states that a level keeps (b), at least 1; None: as many as the budget pays, again and again.
+        branching: The next steps of each state (k), at least 1.
+        votes: The replies that value a state, at least 1.
+        question: The question before problem and steps. It must ask for one of the three labels.
         max_tokens: The most tokens of such a reply; None: the run's.
         temperature: The temperature of steps and replies; None: the run's.
         max_steps: The most steps of a path, the last of which runs to the end of the solution.
@@ -79,7 +79,7 @@ class TreeOfThoughts(Strategy):
         return Needs(capabilities=("steps",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Search; with n left out, again for what is left."""
+        """Search; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n or max(
                 1, min(_MOST, await affordable_width(search, self.temperature) // (self.branching * (1 + self.votes)))
@@ -88,24 +88,24 @@ class TreeOfThoughts(Strategy):
         return search.candidates
 
     async def _search(self, search: Search, n: int) -> None:
-        """Go down level by level. The numbers are the lines of algorithm B16."""
+        """Go down level by level. Comments name the lines of algorithm B16."""
         frontier, values = [search.root], dict[str, float]()
         while frontier:
-            states = await self.next_level(search, frontier, n, values)  # 1, 2
-            frontier = best_open(states, n)  # 3
+            states = await self.next_level(search, frontier, n, values)  # lines 1 and 2
+            frontier = best_open(states, n)  # line 3
             search.keep(frontier)
 
     async def next_level(
         self, search: Search, frontier: Sequence[Trajectory], n: int, known: dict[str, float]
     ) -> list[Valued]:
-        """Return the next states of a level with their values, n times as many of the root.
+        """Return the next states of a level with their values. The root has n times as many.
 
-        States that ended are candidates.
+        States that ended become candidates.
         """
         width = min(self.branching * (n if frontier == [search.root] else 1), sys.maxsize)
-        made = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
-        states = [t for children in made for t in children]
-        for t in states:  # none is lost where the budget ends the search
+        families = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
+        states = [t for children in families for t in children]
+        for t in states:  # so that no state is lost if the budget ends the search
             search.finish(t)
         values = await self._values(search, states, known)
         for t, value in zip(states, values, strict=True):
@@ -113,29 +113,31 @@ class TreeOfThoughts(Strategy):
         return list(zip(states, values, strict=True))
 
     async def _values(self, search: Search, states: Sequence[Trajectory], known: dict[str, float]) -> list[float]:
-        """Return the value of each state, and note it; an unfinished state that was listed before has none."""
+        """Return the value of each state, and note it. A copy of an earlier unfinished state has value 0."""
         fresh = list({t.full_text: t for t in states if t.full_text not in known}.values())
         prompts = [asking(self.question, search.problem, ("Steps", t.judged_text)) for t in fresh]
-        told = await replies_to(search, prompts, self.votes, temperature=self.temperature, max_tokens=self.max_tokens)
-        for t, replies in zip(fresh, told, strict=True):
+        by_state = await replies_to(
+            search, prompts, self.votes, temperature=self.temperature, max_tokens=self.max_tokens
+        )
+        for t, replies in zip(fresh, by_state, strict=True):
             if replies is not None:
                 known[t.full_text] = (
                     sum(value_of(reply.response) for reply in replies) if replies else self.votes * LABELS["likely"]
                 )
-        seen, worth = set[str](), list[float]()
+        listed, values = set[str](), list[float]()
         for t in states:
-            again = t.status == "active" and t.full_text in seen
-            worth.append(0.0 if again else known.get(t.full_text, self.votes * LABELS["likely"]))
-            seen.add(t.full_text)
-        return worth
+            is_copy = t.status == "active" and t.full_text in listed
+            values.append(0.0 if is_copy else known.get(t.full_text, self.votes * LABELS["likely"]))
+            listed.add(t.full_text)
+        return values
 
 
 def best_open(states: Sequence[Valued], n: int) -> list[Trajectory]:
-    """Return the n best of the states that have not ended; of equal ones the first."""
-    return [t for t, _ in sorted(states, key=lambda one: -one[1]) if t.status == "active"][:n]
+    """Return the n best unfinished states; among equal values the first."""
+    return [t for t, _ in sorted(states, key=lambda valued: -valued[1]) if t.status == "active"][:n]
 
 
 def value_of(reply: str) -> float:
-    """Return what the last label of a reply counts; that of "likely" without one."""
-    found = re.findall(rf"\b({'|'.join(LABELS)})\b", reply.casefold())
-    return LABELS[found[-1] if found else "likely"]
+    """Return the value of the last label of a reply; without a label, that of "likely"."""
+    labels = re.findall(rf"\b({'|'.join(LABELS)})\b", reply.casefold())
+    return LABELS[labels[-1] if labels else "likely"]
