@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from tts.checks import Amount, Count
 from tts.search.needs import Needs
@@ -31,7 +31,7 @@ from tts.types import Candidate, Trajectory
 _MOST = 1024  # beams, where the budget decides
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """A group of beams.
 
@@ -42,7 +42,7 @@ class Group:
     """
 
     width: int
-    beams: list[Trajectory] = field(default_factory=list[Trajectory])
+    beams: list[Trajectory]
     ended: int = 0
 
 
@@ -87,33 +87,39 @@ class DiverseBeam(Strategy):
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature) // self.branching))
             count = min(self.groups, n)
-            groups = [Group(n // count + (g < n % count)) for g in range(count)]
-            for group in groups:
-                group.beams = [search.root]
-            while any(group.beams for group in groups):
-                await self._level(search, groups)
+            # made one by one, because n may be more than the budget pays
+            groups: Iterable[Group] = (Group(n // count + (g < n % count), [search.root]) for g in range(count))
+            while groups := await self._level(search, groups):
+                pass
         return search.candidates
 
-    async def _level(self, search: Search, groups: Sequence[Group]) -> None:
-        """Take every group one step further: draw all steps in one call, then choose group by group."""
-        parents = [(group, t) for group in groups for t in group.beams]
-        copies = {id(group): self.branching * (group.width if group.beams == [search.root] else 1) for group in groups}
-        rows = [(group, t) for group, t in parents for _ in range(copies[id(group)])]
-        families = await advance(search, [t for _, t in rows], max_steps=self.max_steps, temperature=self.temperature)
-        steps: dict[int, list[Trajectory]] = {id(group): [] for group in groups}
-        for (group, _), children in zip(rows, families, strict=False):
-            steps[id(group)] += children
+    async def _level(self, search: Search, groups: Iterable[Group]) -> list[Group]:
+        """Draw the next steps of all groups in one call, choose group by group, and return the groups that go on."""
+        rows: list[Group] = []  # the group of each row that advance asked for
+
+        def paths() -> Iterator[Trajectory]:
+            for group in groups:
+                for t in group.beams:
+                    for _ in range(self.branching * (group.width if t == search.root else 1)):
+                        rows.append(group)
+                        yield t
+
+        families = await advance(search, paths(), max_steps=self.max_steps, temperature=self.temperature)
+        steps: dict[Group, list[Trajectory]] = {}
+        for group, children in zip(rows, families, strict=False):
+            steps.setdefault(group, []).extend(children)
         chosen: Counter[str] = Counter()
-        for group in groups:
-            best = self._best(steps[id(group)], group.width - group.ended, chosen)
+        for group, group_steps in steps.items():
+            best = self._best(group_steps, group.width - group.ended, chosen)
             chosen.update(t.text.strip() for t in best)
             for t in best:
                 group.ended += t.status != "active"
-            for t in steps[id(group)]:
+            for t in group_steps:
                 if t.status != "active" and t not in best:
                     search.finish(t, weight=0.0)
             group.beams = [t for t in best if t.status == "active"]
-        search.keep([t for group in groups for t in group.beams])
+        search.keep([t for group in steps for t in group.beams])
+        return [group for group in steps if group.beams]
 
     def _best(self, steps: Sequence[Trajectory], width: int, chosen: Counter[str]) -> list[Trajectory]:
         """Return the best different steps of a group, after the penalty for the steps of earlier groups."""

@@ -22,10 +22,10 @@ has half of the vote, at least 3 branches. Periods of 500 tokens are ours: the c
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 
 from tts.checks import Count, Natural, Proportion, Text
 from tts.errors import ConfigError
@@ -125,9 +125,9 @@ class ParallelProbe(Strategy):
         """Write branches until they agree; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
             width = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // 2))
-            branches = [Branch(search.root) for _ in range(width)]
+            branches: list[Branch] = []
             try:
-                await self._write(search, branches)
+                await self._write(search, branches, width)
             finally:
                 for branch in branches:
                     if branch.is_live and branch.probe is not None:
@@ -135,34 +135,34 @@ class ParallelProbe(Strategy):
             search.drop([branch.path for branch in branches])
         return search.candidates
 
-    async def _write(self, search: Search, branches: Sequence[Branch]) -> None:
-        """Lengthen branches, period by period, until all have ended or their majority is stable."""
+    async def _lengthen(self, search: Search, paths: Iterable[Trajectory]) -> list[list[Trajectory]]:
+        """Return the children of each path after one period."""
+        return await advance(search, paths, max_steps=_ENDLESS, temperature=self.temperature, until=Tokens(self.every))
+
+    async def _write(self, search: Search, branches: list[Branch], width: int) -> None:
+        """Open at most `width` branches, and lengthen them until all have ended or their majority is stable."""
         last_leader: str | None = None
         num_equal = 0  # consecutive periods with the same majority
-        for period in itertools.count(1):
-            live = [branch for branch in branches if branch.is_live]
-            if not live:
-                return
-            families = await advance(
-                search,
-                [branch.path for branch in live],
-                max_steps=_ENDLESS,
-                temperature=self.temperature,
-                until=Tokens(self.every),
-            )
+        families = await self._lengthen(search, repeat(search.root, width))
+        branches += [Branch(search.root) for _ in families]
+        live = list(branches)
+        for period in count(1):
             for branch, children in zip(live, families, strict=False):
                 branch.path = next(iter(children), branch.path)
             await self._probe(search, live)
             votes = Counter(branch.answer for branch in branches if branch.answer is not None and not branch.is_pruned)
-            leader, count = votes.most_common(1)[0] if votes else (None, 0)
+            leader, num_votes = votes.most_common(1)[0] if votes else (None, 0)
             num_equal = num_equal + 1 if leader is not None and leader == last_leader else 1
             last_leader = leader
-            if period <= max(1, self.warmup) or leader is None:
-                continue
-            if count >= self.share * sum(not branch.is_pruned for branch in branches):
-                self._prune(search, branches, leader)
-            if num_equal >= self.stable:
+            if period > max(1, self.warmup) and leader is not None:
+                if num_votes >= self.share * sum(not branch.is_pruned for branch in branches):
+                    self._prune(search, branches, leader)
+                if num_equal >= self.stable:
+                    return
+            live = [branch for branch in branches if branch.is_live]
+            if not live:
                 return
+            families = await self._lengthen(search, [branch.path for branch in live])
 
     async def _probe(self, search: Search, live: Sequence[Branch]) -> None:
         """Read the answers of ended branches, and force answers of branches that do not respond yet."""
