@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.chaos import ChaosBackend
 from tests.support.repeats import repeats
 from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.base import RowSet, Sample, SampleRequest
@@ -153,3 +154,13 @@ def test_a_task_without_a_cue_is_refused_before_anything_is_spent() -> None:
             strategy="parallel_probe(n=2)",
         )
     assert not asked
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_branches_whose_first_row_failed_are_neither_probed_nor_dropped(seed: int) -> None:
+    backend = ChaosBackend(ToyBackend(ToyLanguage(accuracy=0.5)), seed=seed, fail=0.4)
+    plan = "parallel_probe(n=6, every=3, stable=2, warmup=1, differing=1, least=1, tokens=1)"
+    end = solve_and_show(make_run(PROBLEM, Budget(tokens=900), plan, backend, seed=seed))
+    assert end.search is not None
+    assert end.solution.error is None
+    assert 0 not in end.search.tree.pruned

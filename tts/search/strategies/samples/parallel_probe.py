@@ -62,6 +62,11 @@ class Branch:
     is_pruned: bool = False
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the branch has a row of its own. A row that failed or could not start is asked for again."""
+        return self.path.depth > 0
+
+    @property
     def is_live(self) -> bool:
         """Whether the branch goes on."""
         return self.path.status == "active" and not self.is_pruned
@@ -132,7 +137,7 @@ class ParallelProbe(Strategy):
                 for branch in branches:
                     if branch.is_live and branch.probe is not None:
                         search.finish(branch.probe)
-            search.drop([branch.path for branch in branches])
+            search.drop([branch.path for branch in branches if branch.has_begun])
         return search.candidates
 
     async def _lengthen(self, search: Search, paths: Iterable[Trajectory]) -> list[list[Trajectory]]:
@@ -149,7 +154,7 @@ class ParallelProbe(Strategy):
         for period in count(1):
             for branch, children in zip(live, families, strict=False):
                 branch.path = next(iter(children), branch.path)
-            await self._probe(search, live)
+            await self._probe(search, [branch for branch in live if branch.has_begun])
             votes = Counter(branch.answer for branch in branches if branch.answer is not None and not branch.is_pruned)
             leader, num_votes = votes.most_common(1)[0] if votes else (None, 0)
             num_equal = num_equal + 1 if leader is not None and leader == last_leader else 1
@@ -199,7 +204,7 @@ class ParallelProbe(Strategy):
     def _prune(self, search: Search, branches: Sequence[Branch], leader: str) -> None:
         """Count the answers that differ from the majority, and prune branches that differ too often."""
         for branch in branches:
-            if branch.is_live:
+            if branch.is_live and branch.has_begun:
                 branch.differing = branch.differing + 1 if branch.answer != leader else 0
         for branch in branches:
             if (
