@@ -16,7 +16,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "document_commands.py"
-SLOW = ("README.md", "docs/guide.md", "docs/how-to/servers/", "docs/tutorials/process_model.md")
+SLOW = (
+    "README.md",
+    "docs/guide.md",
+    "docs/how-to/command_line.md",
+    "docs/how-to/servers/",
+    "docs/tutorials/process_model.md",
+)
 FOLDERS = ("docs", "tts", "research", "benchmarks", "scripts", "tests", "examples")
 GENERATED = ("cli.md", "study_file.md", "gateway_file.md")  # pages of the site that stand in no folder
 MADE = ("docs/results/claims.md", "docs/results/claims_auto.md")  # by a command that a document names

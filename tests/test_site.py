@@ -287,6 +287,7 @@ def test_code_fits_its_page(site: Path, tmp_path: Path) -> None:
         "how-to/gateway_evaluation",
         "reference/methods/beam",
         "guide",
+        "how-to/command_line",
     )
     wide = (
         "[...document.querySelectorAll('pre > code')].filter(one => one.scrollWidth > one.clientWidth + 1).map(one "
@@ -332,7 +333,7 @@ def test_what_the_keyboard_reaches_shows_that_it_has_the_focus(site: Path, width
 
 def test_a_figure_of_measurements_is_fitted_to_dark_pages(site: Path) -> None:
     for name, marked in (
-        ("guide", True),
+        ("how-to/command_line", True),
         ("results/methods", True),
         ("pictures/index", False),
         ("reference/methods/beam", False),
