@@ -60,7 +60,8 @@ def clean_workspaces() -> None:
     """Remove states and forks of processes that were killed. Those of running processes stay."""
     from tts.backends.workspace.store import clean
 
-    for store in (removed := clean()):
+    removed = clean()
+    for store in removed:
         typer.echo(f"removed {store}")
     typer.echo(f"{len(removed)} workspace{'' if len(removed) == 1 else 's'} removed")
 

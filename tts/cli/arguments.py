@@ -19,9 +19,9 @@ _FORM = "write a number of tokens, or limits by unit: tokens=2000,seconds=30"
 def read_problem(given: str) -> str:
     """Return the problem's text: from standard input, from a file, or as given.
 
-    "-" names standard input, "@FILE" a file, and so does the path of an existing file.
+    "-" names standard input. "@FILE" and the path of an existing file name a file.
 
-    Line ends at the end of a file are no part of it.
+    Line ends at the end of a file are no part of the problem.
 
     Raises:
         ConfigError: the file cannot be read, or something is not UTF-8.
@@ -31,15 +31,15 @@ def read_problem(given: str) -> str:
     if given.startswith("@"):
         return _file(given[1:])
     try:
-        named = Path(given).is_file()
+        is_file = Path(given).is_file()
     except (OSError, ValueError):  # too long for a path, or not a path at all
-        named = False
-    if not named and _FILE_NAME.fullmatch(given):
+        is_file = False
+    if not is_file and _FILE_NAME.fullmatch(given):
         raise ConfigError(
             f"the problem is {given!r}, which looks like a file's name, but there is no such file",
             hint="give the path of a file, or more of a problem",
         )
-    return _file(given) if named else _decode(given.encode("utf-8", "surrogateescape"), "the problem")
+    return _file(given) if is_file else _decode(given.encode("utf-8", "surrogateescape"), "the problem")
 
 
 def read_prompt(
@@ -53,7 +53,7 @@ def read_prompt(
     """Return the prompt of `tts solve`; see `tts.tasks.conversation`.
 
     Args:
-        problem: The problem, as `read_problem` takes it; None: the messages end with it.
+        problem: The problem, as `read_problem` takes it; None: the messages end with the problem.
         system: The system message, or "@FILE".
         messages: The file of earlier messages; None: there are none.
         few_shot: The file of examples; None: there are none.
@@ -76,16 +76,18 @@ def read_prompt(
 
 
 def _text(given: str | None) -> str | None:
-    return _file(given[1:]) if given is not None and given.startswith("@") else given
+    if given is not None and given.startswith("@"):
+        return _file(given[1:])
+    return given
 
 
 def _file(path: str) -> str:
     try:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else str(failure)
+        reason = failure.strerror if isinstance(failure, OSError) else str(failure)
         raise ConfigError(
-            f"the problem file is {path!r}, but it cannot be read: {why}",
+            f"the problem file is {path!r}, but it cannot be read: {reason}",
             hint="give the path of a text file, or the problem itself without the @",
         ) from None
     return _decode(content, f"the problem file {path!r}")
@@ -113,7 +115,8 @@ def parse_budget(text: str) -> Budget:
         raise ConfigError(f"the budget is {text!r}, but a comma separates units", hint=f"write {text.replace(',', '')}")
     for part in text.split(","):
         unit, equals, value = (piece.strip() for piece in part.rpartition("="))
-        unit = unit if equals else "tokens"
+        if not equals:
+            unit = "tokens"
         check_units([unit])
         if unit in limits:
             raise ConfigError(f"the budget is {text!r}, but gives {unit} twice", hint="give each unit once")
@@ -122,9 +125,9 @@ def parse_budget(text: str) -> Budget:
 
 
 def _number(value: str, text: str) -> float:
-    for kind in (int, float):
+    for number_type in (int, float):
         try:
-            return kind(value)
+            return number_type(value)
         except ValueError:
             continue
     raise ConfigError(f"the budget is {text!r}, but {value!r} is no number", hint=_FORM)

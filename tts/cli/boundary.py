@@ -37,10 +37,10 @@ def boundary(*, debug: bool) -> Generator[None]:
         Ctrl-C.
     """
     try:
-        with warnings.catch_warnings(), ExitStack() as noted:
+        with warnings.catch_warnings(), ExitStack() as note_handlers:
             _warned.clear()
-            for name in _NOTED:
-                noted.enter_context(_log(name, _Notes(), logging.INFO))
+            for logger_name in _NOTED:
+                note_handlers.enter_context(_log(logger_name, _Notes(), logging.INFO))
             if not debug:
                 warnings.showwarning = lambda message, *_, **__: warn(str(message))
             yield
@@ -48,7 +48,8 @@ def boundary(*, debug: bool) -> Generator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter fails to flush it at exit
+        # else the interpreter fails to flush standard output at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         _line("error", "interrupted", typer.colors.RED)
@@ -64,9 +65,9 @@ def within_boundary(command: Callable[..., None]) -> Callable[..., None]:
     option = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
 
     @functools.wraps(command)
-    def run(*, debug: bool, **given: Any) -> None:
+    def run(*, debug: bool, **arguments: Any) -> None:
         with boundary(debug=debug):
-            command(**given)
+            command(**arguments)
 
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # pyright: ignore[reportAttributeAccessIssue]
     return run
@@ -79,11 +80,11 @@ def raise_at_sigterm(end: Callable[[int], BaseException]) -> Generator[None]:
     def stop(number: int, _: object) -> None:
         raise end(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    previous_handler = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 class _Notes(logging.Handler):
@@ -99,20 +100,20 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def _log(name: str, handler: logging.Handler, level: int | str) -> Generator[None]:
-    """Pass what a logger gets from a level on to a handler, for the block."""
+    """Within the block, pass a logger's records of at least a level to a handler."""
     logger = logging.getLogger(name)
-    before = logger.level
+    previous_level = logger.level
     logger.addHandler(handler)
     logger.setLevel(level)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(previous_level)
         logger.removeHandler(handler)
 
 
 class LogLevel(StrEnum):
-    """From which level on the log is written."""
+    """The least severe level that is written to the log."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -121,9 +122,9 @@ class LogLevel(StrEnum):
 
 
 def write_log(level: LogLevel) -> AbstractContextManager[None]:
-    """Write what the library logs to standard error for the block.
+    """Within the block, write the library's log to standard error.
 
-    What `boundary` writes in any case is left out.
+    Loggers whose records `boundary` writes as notes are left out.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -132,19 +133,21 @@ def write_log(level: LogLevel) -> AbstractContextManager[None]:
 
 
 def report(failure: BaseException, *, debug: bool) -> None:
-    """Write an error to standard error: its cause and, if there is one, its hint.
+    """Write an error to standard error: its cause and, if it has one, its hint.
 
-    With `debug` its traceback is written first.
+    With `debug` the traceback of the error is written first.
     """
     if debug:
         typer.echo(visible("".join(traceback.format_exception(failure))), err=True, nl=False)
     if isinstance(failure, TTSError):
-        cause, hint = failure.cause, failure.hint or (_HELP if isinstance(failure, ConfigError) else "")
+        cause, hint, unexpected = failure.cause, failure.hint, failure.__cause__
+        if not hint and isinstance(failure, ConfigError):
+            hint = _HELP
     else:
-        text = str(failure)
-        cause, hint = f"{type(failure).__name__}: {text}" if text else type(failure).__name__, ""
-    unexpected = failure.__cause__ if isinstance(failure, TTSError) else failure
-    if not (hint or debug or unexpected is None or isinstance(unexpected, TTSError)):
+        text, kind = str(failure), type(failure).__name__
+        cause, hint, unexpected = f"{kind}: {text}" if text else kind, "", failure
+    is_foreign = unexpected is not None and not isinstance(unexpected, TTSError)
+    if not hint and not debug and is_foreign:
         hint = "add --debug to see where it was raised"
     if not hint and isinstance(failure, TTSError):
         hint = f"see {TROUBLES}"

@@ -53,24 +53,25 @@ def calibrate(  # noqa: PLR0913 - the options of the command
             raise ConfigError(
                 "--config and --problems belong to a preset, but none is named", hint="tts calibrate MODEL:PRESET …"
             )
-        found = calibrate_study(
+        thresholds = calibrate_study(
             Study.from_store(run, store=store), risk, delta=delta, strategy=strategy, n=n, model=model
         )
     else:
-        of_study = {"--run": run, "--strategy": strategy, "--n": n, "--model": model}
-        if wrong := [name for name, value in of_study.items() if value is not None]:
+        study_options = {"--run": run, "--strategy": strategy, "--n": n, "--model": model}
+        given_options = [name for name, value in study_options.items() if value is not None]
+        if given_options:
             raise ConfigError(
-                f"{wrong[0]} belongs to a study, but the preset {preset!r} is named", hint="leave one out"
+                f"{given_options[0]} belongs to a study, but the preset {preset!r} is named", hint="leave one out"
             )
-        found = _calibrate_preset(preset, config, problems, risk, delta)
-    found.save(out)
-    typer.echo(visible(found.guarantee))
-    for link in found.links:
-        least = "never" if link.threshold is None else f"from a confidence of {link.threshold:.4g} on"
-        typer.echo(visible(f"{link.model}, {link.strategy}: answers {least}"))
+        thresholds = _calibrate_preset(preset, config, problems, risk, delta)
+    thresholds.save(out)
+    typer.echo(visible(thresholds.guarantee))
+    for link in thresholds.links:
+        condition = "never" if link.threshold is None else f"from a confidence of {link.threshold:.4g} on"
+        typer.echo(visible(f"{link.model}, {link.strategy}: answers {condition}"))
     typer.echo(
-        f"of {found.tested} problems {found.answered} are answered, {found.wrong} of them wrongly: at most "
-        f"{found.bound:.3g}"
+        f"of {thresholds.tested} problems {thresholds.answered} are answered, {thresholds.wrong} of them wrongly: "
+        f"at most {thresholds.bound:.3g}"
     )
     typer.echo(str(out))
 

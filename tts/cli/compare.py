@@ -38,14 +38,13 @@ def compare(  # noqa: PLR0913 - the options of the command
     from tts.errors import ConfigError
     from tts.experiments.api import Study
 
-    forms = [
-        form for form, asked in (("csv", as_csv), ("json", as_json), ("markdown", markdown), ("latex", latex)) if asked
-    ]
+    flags = {"csv": as_csv, "json": as_json, "markdown": markdown, "latex": latex}
+    forms = [form for form, is_asked in flags.items() if is_asked]
     if len(forms) > 1:
         raise ConfigError(
             f"--{forms[0]} and --{forms[1]} were asked for at once, but only one can be", hint="leave one out"
         )
     form: Any = forms[0] if forms else "text"
-    found = Study.from_store(run, store=store)
-    text = found.compare(first, second, form, width=table_width(), columns=columns_of(columns)).rstrip("\n")
+    stored = Study.from_store(run, store=store)
+    text = stored.compare(first, second, form, width=table_width(), columns=columns_of(columns)).rstrip("\n")
     typer.echo(text if forms else visible(text))

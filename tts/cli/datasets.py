@@ -30,19 +30,19 @@ def datasets(name: Name = None) -> None:
 def _all() -> Table:
     from tts.experiments.datasets import DATASETS, get
 
-    shown = table("data set", "source", "licence", whole="data set")
+    listing = table("data set", "source", "licence", whole="data set")
     for name in DATASETS.names():
         dataset = get(name)
-        shown.add_row(name, dataset.source, dataset.licence)
-    return shown
+        listing.add_row(name, dataset.source, dataset.licence)
+    return listing
 
 
 def _one(name: str, dataset: DataSet) -> Table:
-    shown = table("data set", name, whole="data set")
-    shown.add_row("source", dataset.source)
-    shown.add_row("licence", dataset.licence)
+    listing = table("data set", name, whole="data set")
+    listing.add_row("source", dataset.source)
+    listing.add_row("licence", dataset.licence)
     if dataset.note:
-        shown.add_row("note", dataset.note)
+        listing.add_row("note", dataset.note)
     for parameter in inspect.signature(dataset).parameters.values():
-        shown.add_row("parameter", f"{parameter.name} = {parameter.default!r}")
-    return shown
+        listing.add_row("parameter", f"{parameter.name} = {parameter.default!r}")
+    return listing

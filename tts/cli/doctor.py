@@ -71,8 +71,8 @@ def doctor(
     table.add_section()
     incomplete = [extra for extra in EXTRAS if not _add_extra(table, extra)]
     table.add_row("device", "", device())
-    for name, found in limits():
-        table.add_row("", name, found)
+    for name, value in limits():
+        table.add_row("", name, value)
     table.add_section()
     for i, bound in enumerate(bounds()):
         table.add_row("" if i else "code", bound.name, bound.text)
@@ -81,12 +81,14 @@ def doctor(
         table.add_row("" if i else "models", name, presence(registry.get(name)))
     output().print(table)
     for extra in incomplete:
-        size = "  (without a GPU install torch's CPU build first: 0.8 GB in place of 6)" if extra == "engine" else ""
-        typer.echo(f"for {extra}: pip install 'test-time-search[{extra}]'{size}")
+        size_note = ""
+        if extra == "engine":
+            size_note = "  (without a GPU install torch's CPU build first: 0.8 GB in place of 6)"
+        typer.echo(f"for {extra}: pip install 'test-time-search[{extra}]'{size_note}")
 
 
 def _add_extra(table: Table, extra: str) -> bool:
-    """Add a row a distribution, and return whether all are there."""
+    """Add a row for each distribution of an extra, and return whether all are installed."""
     versions = {distribution: installed_version(distribution) for distribution in EXTRAS[extra]}
     for i, (distribution, version) in enumerate(versions.items()):
         table.add_row("" if i else extra, distribution, version or "missing")
@@ -95,7 +97,10 @@ def _add_extra(table: Table, extra: str) -> bool:
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return a version, "present" where it has none, or None; nothing is imported."""
+    """Return the version of a distribution, without an import of its module; None: it is missing.
+
+    A distribution without metadata is said to be present, of an unknown version.
+    """
     if importlib.util.find_spec(_MODULES.get(distribution, distribution.replace("-", "_"))) is None:
         return None
     try:
@@ -105,7 +110,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def limits() -> list[tuple[str, str]]:
-    """Return what the engine measures of this machine, or what keeps it from running; named rows."""
+    """Return named rows of the engine's measurements here, or one of why the engine does not start."""
     if installed_version("torch") is None:
         return []
     try:
@@ -113,19 +118,20 @@ def limits() -> list[tuple[str, str]]:
     except (ImportError, OSError) as failure:
         return [("engine", f"does not start: {failure}")]
     probe = measure()
-    rates = ", ".join(f"{rate / 1e9:.0f} at {rows} row{'s' * (rows > 1)}" for rows, rate in probe.flops.items())
+    rates = [f"{rate / 1e9:.0f} at {_phrase(rows, 'row')}" for rows, rate in probe.flops.items()]
     return [
-        (
-            "bandwidth",
-            f"{probe.bandwidth / 1e9:.1f} GB/s, {probe.threads} thread{'s' * (probe.threads > 1)} (measured)",
-        ),
-        ("compute", f"{rates}: GFLOP/s of float32 linear layers (measured)"),
+        ("bandwidth", f"{probe.bandwidth / 1e9:.1f} GB/s, {_phrase(probe.threads, 'thread')} (measured)"),
+        ("compute", f"{', '.join(rates)}: GFLOP/s of float32 linear layers (measured)"),
         ("engine", f"attention by the executor {probe.executor}"),
     ]
 
 
+def _phrase(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"
+
+
 def device() -> str:
-    """Return the device that a model would run on, as far as torch is installed."""
+    """Return the device that a model would run on; without torch, only the number of cores is known."""
     cores = f"CPU, {os.cpu_count() or 'unknown'} cores"
     if installed_version("torch") is None:
         return f"{cores} (without torch nothing more is known)"
@@ -149,21 +155,23 @@ def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
     from tts.search.parts import STRATEGIES
     from tts.search.plan import parse
 
-    works: list[str] = []
+    runnable: list[str] = []
     scoring: list[str] = []
-    fails: list[str] = []
+    not_runnable: list[str] = []
     for name in STRATEGIES.names():
         needs = needs_of(parse(name).strategy)
         lacking = [need for need in needs.capabilities if getattr(capabilities.caps, need) in ("absent", False)]
         if lacking:
-            fails.append(f"{name} ({', '.join(lacking)})")
+            not_runnable.append(f"{name} ({', '.join(lacking)})")
+        elif needs.verifiers:
+            scoring.append(name)
         else:
-            (scoring if needs.verifiers else works).append(name)
+            runnable.append(name)
     return [
         *capabilities.lines(),
-        ("strategies", ", ".join(works)),
+        ("strategies", ", ".join(runnable)),
         ("with a verifier", ", ".join(scoring) or "none"),
-        ("cannot run", ", ".join(fails) or "none"),
+        ("cannot run", ", ".join(not_runnable) or "none"),
     ]
 
 
@@ -172,11 +180,11 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
 
     Args:
         model: The model, as `tts.models.registry.resolve` takes it.
-        url: The url of the server; None: that of the model's record.
+        url: The url of the server; None: the url of the model's record.
         settings: Settings in place of the record's own, by name.
 
     Raises:
-        ConfigError: it cannot be used; see `tts.backends.openai.probe.probe_server`.
+        ConfigError: the server cannot be used; see `tts.backends.openai.probe.probe_server`.
     """
     from tts.backends.openai.access import ServerAccess
     from tts.errors import ConfigError
@@ -195,10 +203,10 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
     access = ServerAccess.of(record)
     capabilities = access.probe_anew()
     table = facts()
-    for name, found in shown_lines(capabilities):
+    for name, value in shown_lines(capabilities):
         if name == "strategies":
             table.add_section()
-        table.add_row(name, visible(found))
+        table.add_row(name, visible(value))
     table.add_section()
     table.add_row("kept in", visible(str(access.kept.path)))
     output().print(table)

@@ -55,7 +55,7 @@ def export(  # noqa: PLR0913 - the options of the command
     """
     from tts.experiments.api import Study
 
-    written = Study.from_store(study, store=store).export_training(
+    exported = Study.from_store(study, store=store).export_training(
         out,
         form,
         model=model,
@@ -71,4 +71,4 @@ def export(  # noqa: PLR0913 - the options of the command
         thoughts=thoughts,
         verifier=verifier,
     )
-    typer.echo(f"{written}")
+    typer.echo(f"{exported}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,13 +38,15 @@ def fit(
     from tts.experiments.analysis.performance_fit import PerformanceData, described_keys, keys_of_import
     from tts.experiments.api import Study
 
-    found = [Study.from_store(name, store=store) for name in studies or [None]]
-    data = PerformanceData.of((result for study in found for result in study.results()), unit=unit)
-    imported = found[0].imported
-    policy, task, models = (
-        keys_of_import(imported, data.cell) if imported is not None else described_keys(found[0].config, data.cell)
-    )
-    model = data.fit(model=policy, task=task, models=models, source=", ".join(study.name for study in found))
+    stored_studies = [Study.from_store(name, store=store) for name in studies or [None]]
+    results = chain.from_iterable(study.results() for study in stored_studies)
+    data = PerformanceData.of(results, unit=unit)
+    imported = stored_studies[0].imported  # None: a study that this program ran
+    if imported is not None:
+        policy, task, models = keys_of_import(imported, data.cell)
+    else:
+        policy, task, models = described_keys(stored_studies[0].config, data.cell)
+    model = data.fit(model=policy, task=task, models=models, source=", ".join(study.name for study in stored_studies))
     model.save(out)
     _print(data, model)
     typer.echo(f"\n{out}")
@@ -55,17 +58,14 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
     from tts.experiments.output.tables import text_of
     from tts.experiments.output.words import list_facts
 
-    rate = model.population.weight @ model.population.rate
-    facts = {
-        "model": model.model,
-        "task": model.task,
-        **(
-            {"beside it": f"{', '.join(f'{role}={name}' for role, name in model.models.items())}, by {model.unit}"}
-            if model.models
-            else {}
-        ),
+    mean_rate = model.population.weight @ model.population.rate
+    facts = {"model": model.model, "task": model.task}
+    if model.models:
+        role_models = ", ".join(f"{role}={name}" for role, name in model.models.items())
+        facts["beside it"] = f"{role_models}, by {model.unit}"
+    facts |= {
         "verifiers": ", ".join(f"{role}={text}" for role, text in model.verifiers.items()) or "none",
-        "problems": f"{model.problems:,}, one sample right {rate:.1%} of the time",
+        "problems": f"{model.problems:,}, one sample right {mean_rate:.1%} of the time",
         "sample": f"{model.tokens:.1f} tokens",
         "first sample": "as the others" if model.first is None else f"at temperature {model.first:g}, which is better",
         "held out": f"a {PARTS}th of the problems at a time, predicted from {PILOTS} samples each",
@@ -73,7 +73,7 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
     rows = data.held_out()
     columns = {
         "strategy": [row.strategy for row in rows],
-        "samples": [f"{row.sizes[0]:.3g} to {row.sizes[1]:.3g}" for row in rows],
+        "samples": [" to ".join(f"{size:.3g}" for size in row.sizes) for row in rows],  # the least and the most
         "accuracy": [f"{row.measured:.1%}" for row in rows],
         "predicted": [f"{row.predicted:.1%}" for row in rows],
         "calibration error": [f"{row.error:.1%}" for row in rows],

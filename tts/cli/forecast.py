@@ -36,17 +36,19 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
             for study in opened.studies():
                 earlier.add(opened.results(study.id, drawn=False))
     rows = forecast(prepared.cells(part), prepared.executor.settings, earlier, slots=prepared.executor.slots)
-    each = [_costs([row]) for row in rows]
+    row_costs = [_costs([row]) for row in rows]
     columns = {
         "data set": [one_visible_line(row.dataset) for row in rows],
         "model": [one_visible_line(row.model) for row in rows],
         "strategy": [one_visible_line(row.strategy) for row in rows],
         "budget": [str(Budget(**row.budget)) for row in rows],  # pyright: ignore[reportArgumentType]
         "from": [row.basis for row in rows],
-        **{title: [costs[title] for costs in each] for title in each[0]},
     }
+    for title in row_costs[0]:
+        columns[title] = [costs[title] for costs in row_costs]
     typer.echo(visible(text_of(columns, table_width())))
-    typer.echo("\nin all: " + visible(", ".join(f"{title} {cost}" for title, cost in _costs(rows).items())))
+    totals = ", ".join(f"{title} {cost}" for title, cost in _costs(rows).items())
+    typer.echo("\nin all: " + visible(totals))
     if not all(row.whole for row in rows):
         hint = "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
         messages().print(hint, soft_wrap=True)
@@ -58,9 +60,9 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
 
 
 def print_references(prepared: PreparedStudy) -> None:
-    """Print what the task makes of the first references of each data set.
+    """Print how the task reads the first reference answers of each data set.
 
-    Each reference is read from a right text and from a wrong one.
+    Each reference is read from a right text and from a wrong text.
     """
     from tts.experiments.output.tables import text_of
     from tts.experiments.study.task_choice import check_references
@@ -70,25 +72,25 @@ def print_references(prepared: PreparedStudy) -> None:
         return
     verdicts = ("wrong", "right")
     columns = {
-        "data set": [one_visible_line(one.dataset) for one in checks],
-        "task": [one.task for one in checks],
-        "reference": [_short(one.reference) for one in checks],
-        "a right text gives": [f"{_short(one.right_answer)}, {verdicts[one.right]}" for one in checks],
-        "a wrong text gives": [f"{_short(one.wrong_answer)}, {verdicts[one.wrong]}" for one in checks],
+        "data set": [one_visible_line(check.dataset) for check in checks],
+        "task": [check.task for check in checks],
+        "reference": [_short(check.reference) for check in checks],
+        "a right text gives": [f"{_short(check.right_answer)}, {verdicts[check.right]}" for check in checks],
+        "a wrong text gives": [f"{_short(check.wrong_answer)}, {verdicts[check.wrong]}" for check in checks],
     }
     typer.echo(visible(text_of(columns, table_width())).rstrip("\n") + "\n")
-    if any(not one.right or one.wrong for one in checks):
+    if any(not check.right or check.wrong for check in checks):
         messages().print(
             "the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True
         )
 
 
 def _short(answer: str | None) -> str:
-    return (
-        "no answer"
-        if answer is None
-        else one_visible_line(answer if len(answer) <= _SHOWN else f"{answer[: _SHOWN - 1]}…")
-    )
+    if answer is None:
+        return "no answer"
+    if len(answer) > _SHOWN:
+        answer = f"{answer[: _SHOWN - 1]}…"
+    return one_visible_line(answer)
 
 
 def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
@@ -100,12 +102,12 @@ def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
         value = total(getattr(row, name) for row in rows)
         return "unknown" if value is None else form(value)
 
-    least = "" if all(row.whole for row in rows) else "at least "
+    prefix = "" if all(row.whole for row in rows) else "at least "  # verifiers' tokens may be unknown
 
     return {
         "cells": f"{sum(row.cells for row in rows):,}",
         "done": f"{sum(row.done for row in rows):,}",
-        "tokens": format_cost("tokens", f"{least}{{:,.0f}}".format),
+        "tokens": format_cost("tokens", f"{prefix}{{:,.0f}}".format),
         "at most": format_cost("at_most", "{:,.0f}".format),
         "time": format_cost("seconds", duration),
         "dollars": format_cost("usd", "${:,.2f}".format),
@@ -139,20 +141,19 @@ def power(
 
     if not 0 < accuracy < 1:
         raise ConfigError(f"--accuracy is {accuracy:g}, but must be between 0 and 1")
-    wide = (2 * accuracy * (1 - accuracy)) ** 0.5 if spread is None else spread
+    assumed_spread = (2 * accuracy * (1 - accuracy)) ** 0.5 if spread is None else spread
     if problems is not None and difference is not None:
-        found = power_of(problems, difference, wide, level=level)
-        typer.echo(
-            f"{problems:,} problems see a difference of {100 * abs(difference):g} points with probability {found:.2f}"
-        )
+        probability = power_of(problems, difference, assumed_spread, level=level)
+        points = f"{100 * abs(difference):g} points"
+        typer.echo(f"{problems:,} problems see a difference of {points} with probability {probability:.2f}")
     elif problems is not None:
-        found = detectable_difference(problems, wide, power=chance, level=level)
-        typer.echo(f"{problems:,} problems see a difference of {100 * found:.1f} points with probability {chance:g}")
+        detectable = detectable_difference(problems, assumed_spread, power=chance, level=level)
+        points = f"{100 * detectable:.1f} points"
+        typer.echo(f"{problems:,} problems see a difference of {points} with probability {chance:g}")
     else:
-        for gap in _DIFFERENCES if difference is None else (difference,):
-            needed = problems_needed(gap, wide, power=chance, level=level)
+        differences = _DIFFERENCES if difference is None else (difference,)
+        for gap in differences:
+            needed = problems_needed(gap, assumed_spread, power=chance, level=level)
             typer.echo(f"{needed:,} problems see a difference of {100 * abs(gap):g} points with probability {chance:g}")
-    typer.echo(
-        "spread of the difference over problems: "
-        f"{wide:.3f}{'' if spread is not None else ', the most for that accuracy'}"
-    )
+    note = "" if spread is not None else ", the most for that accuracy"
+    typer.echo(f"spread of the difference over problems: {assumed_spread:.3f}{note}")

@@ -90,31 +90,34 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     source = Source(fields=_fields(field or ()), form=form, rows=rows, filter=filter, metric=metric, scorer=scorer)
     facts = SourceFacts()
     try:
-        with Import(rows_of(files, source, facts), settings, facts) as found, Store(store or default_store()) as opened:
-            found.save(opened)
+        with Import(rows_of(files, source, facts), settings, facts) as pool, Store(store or default_store()) as opened:
+            pool.save(opened)
     except ConfigError as failure:
         failure.hint = failure.hint or "correct it, or leave it out; tts import --help lists forms and fields"
         raise
-    typer.echo(visible("\n".join([f"imported {settings.name}", *found.report.lines()])))
+    typer.echo(visible("\n".join([f"imported {settings.name}", *pool.report.lines()])))
 
 
-def _fields(given: list[str] | tuple[()]) -> dict[str, str | dict[str, str]]:
+def _fields(options: list[str] | tuple[()]) -> dict[str, str | dict[str, str]]:
     """Return the names of fields in "text=completion" and "scores.main=reward".
 
     Raises:
-        ConfigError: one has no equals sign, or comes twice.
+        ConfigError: a text has no equals sign, or a field is given twice.
     """
     from tts.errors import ConfigError
 
     fields: dict[str, str | dict[str, str]] = {}
-    for text in given:
+    for text in options:
         meaning, equals, name = text.partition("=")
         if not (equals and meaning and name):
             raise ConfigError(
                 f"--field is {text!r}, but must be MEANING=FIELD", hint="for example --field text=completion"
             )
-        first, dot, role = meaning.partition(".")
-        key, siblings = (role, fields.setdefault(first, {})) if dot else (first, fields)
+        group, dot, role = meaning.partition(".")
+        if dot:
+            key, siblings = role, fields.setdefault(group, {})  # "scores.main" stands in the dictionary "scores"
+        else:
+            key, siblings = meaning, fields
         if not isinstance(siblings, dict) or key in siblings:
             raise ConfigError(f"--field {meaning} was given twice, but can be given once", hint="leave one out")
         siblings[key] = name

@@ -55,7 +55,7 @@ def settings_of(
     """Return the settings of a model that the command line gives.
 
     Args:
-        texts: "KEY=VALUE" each.
+        texts: The texts of --model-option, each "KEY=VALUE"; None: not given.
         key_from: The environment variable that holds the server's key.
         no_probe: Whether the server is asked nothing first.
         rpm: The most requests a minute; None: not given.
@@ -69,7 +69,7 @@ def settings_of(
     from tts.errors import ConfigError
     from tts.models.settings import from_texts
 
-    given = from_texts(texts or ())
+    from_option = from_texts(texts or ())
     options = {
         "key_variable": key_from,
         "probe": "never" if no_probe else None,
@@ -77,17 +77,17 @@ def settings_of(
         "tpm": tpm,
         "extra_body": extra_body,
     }
-    named = {name: value for name, value in (options | fields).items() if value is not None}
-    for name in named:
-        if name in given:
+    named_options = {name: value for name, value in (options | fields).items() if value is not None}
+    for name in named_options:
+        if name in from_option:
             raise ConfigError(
                 f"{name} is given twice, by --model-option and by an option of its own", hint="leave one out"
             )
-    return {**given, **named}
+    return {**from_option, **named_options}
 
 
 def named_model(model: str | None, url: str | None, settings: dict[str, Any]) -> ModelRecord | str | None:
-    """Return what `Solver` takes as a model: its record where there are settings, else its name.
+    """Return a model as `Solver` takes it: its record where there are settings, else its name.
 
     Raises:
         ConfigError: the model is unknown, or a setting is not valid.

@@ -31,12 +31,16 @@ def list_models(context: typer.Context) -> None:
         return
     from tts.models import registry
 
-    shown = table("model", "does", "backend", "parameters", "licence", "here", whole="model", numbers=["parameters"])
+    listing = table("model", "does", "backend", "parameters", "licence", "here", whole="model", numbers=["parameters"])
     for name in registry.names():
         record = registry.get(name)
-        size = "unknown" if record.parameters is None else shorten_count(record.parameters)
-        size = "none" if record.source == "none" and record.url is None else size
-        shown.add_row(
+        if record.source == "none" and record.url is None:
+            size = "none"
+        elif record.parameters is None:
+            size = "unknown"
+        else:
+            size = shorten_count(record.parameters)
+        listing.add_row(
             name,
             "scores" if record.readout else "writes",
             record.backend,
@@ -44,7 +48,7 @@ def list_models(context: typer.Context) -> None:
             record.licence or "unknown",
             presence(record),
         )
-    output().print(shown)
+    output().print(listing)
 
 
 @models.command()
@@ -65,14 +69,14 @@ def add(  # noqa: PLR0913 - the options of the command
     from tts.models import registry
     from tts.models.user_records import write_record
 
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "url": url,
         "usd_in": usd_in,
         "usd_reused": usd_reused,
         "usd_out": usd_out,
         "parameters": parameters,
     }
-    settings = settings_of(model_option, served_as=served_as, key_from=key_from, **given)
+    settings = settings_of(model_option, served_as=served_as, key_from=key_from, **fields)
     registry.check_own(name, settings)
     typer.echo(f"{name} is in {write_record(name, settings)}")
 
@@ -87,9 +91,9 @@ def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="A record of
 
 
 def presence(record: ModelRecord) -> str:
-    """Return where a model is, or the command that gets it.
+    """Return the place of a model, or the command that gets it.
 
-    A place is the url of the model's server, or "present" for files that are here.
+    The place is the url of the model's server, or "present" for files that are here.
     """
     from tts.errors import ConfigError
     from tts.models.registry import locate

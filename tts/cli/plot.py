@@ -62,7 +62,7 @@ def plot(  # noqa: PLR0913 - the options of the command
     from tts.experiments.api import Study
 
     stored = Study.from_store(study, store=store)
-    compared = stored.plot(
+    comparisons = stored.plot(
         out,
         x,
         strategies=strategy or (),
@@ -80,30 +80,29 @@ def plot(  # noqa: PLR0913 - the options of the command
         legend=legend,
         labels=labels_of(label),
     )
-    for one in compared:
-        parts = [*([one.gain] if one.gain else []), *one.differences[-1:], *one.crossings]
-        where = f"{one.dataset}: " if len({each.dataset for each in compared}) > 1 else ""
-        where += "" if one.group is None else f"{one.group}: "
-        against = "" if one.base == baseline else f" against {one.base}"
-        typer.echo(
-            visible(
-                f"{where}{one.label}{against}: "
-                f"{'; '.join(describe_result(part, x) for part in parts) or 'not comparable'}"
-            )
-        )
+    has_several_datasets = len({comparison.dataset for comparison in comparisons}) > 1
+    for comparison in comparisons:
+        gains = [comparison.gain] if comparison.gain else []
+        parts = [*gains, *comparison.differences[-1:], *comparison.crossings]  # the difference at the largest cost
+        described = "; ".join(describe_result(part, x) for part in parts) or "not comparable"
+        where = f"{comparison.dataset}: " if has_several_datasets else ""
+        if comparison.group is not None:
+            where += f"{comparison.group}: "
+        against = "" if comparison.base == baseline else f" against {comparison.base}"
+        typer.echo(visible(f"{where}{comparison.label}{against}: {described}"))
     if print_front:
         typer.echo(visible(stored.front(x, width=table_width()).rstrip("\n")))
     typer.echo(f"{out}")
 
 
-def _pair(option: str, text: str | None, between: str = ",") -> tuple[float, float] | None:
+def _pair(option: str, text: str | None, separator: str = ",") -> tuple[float, float] | None:
     """Return the two numbers of "6x4" or "0.2,0.8"."""
     from tts.errors import ConfigError
 
     if text is None:
         return None
     try:
-        low, high = map(float, text.split(between))
+        low, high = map(float, text.split(separator))
     except ValueError:
-        raise ConfigError(f"{option} is {text!r}, but must be two numbers with {between!r} between them") from None
+        raise ConfigError(f"{option} is {text!r}, but must be two numbers with {separator!r} between them") from None
     return low, high

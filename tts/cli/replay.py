@@ -12,7 +12,7 @@ from tts.cli.terminal import table_width
 from tts.display import visible
 
 if TYPE_CHECKING:
-    from tts.experiments.analysis.replay import Prices
+    from tts.experiments.analysis.replay import Prices, ReplayedCurve
 
 
 def replay(  # noqa: PLR0913 - the options of the command
@@ -72,19 +72,19 @@ def replay(  # noqa: PLR0913 - the options of the command
         )
     if n and tokens:
         raise ConfigError("--n and --tokens were asked for at once, but only one can be", hint="leave one out")
-    sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n) if n else []
+    unit = "tokens" if tokens else "samples"
+    sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n)
     if out is not None:
         plots.check_path(out)
     stored = Study.from_store(study, store=store)
     options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
-    unit = "tokens" if tokens else "samples"
-    asked = [
-        stored.replay(strategy or (), sizes, unit=unit, first=one, **options) for one in _orders(order, first=first)
-    ]
-    replayed = [curve for curves in asked for curve in curves]
-    curves, points = [one.curve for one in replayed], points_of(replayed)
-    form: tables.Form = "csv" if as_csv else "json" if as_json else "text"
-    text = tables.format_rows(points, form, table_width()).rstrip("\n")
+    replays: list[ReplayedCurve] = []
+    for is_recorded in _orders(order, first=first):
+        replays += stored.replay(strategy or (), sizes, unit=unit, first=is_recorded, **options)
+    curves = [replayed.curve for replayed in replays]
+    flags: dict[tables.Form, bool] = {"csv": as_csv, "json": as_json, "text": True}
+    form = next(name for name, is_asked in flags.items() if is_asked)
+    text = tables.format_rows(points_of(replays), form, table_width()).rstrip("\n")
     typer.echo(text if as_csv or as_json else visible(text))
     if laws:
         typer.echo("\n" + visible("\n".join(describe_laws(curves))))
@@ -93,7 +93,7 @@ def replay(  # noqa: PLR0913 - the options of the command
 
 
 def _orders(order: str, *, first: bool) -> list[bool]:
-    """Return for each order that is asked for whether it is the recorded one.
+    """Return a flag for each order to evaluate: True for the recorded order, False for the mean over all.
 
     Raises:
         ConfigError: the order is unknown, or --first was given beside another.
@@ -111,10 +111,10 @@ def _orders(order: str, *, first: bool) -> list[bool]:
 
 
 def _prices(text: str) -> Prices | None:
-    """Return the prices of "0.15/M,0.60/M"; None: there are none.
+    """Return the prices of "0.15/M,0.60/M"; None: the text is empty.
 
     Raises:
-        ConfigError: there are not two, or one does not say for how many tokens.
+        ConfigError: there are not two prices, or a price does not say for how many tokens.
     """
     from tts.errors import ConfigError
     from tts.experiments.analysis.replay import Prices
@@ -123,26 +123,29 @@ def _prices(text: str) -> Prices | None:
 
     if not text:
         return None
-    given = text.split(",")
-    if len(given) != 2:
+    price_texts = text.split(",")
+    if len(price_texts) != 2:
         raise ConfigError(
             f"--prices is {text!r}, but must be the price of prompts and that of output",
             hint="for example 0.15/M,0.60/M",
         )
+    input_price, output_price = price_texts
     record = with_settings(
-        ModelRecord(name="of the pool", backend=""), dict(zip(("usd_in", "usd_out"), given, strict=True))
+        ModelRecord(name="of the pool", backend=""), {"usd_in": input_price, "usd_out": output_price}
     )
     return Prices(usd_in=float(record.usd_in or 0), usd_out=float(record.usd_out or 0))
 
 
 def _sizes(option: str, text: str) -> list[int]:
-    """Return the sizes of "1,2,4".
+    """Return the sizes of "1,2,4"; none of an empty text.
 
     Raises:
-        ConfigError: one is not a whole number.
+        ConfigError: a size is not a whole number.
     """
     from tts.errors import ConfigError
 
+    if not text:
+        return []
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise ConfigError(

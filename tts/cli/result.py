@@ -86,16 +86,16 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    oracle = " · oracle" if solution.oracle else ""
-    other = "" if solution.reproducible else " (another run may differ)"
-    caption = one_visible_line(f"{solution.strategy} · {solution.model} · seed {solution.seed}{other}{oracle}")
+    oracle_note = " · oracle" if solution.oracle else ""
+    run_note = "" if solution.reproducible else " (another run may differ)"
+    caption = one_visible_line(f"{solution.strategy} · {solution.model} · seed {solution.seed}{run_note}{oracle_note}")
     console = output()
     rows = _rows(solution)
-    labels = max(len(label) for label, _, _ in rows)
-    room = min(len(caption), console.width) - labels - 7  # 3 lines of the frame, 4 spaces beside the texts
+    label_width = max(len(label) for label, _, _ in rows)
+    value_width = min(len(caption), console.width) - label_width - 7  # 3 lines of the frame, 4 spaces beside the texts
     table = Table(box=box.ROUNDED, show_header=False, caption=Text(caption), caption_style="dim")
     table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold", min_width=max(1, room))  # else a narrow table would break its caption
+    table.add_column(overflow="fold", min_width=max(1, value_width))  # else a narrow table would break its caption
     for label, value, style in rows:
         table.add_row(Text(label), Text(visible(value), style=style))
     console.print(table)
@@ -110,35 +110,31 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
         warn(text)
 
 
-def _print_alone(solution: Solution, what: str, *, explain: bool = False) -> None:
-    """Write one attribute of a solution alone to standard output; warnings follow on standard error."""
-    text: str | None = getattr(solution, what)
+def _print_alone(solution: Solution, attribute: str, *, explain: bool = False) -> None:
+    """Write only one attribute of a solution to standard output; warnings follow on standard error."""
+    text: str | None = getattr(solution, attribute)
     if text is not None:
-        whole = text.rstrip("\n").encode("utf-8", "replace").decode()
-        typer.echo(visible(whole) if sys.stdout.isatty() else whole)
-    for line in (
-        *(_reasons(solution) if explain else ()),
-        *solution.warnings,
-        *(() if text is not None else ("there is no answer",)),
-    ):
+        printed = text.rstrip("\n").encode("utf-8", "replace").decode()
+        typer.echo(visible(printed) if sys.stdout.isatty() else printed)
+    lines = list(_reasons(solution)) if explain else []
+    lines += solution.warnings
+    if text is None:
+        lines.append("there is no answer")
+    for line in lines:
         warn(line)
 
 
 def _rows(solution: Solution) -> list[tuple[str, str, str]]:
-    """Return label, value and style of each row."""
+    """Return the rows of a solution's table, each as label, value and style of the value."""
     usage, total = solution.usage, len(solution.candidates)
-    confidence = (
-        _UNKNOWN if math.isnan(solution.confidence) else f"{solution.confidence:.2f} ({solution.confidence_of})"
-    )
+    confidence = _UNKNOWN
+    if not math.isnan(solution.confidence):
+        confidence = f"{solution.confidence:.2f} ({solution.confidence_of})"
     rows = [("answer", "none", "yellow") if solution.answer is None else ("answer", solution.answer, "bold green")]
-    if (right := check_solution(solution)) is not None:
-        rows.append(
-            (
-                "checked",
-                f"by rules of the prompt: {'right' if right else 'wrong'}",
-                "bold green" if right else "bold red",
-            )
-        )
+    is_right = check_solution(solution)
+    if is_right is not None:
+        verdict, style = ("right", "bold green") if is_right else ("wrong", "bold red")
+        rows.append(("checked", f"by rules of the prompt: {verdict}", style))
     if solution.oracle:
         rows.append(("oracle", "yes: a verifier saw the reference answer", "bold red"))
     return [
@@ -157,15 +153,15 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
 
 
 def _rate(solution: Solution) -> list[tuple[str, str, str]]:
-    """Return a row for dollars and for FLOPs where the budget limits them."""
-    usage, left = solution.usage, solution.remaining
+    """Return a row of dollars and a row of FLOPs, each only where the budget limits its unit."""
+    usage, remaining = solution.usage, solution.remaining
     usd = _UNKNOWN if usage.usd is None else _decimal(usage.usd)
     flops = _UNKNOWN if usage.flops is None else f"{usage.flops:.3g}"
     rows: list[tuple[str, str, str]] = []
-    if "usd" in left:
-        rows.append(("dollars", f"{usd} ({_decimal(left['usd'])} left)", ""))
-    if "flops" in left:
-        rows.append(("FLOPs", f"{flops} ({left['flops']:.3g} left)", ""))
+    if "usd" in remaining:
+        rows.append(("dollars", f"{usd} ({_decimal(remaining['usd'])} left)", ""))
+    if "flops" in remaining:
+        rows.append(("FLOPs", f"{flops} ({remaining['flops']:.3g} left)", ""))
     return rows
 
 
@@ -189,10 +185,13 @@ def check_solution(solution: Solution) -> bool | None:
 
 
 def _count_agreeing(solution: Solution) -> int:
-    """Return how many candidates are in the class of the answer."""
-    of_answer = (c.answer_class for c in solution.candidates if c.answer is not None and c.answer == solution.answer)
-    winner = next(of_answer, None)
-    return 0 if winner is None else sum(c.answer_class == winner for c in solution.candidates)
+    """Return the number of candidates whose answers are equivalent to the solution's answer."""
+    if solution.answer is None:
+        return 0
+    classes = [c.answer_class for c in solution.candidates if c.answer == solution.answer]
+    if not classes or classes[0] is None:
+        return 0
+    return sum(c.answer_class == classes[0] for c in solution.candidates)
 
 
 def _format_output(usage: Usage) -> str:
@@ -205,16 +204,16 @@ def _format_output(usage: Usage) -> str:
 PRINTED = {
     "table": print_table,
     "json": print_json,
-    "solution": partial(_print_alone, what="text"),
-    "answer": partial(_print_alone, what="answer"),
+    "solution": partial(_print_alone, attribute="text"),
+    "answer": partial(_print_alone, attribute="answer"),
 }
 
 
 def printing(name: str, *, as_json: bool) -> str:
-    """Return which of `PRINTED` is asked for.
+    """Return the name in `PRINTED` of the form that the options ask for.
 
     Raises:
-        ConfigError: there is none of that name, or two are asked for.
+        ConfigError: no form has that name, or two forms are asked for.
     """
     if name not in PRINTED:
         raise ConfigError(f"--print is {name!r}, but must be one of {', '.join(PRINTED)}")

@@ -19,12 +19,12 @@ from tts.errors import TROUBLES
 
 if TYPE_CHECKING:
     from tts.experiments.run.batch_executor import BatchExecutor
-    from tts.experiments.run.runner import RunSummary
+    from tts.experiments.run.runner import PreparedStudy, RunSummary
     from tts.experiments.store.store import Store
     from tts.experiments.study.config import StudyConfig
 
 
-_FEWEST_RUNS = 3  # of which none is right, before a table is called suspicious
+_FEWEST_RUNS = 3  # runs without a right answer that make a row suspicious
 
 Batch = Annotated[
     bool,
@@ -108,10 +108,10 @@ class BatchUse:
 
 
 def batch_use(*, batch: bool, files: Path | None, cancel: bool) -> BatchUse | None:
-    """Return how batches answer a study; None: they do not.
+    """Return how batches answer a study; None: no batches are asked for.
 
     Raises:
-        ConfigError: Options exclude each other.
+        ConfigError: options exclude each other.
     """
     from tts.errors import ConfigError
 
@@ -135,20 +135,22 @@ def carry_out(
     """Run the cells of a study without a result and print its table, or with `dry_run` their forecast.
 
     Raises:
-        typer.Exit: it was stopped, or cells failed. Finished cells are kept.
+        typer.Exit: the command was stopped, or cells failed. Finished cells are kept.
     """
     from tts.cli.forecast import print_forecast
     from tts.experiments.run.progress import show_progress
-    from tts.experiments.run.runner import PreparedStudy, run
+    from tts.experiments.run.runner import PreparedStudy
     from tts.experiments.store.store import Store, default_store
 
-    file, folder = store or default_store(), None
+    file = store or default_store()
+    batch_folder = None
     if batches is not None:
-        config, folder = config.with_settings({"batch": True}), batches.files or file.with_name("batches")
+        config = config.with_settings({"batch": True})
+        batch_folder = batches.files or file.with_name("batches")
     # loading problems and models may take a while
     with raise_at_sigterm(lambda _: KeyboardInterrupt()), show_progress():
-        made = PreparedStudy(config, executor, batches=folder)
-    with made as prepared:
+        study = PreparedStudy(config, executor, batches=batch_folder)
+    with study as prepared:
         if dry_run:
             print_forecast(prepared, file, part)
             return
@@ -156,74 +158,90 @@ def carry_out(
             _cancel(cast("BatchExecutor", prepared.executor))
             return
         with Store(file) as opened:
-            terminated: list[int] = []
-
-            def end(number: int) -> KeyboardInterrupt:
-                # a scheduler that sends SIGTERM kills soon after, so running cells do not end first
-                terminated.append(number)
-                return KeyboardInterrupt()
-
-            def run_cells(*, again: bool = False) -> RunSummary:
-                with raise_at_sigterm(end), show_progress() as report:
-                    return run(
-                        prepared,
-                        opened,
-                        part=part,
-                        retry_failed=again,
-                        report=report,
-                        is_patient=lambda: not terminated,
-                    )
-
-            ended = run_cells(again=retry_failed)
-            if batches is not None and ended.unpaid and not ended.interrupted:
-                with raise_at_sigterm(end):
-                    ended = _answer_batches(cast("BatchExecutor", prepared.executor), batches, run_cells, ended)
-            if (left := ended.counts.pending + ended.counts.leased) and ended.interrupted:
-                warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
-            else:
-                try:
-                    _conclude(opened, ended, is_waited_for=batches is None or batches.files is None)
-                except KeyboardInterrupt:
-                    warn("stopped: all cells are done and kept; `tts show` prints their table")
-                else:
-                    return
-    raise typer.Exit(INTERRUPTED)
+            is_stopped = _run_in_store(prepared, opened, part, batches, retry_failed=retry_failed)
+    if is_stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
-def _conclude(store: Store, ended: RunSummary, *, is_waited_for: bool) -> None:
+def _run_in_store(
+    prepared: PreparedStudy, store: Store, part: tuple[int, int], batches: BatchUse | None, *, retry_failed: bool
+) -> bool:
+    """Run the cells of a study without a result, and print its table.
+
+    Args:
+        prepared: The study.
+        store: The open store of the results.
+        part: The number of the part that this process runs, and the number of parts.
+        batches: How batches answer; None: they do not.
+        retry_failed: Whether failed cells run again.
+
+    Returns:
+        Whether the user or a signal stopped the command.
+    """
+    from tts.experiments.run.progress import show_progress
+    from tts.experiments.run.runner import run
+
+    signals: list[int] = []  # numbers of those received
+
+    def interrupt(number: int) -> KeyboardInterrupt:
+        # a scheduler that sends SIGTERM kills soon after, so running cells do not end first
+        signals.append(number)
+        return KeyboardInterrupt()
+
+    def run_cells(*, again: bool = False) -> RunSummary:
+        with raise_at_sigterm(interrupt), show_progress() as report:
+            return run(prepared, store, part=part, retry_failed=again, report=report, is_patient=lambda: not signals)
+
+    summary = run_cells(again=retry_failed)
+    if batches is not None and summary.unpaid and not summary.interrupted:
+        with raise_at_sigterm(interrupt):
+            summary = _answer_batches(cast("BatchExecutor", prepared.executor), batches, run_cells, summary)
+    left = summary.counts.pending + summary.counts.leased
+    if left and summary.interrupted:
+        warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
+        return True
+    try:
+        _conclude(store, summary, is_waited_for=batches is None or batches.files is None)
+    except KeyboardInterrupt:
+        warn("stopped: all cells are done and kept; `tts show` prints their table")
+        return True
+    return False
+
+
+def _conclude(store: Store, summary: RunSummary, *, is_waited_for: bool) -> None:
     """Print the table of a study, and warn of failed cells.
 
     Args:
         store: The store.
-        ended: How the run ended.
+        summary: The summary of the run.
         is_waited_for: Whether open cells are a failure of the command.
 
     Raises:
-        typer.Exit: Cells failed, or are open.
+        typer.Exit: cells failed or are open.
     """
-    if ended.counts.done + ended.counts.failed:
-        _print_table(store, ended.study)
-    if ended.counts.failed:
-        _warn_of_failures(store, ended)
-    if ended.not_reached:
+    if summary.counts.done + summary.counts.failed:
+        _print_table(store, summary.study)
+    if summary.counts.failed:
+        _warn_of_failures(store, summary)
+    if summary.not_reached:
         warn(
-            f"{ended.unpaid:,} cells are left, whose requests no server took ({ended.not_reached}); the same command "
-            "goes on"
+            f"{summary.unpaid:,} cells are left, whose requests no server took ({summary.not_reached}); the same "
+            "command goes on"
         )
-    if ended.counts.failed or (ended.unpaid and is_waited_for):
+    if summary.counts.failed or (summary.unpaid and is_waited_for):
         raise typer.Exit(FAILED)
 
 
 def _answer_batches(
-    executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], RunSummary], ended: RunSummary
+    executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], RunSummary], summary: RunSummary
 ) -> RunSummary:
-    """Have batches answer what cells have asked for, and return how the last run of the cells ended.
+    """Have batches answer the requests of cells, and return the summary of the cells' last run.
 
     Args:
         executor: The executor of the cells.
         use: How batches answer.
-        run_cells: Runs the cells that have their replies.
-        ended: How the run ended in which cells asked.
+        run_cells: The function that runs the cells which have their replies.
+        summary: The summary of the run in which cells made their requests.
     """
     from tts.experiments.run.runner import run_by_batches
 
@@ -232,46 +250,44 @@ def _answer_batches(
             output = path.with_name(path.name.replace(".requests.", ".output."))
             typer.echo(visible(f"vllm run-batch -i {path} -o {output} --served-model-name {model} --model …"))
         messages().print(
-            f"{ended.unpaid:,} cells wait for these files of replies; the same command reads them", soft_wrap=True
+            f"{summary.unpaid:,} cells wait for these files of replies; the same command reads them", soft_wrap=True
         )
-        return ended
-    told: list[str] = []
+        return summary
+    printed_lines: list[str] = []
 
     def report(line: str) -> None:
-        if told[-1:] != [line]:
-            told.append(line)
+        if printed_lines[-1:] != [line]:
+            printed_lines.append(line)
             messages().print(line, soft_wrap=True)
 
     try:
-        ended, ends = run_by_batches(ended, run_cells, executor, report)
+        summary, batch_ends = run_by_batches(summary, run_cells, executor, report)
     except KeyboardInterrupt:
         messages().print("batches that were sent go on at the server; --cancel-batches cancels them", soft_wrap=True)
-        return dataclasses.replace(ended, interrupted=True)
-    for line in ends.notes:
+        return dataclasses.replace(summary, interrupted=True)
+    for line in batch_ends.notes:
         warn(line)
-    if ends.lost:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in ends.lost.most_common())
-        warn(f"{ends.lost.total():,} requests ended without a reply ({kinds}); the same command asks for them again")
-    return ended
+    if batch_ends.lost:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in batch_ends.lost.most_common())
+        lost = f"{batch_ends.lost.total():,} requests ended without a reply ({kinds})"
+        warn(f"{lost}; the same command asks for them again")
+    return summary
 
 
 def _cancel(executor: BatchExecutor) -> None:
     """Cancel the batches of a study that have not ended."""
-    for record in (cancelled := executor.cancel()):
-        typer.echo(
-            visible(
-                f"cancelled {record.id}: {record.done:,} of {record.requests:,} requests were done, which --batch "
-                "fetches"
-            )
-        )
+    cancelled = executor.cancel()
+    for record in cancelled:
+        done = f"{record.done:,} of {record.requests:,} requests were done, which --batch fetches"
+        typer.echo(visible(f"cancelled {record.id}: {done}"))
     typer.echo(f"{len(cancelled):,} batch{'' if len(cancelled) == 1 else 'es'} cancelled")
 
 
 def _part(text: str) -> tuple[int, int]:
-    """Return i and n of "i/n".
+    """Return the number i of a part and the number n of parts from "i/n".
 
     Raises:
-        ConfigError: it has another form, or i is not from 1 to n.
+        ConfigError: the text has another form, or i is not from 1 to n.
     """
     from tts.errors import ConfigError
 
@@ -283,13 +299,14 @@ def _part(text: str) -> tuple[int, int]:
     return int(index), int(count)
 
 
-def _warn_of_failures(store: Store, ended: RunSummary) -> None:
+def _warn_of_failures(store: Store, summary: RunSummary) -> None:
     """Warn of failed cells, with the first error of each kind."""
-    reasons: dict[str, str] = {}
-    for result in store.results(ended.study, drawn=False):
+    first_errors: dict[str, str] = {}
+    for result in store.results(summary.study, drawn=False):
         if result.error is not None:
-            reasons.setdefault(result.error.partition(":")[0], result.error)
-    warn(f"{ended.counts.failed:,} cells failed (--retry-failed runs them again): {'; '.join(reasons.values())}")
+            kind = result.error.partition(":")[0]
+            first_errors.setdefault(kind, result.error)
+    warn(f"{summary.counts.failed:,} cells failed (--retry-failed runs them again): {'; '.join(first_errors.values())}")
 
 
 def _print_table(store: Store, study: int) -> None:
@@ -301,15 +318,15 @@ def _print_table(store: Store, study: int) -> None:
 
     rows = table(store.results(study, drawn=False), rng=np.random.default_rng(SEED))
     typer.echo(visible(tables.as_text(rows, table_width()).rstrip("\n")))
-    if wrong := [
+    wrong_rows = [
         row
         for row in rows
-        if row.accuracy is not None and not row.accuracy.value and row.runs - row.failed >= _FEWEST_RUNS
-    ]:
-        count = "all rows" if len(wrong) == len(rows) else f"{len(wrong):,} of {len(rows):,} rows"
-        cut = [row for row in wrong if row.generated_tokens and 2 * row.truncated_tokens >= row.generated_tokens]
-        if len(cut) == len(wrong):
+        if row.accuracy is not None and row.accuracy.value == 0 and row.runs - row.failed >= _FEWEST_RUNS
+    ]
+    if wrong_rows:
+        shown_count = "all rows" if len(wrong_rows) == len(rows) else f"{len(wrong_rows):,} of {len(rows):,} rows"
+        if all(row.generated_tokens and 2 * row.truncated_tokens >= row.generated_tokens for row in wrong_rows):
             cause = "the budget, or max_tokens, cut most of what was written short, so give more"
         else:
             cause = "--dry-run shows how the task reads references"
-        warn(f"no answer is right in {count}: {cause}; see {TROUBLES}")
+        warn(f"no answer is right in {shown_count}: {cause}; see {TROUBLES}")

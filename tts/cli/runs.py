@@ -78,16 +78,19 @@ def columns_of(text: str | None) -> tuple[str, ...]:
 
 
 def labels_of(texts: Sequence[str] | None) -> dict[str, str]:
-    """Return the words of "STRATEGY=WORDS" by strategy; the last sign of equality divides."""
+    """Return the words of "STRATEGY=WORDS" by strategy, divided at the last sign of equality."""
     from tts.errors import ConfigError
 
-    pairs = [text.rpartition("=") for text in texts or ()]
-    if wrong := next(("=".join(filter(None, pair)) for pair in pairs if not pair[0]), None):
-        raise ConfigError(
-            f"--label is {wrong!r}, but must be STRATEGY=WORDS",
-            hint="for example --label 'best_of_n | majority=voting'",
-        )
-    return {strategy.strip(): words.strip() for strategy, _, words in pairs}
+    labels: dict[str, str] = {}
+    for text in texts or ():
+        strategy, _, words = text.rpartition("=")
+        if text and not strategy:
+            raise ConfigError(
+                f"--label is {text!r}, but must be STRATEGY=WORDS",
+                hint="for example --label 'best_of_n | majority=voting'",
+            )
+        labels[strategy.strip()] = words.strip()
+    return labels
 
 
 def runs(
@@ -108,14 +111,15 @@ def runs(
         return
     from tts.experiments.store.store import Store, default_store
 
-    counted = ("cells", "done", "failed", "lost tokens")
-    shown = table("id", "study", "begun", *counted, numbers=["id", *counted])
+    count_titles = ("cells", "done", "failed", "lost tokens")
+    listing = table("id", "study", "begun", *count_titles, numbers=["id", *count_titles])
     with Store.existing(store or default_store()) as opened:
         for study in opened.studies():
             begun = datetime.fromtimestamp(study.created_at).astimezone().isoformat(sep=" ", timespec="minutes")
             counts = (study.cells, study.done, study.failed, opened.lost_tokens(study.id))
-            shown.add_row(str(study.id), one_visible_line(study.name), begun[:16], *(f"{count:,}" for count in counts))
-    output().print(shown)
+            shown_counts = [f"{count:,}" for count in counts]
+            listing.add_row(str(study.id), one_visible_line(study.name), begun[:16], *shown_counts)
+    output().print(listing)
 
 
 def merge(
@@ -133,44 +137,44 @@ def merge(
     from tts.experiments.store.store import Store, default_store
 
     for file in files:
-        Store.existing(file).close()  # before a store is made for them
+        Store.existing(file).close()  # raises for a missing store before the joint store is made
     with Store(store or default_store()) as opened:
         for file in files:
             typer.echo(f"{opened.merge(file):,} results from {file}")
 
 
 def _check(store: Path | None) -> None:
-    """Print whether a store is whole, and raise where it is not."""
+    """Read a whole store, and print that its results are as they were written.
+
+    Raises:
+        TTSError: the file or a result is damaged, or a text names code, a file or a server.
+    """
     from tts.errors import TTSError
     from tts.experiments.store.store import Store, default_store
     from tts.scopes import RegisteredNames
 
     path = store or default_store()
     with Store.existing(path) as opened:
-        found = opened.check()
-    unknown = f"; {found.unknown:,} results of an earlier revision have no checksum" if found.unknown else ""
-    if found.ok and not found.foreign:
-        typer.echo(f"{found.whole:,} results are as they were written{unknown}")
+        checked = opened.check()
+    unknown = f"; {checked.unknown:,} results of an earlier revision have no checksum" if checked.unknown else ""
+    if checked.ok and not checked.foreign:
+        typer.echo(f"{checked.whole:,} results are as they were written{unknown}")
         return
-    lines = {"file": found.faults, "result": found.damaged, "text": found.foreign}
-    for what, of in lines.items():
-        for line in of:
-            typer.echo(one_visible_line(f"{what}: {line}"))
-    if found.ok:
-        count = (
-            f"{len(found.foreign):,} {'text reaches' if len(found.foreign) == 1 else 'texts reach'} code, files "
-            "or servers"
-        )
+    findings = {"file": checked.faults, "result": checked.damaged, "text": checked.foreign}
+    for kind, lines in findings.items():
+        for line in lines:
+            typer.echo(one_visible_line(f"{kind}: {line}"))
+    if checked.ok:
+        texts_reach = "text reaches" if len(checked.foreign) == 1 else "texts reach"
+        count = f"{len(checked.foreign):,} {texts_reach} code, files or servers"
         raise TTSError(
             f"store {path}: {count}, and commands that resolve them refuse it{unknown}", hint=RegisteredNames().cure
         )
-    count = (
-        f"{len(found.damaged):,} of {found.whole + len(found.damaged):,} results are"
-        if found.damaged
-        else "the file is"
-    )
+    subject = "the file is"
+    if checked.damaged:
+        subject = f"{len(checked.damaged):,} of {checked.whole + len(checked.damaged):,} results are"
     raise TTSError(
-        f"store {path}: {count} damaged{unknown}",
+        f"store {path}: {subject} damaged{unknown}",
         hint="put back a copy of it, or run the study in another file with --store",
     )
 
@@ -213,19 +217,17 @@ def show(  # noqa: PLR0913 - the options of the command
         )
     if form is not None and export is None:
         raise ConfigError(f"--form {form} was given without --export, which it is for", hint="add --export FILE")
-    found = Study.from_store(study, store=store)
+    stored = Study.from_store(study, store=store)
     if export is not None:
-        typer.echo(
-            f"{found.export(export, form):,} {'results' if form is None else 'runs with their samples'} in {export}"
-        )
+        noun = "results" if form is None else "runs with their samples"
+        typer.echo(f"{stored.export(export, form):,} {noun} in {export}")
         return
     if samples is not None:
-        typer.echo(f"{found.samples(samples):,} samples in {samples}")
+        typer.echo(f"{stored.samples(samples):,} samples in {samples}")
         return
-    chosen: Form = (
-        "csv" if as_csv else "json" if as_json else "latex" if as_latex else "markdown" if as_markdown else "text"
-    )
-    text = found.table(chosen, width=table_width(), columns=columns_of(columns), labels=labels_of(label)).rstrip("\n")
+    flags: dict[Form, bool] = {"csv": as_csv, "json": as_json, "latex": as_latex, "markdown": as_markdown, "text": True}
+    chosen = next(name for name, is_asked in flags.items() if is_asked)
+    text = stored.table(chosen, width=table_width(), columns=columns_of(columns), labels=labels_of(label)).rstrip("\n")
     typer.echo(visible(text) if chosen == "text" else text)
 
 

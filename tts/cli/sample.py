@@ -56,9 +56,9 @@ def sample(  # noqa: PLR0913 - the options of the command
     from tts.experiments.study.file import read_study
 
     options = {"dataset": dataset, "limit": limit, "model": model, "url": url, "seeds": seeds}
-    given = {name: value for name, value in options.items() if value is not None}
-    if study is not None and given:
-        name = next(iter(given))
+    given_options = {name: value for name, value in options.items() if value is not None}
+    if study is not None and given_options:
+        name = next(iter(given_options))
         raise ConfigError(
             f"--{name} was given beside the study {str(study)!r}, which has its own", hint="use --set to change a study"
         )
@@ -66,7 +66,7 @@ def sample(  # noqa: PLR0913 - the options of the command
         raise ConfigError(
             "there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME"
         )
-    config = _dataset_study(given, changes or ()) if study is None else read_study(study, changes or ())
+    config = _dataset_study(given_options, changes or ()) if study is None else read_study(study, changes or ())
     config = config.with_settings(
         settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
     )
@@ -76,23 +76,25 @@ def sample(  # noqa: PLR0913 - the options of the command
     carry_out(pool, store, dry_run=dry_run, batches=batch_use(batch=batch, files=batch_files, cancel=cancel_batches))
 
 
-def _dataset_study(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyConfig:
+def _dataset_study(options: dict[str, Any], changes: list[str] | tuple[()]) -> StudyConfig:
     """Return the study of a data set alone."""
     from tts.experiments.study import config
     from tts.experiments.study.file import put
     from tts.solver.solver import DEFAULT_MODEL
 
-    problems = {name: given[name] for name in ("dataset", "limit") if name in given}
-    data: dict[str, Any] = {
-        "name": Path(given["dataset"]).stem,
-        "models": {given.get("model") or "served": {"model": given.get("model", ""), "url": given["url"]}}
-        if "url" in given
-        else given.get("model", DEFAULT_MODEL),
+    problems = {name: options[name] for name in ("dataset", "limit") if name in options}
+    models: Any = options.get("model", DEFAULT_MODEL)
+    if "url" in options:
+        name = options.get("model", "")
+        models = {name or "served": {"model": name, "url": options["url"]}}
+    study_data: dict[str, Any] = {
+        "name": Path(options["dataset"]).stem,
+        "models": models,
         "problems": problems,
         "strategies": "best_of_n",
         "budgets": {"samples": 1},
-        "seeds": given.get("seeds", 1),
+        "seeds": options.get("seeds", 1),
     }
     for change in changes:
-        put(data, change)
-    return config.study_config(data)
+        put(study_data, change)
+    return config.study_config(study_data)

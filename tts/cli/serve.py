@@ -70,18 +70,20 @@ def serve(  # noqa: PLR0913 - the options of the command
         )
     if config is None and model is None and not url:
         typer.echo(_DEMONSTRATION, err=True)
-    chosen = read_config(config) if config is not None else _plain_config(model, url or [], strategy, budget)
-    serve_gateway(chosen.model_copy(update={"access_log": True}) if access_log else chosen, host, port, workers)
+    gateway = read_config(config) if config is not None else _plain_config(model, url or [], strategy, budget)
+    if access_log:
+        gateway = gateway.model_copy(update={"access_log": True})
+    serve_gateway(gateway, host, port, workers)
 
 
 def _plain_config(
     model: str | None, urls: list[str], strategy: str | None = None, budget: int | None = None
 ) -> GatewayConfig:
-    """Return the configuration of one model; of the demonstrations where none is named.
+    """Return the gateway's configuration for one model, or for the demonstrations where none is named.
 
     Args:
-        model: The name of the model; None: the one that the server runs, or the demonstrations.
-        urls: Servers that run it.
+        model: The name of the model; None: the only model of the server, or the demonstrations.
+        urls: Urls of servers that run the model.
         strategy: The strategy of requests that name none; None: `auto`.
         budget: The tokens of requests that name none; None: as many as whole answers need.
     """
@@ -92,9 +94,7 @@ def _plain_config(
 
 
 def _demonstrations() -> list[str]:
-    """Return the models that are served where none is named: the small chat model if it is installed, and the embedded
-    pair.
-    """
+    """Return the models of the demonstration: the small chat model if it is installed, and the embedded pair."""
     from tts.errors import ConfigError
     from tts.models import registry
     from tts.solver.model_cache import DEFAULT_MODEL
@@ -115,9 +115,9 @@ def _plain_model(name: str, urls: list[str], strategy: str | None, budget: int |
     presets = {"single": {"strategy": "single"}, "vote": {"strategy": "best_of_n(n=8) | majority"}}
     if getattr(record, "verifier", ""):
         presets["weighted"] = {"strategy": "best_of_n(n=8) | weighted"}
-    own = {"strategy": strategy, "budget": budget, **({"url": urls} if urls else {})}
-    given = {key: value for key, value in own.items() if value is not None}
-    return record.name.replace(" ", "_"), {"model": record.name, "presets": presets, **given}
+    options = {"strategy": strategy, "budget": budget, "url": urls or None}
+    given_options = {key: value for key, value in options.items() if value is not None}
+    return record.name.replace(" ", "_"), {"model": record.name, "presets": presets, **given_options}
 
 
 def serve_model(
@@ -143,7 +143,7 @@ def serve_model(
     from tts.errors import ConfigError
     from tts.models import registry
 
-    chosen = engine_of(engine)
+    server_engine = engine_of(engine)
     record = registry.get(name)
     if record.readout:
         raise ConfigError(
@@ -151,16 +151,17 @@ def serve_model(
         )
     if not wait > 0:
         raise ConfigError(f"wait is {wait:g}, but must be seconds above 0")
-    with ExitStack() as held:
-        held.enter_context(raise_at_sigterm(lambda number: SystemExit(128 + number)))
-        file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
-        # the server runs elsewhere
-        interpreter = str(Path(python).absolute()) if os.sep in python else python or sys.executable
-        check_installed(chosen, interpreter)  # before files are read, or turned into another form
-        location = held.enter_context(readable(record, gguf=chosen == "llama_cpp", python=interpreter))
-        wanted = launch(record, location, chosen, interpreter)
-        typer.echo(f"starting {chosen} for {record.name}; its words go to {file}", err=True)
-        server = held.enter_context(serving(wanted, file.absolute(), wait, host=host, port=port))
+    with ExitStack() as resources:
+        resources.enter_context(raise_at_sigterm(lambda number: SystemExit(128 + number)))
+        log_file = log or Path(resources.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
+        interpreter = python or sys.executable
+        if os.sep in python:
+            interpreter = str(Path(python).absolute())  # the server runs in another folder
+        check_installed(server_engine, interpreter)  # before files are read, or turned into another form
+        location = resources.enter_context(readable(record, gguf=server_engine == "llama_cpp", python=interpreter))
+        server_launch = launch(record, location, server_engine, interpreter)
+        typer.echo(f"starting {server_engine} for {record.name}; its words go to {log_file}", err=True)
+        server = resources.enter_context(serving(server_launch, log_file.absolute(), wait, host=host, port=port))
         typer.echo(f"ready: {server.url}")
         typer.echo(f'use it: tts solve "What is 2 + 2?" --model {record.name} --url {server.url} --budget 2000')
         typer.echo(f"look at it: tts doctor --url {server.url}")

@@ -140,8 +140,9 @@ def solve(  # noqa: PLR0913 - the options of the command
         settings = settings_of(
             model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body
         )
-        named, sampling = named_model(model, url, settings), _sampling(temperature=temperature, max_tokens=max_tokens)
-        given = Problem(
+        chosen_model = named_model(model, url, settings)
+        sampling = _sampling(temperature=temperature, max_tokens=max_tokens)
+        posed = Problem(
             read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template), answer=answer
         )
         if trace is not None:
@@ -149,7 +150,7 @@ def solve(  # noqa: PLR0913 - the options of the command
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
             with Solver(
-                named,
+                chosen_model,
                 verifier,
                 backend=backend,
                 url=url,
@@ -161,7 +162,7 @@ def solve(  # noqa: PLR0913 - the options of the command
                 on_event=on_event,
                 budget=limits,
             ) as solver:
-                return solver.solve(given, limits, seed=seed)
+                return solver.solve(posed, limits, seed=seed)
 
         _end(search, lambda solution: _show(solution, trace, print_as, explain=explain), debug=debug)
 
@@ -175,7 +176,11 @@ def _sampling(**chosen: Any) -> Sampling:
 def _end(
     search: Callable[[Callable[[Event], None] | None], Solution], show: Callable[[Solution], None], *, debug: bool
 ) -> None:
-    """Search and show the solution, also one that was interrupted or failed."""
+    """Search and show the solution, also after an interruption or a failure.
+
+    Raises:
+        typer.Exit: the search was interrupted or failed.
+    """
     from tts.cli.terminal import progress
     from tts.errors import VerifierError
     from tts.solver.event_loop import Interrupted
@@ -198,15 +203,15 @@ def _end(
         raise typer.Exit(FAILED)
 
 
-def _show(solution: Solution, trace: Path | None, what: str, *, explain: bool) -> None:
-    """Save the trace, and print the solution even if that fails."""
+def _show(solution: Solution, trace: Path | None, print_as: str, *, explain: bool) -> None:
+    """Save the trace of a solution, and print the solution even if the save fails."""
     from tts.cli.result import PRINTED
 
     try:
         if trace is not None and solution.trace is not None:
             solution.trace.save(trace)
     finally:
-        PRINTED[what](solution, explain=explain)
+        PRINTED[print_as](solution, explain=explain)
 
 
 def patch(  # noqa: PLR0913 - the options of the command
@@ -262,25 +267,26 @@ def patch(  # noqa: PLR0913 - the options of the command
     if trace is not None:
         check_path(trace)
     settings = settings_of(model_option, key_from=key_from)
-    called = None if model is None and url is None and not settings else named_model(model, url, settings)
+    agent_model = None if model is None and url is None and not settings else named_model(model, url, settings)
     limits = parse_budget(f"samples={n}" + ("" if budget is None else f",{budget}"))
-    suite = "pytest -q" if demo else tests
-    verifier = None if suite is None else PatchTests(command=suite, hidden=None if hidden is None else str(hidden))
-    role, plan = (
-        ("none", f"best_of_n(n={n}) | majority") if verifier is None else (verifier, f"best_of_n(n={n}) | best")
-    )
+    test_command = "pytest -q" if demo else tests
+    verifier: PatchTests | None = None
+    plan = f"best_of_n(n={n}) | majority"
+    if test_command is not None:
+        verifier = PatchTests(command=test_command, hidden=None if hidden is None else str(hidden))
+        plan = f"best_of_n(n={n}) | best"
     chosen: list[Solution] = []
     with (
         _repository(repo, demo=demo) as folder,
         Workspace(
-            folder, agent=agent, model=called, revision=revision, include_changes=include_changes, jobs=jobs
+            folder, agent=agent, model=agent_model, revision=revision, include_changes=include_changes, jobs=jobs
         ) as workspace,
     ):
         for name in workspace.store.untracked[:1]:
             warn(f"{len(workspace.store.untracked)} untracked files are left out, such as {one_visible_line(name)}")
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
-            with Solver(workspace, role, strategy=plan, budget=limits, on_event=on_event) as solver:
+            with Solver(workspace, verifier or "none", strategy=plan, budget=limits, on_event=on_event) as solver:
                 return solver.solve(prompt or _DEMO_PROMPT, limits, seed=seed)
 
         _end(
@@ -300,7 +306,7 @@ def _check_patch_options(
 ) -> None:
     from tts.errors import ConfigError
 
-    if demo and any(given is not None for given in (prompt, repo, tests, hidden)):
+    if demo and any(option is not None for option in (prompt, repo, tests, hidden)):
         raise ConfigError(
             "--demo has a task, a repository and tests of its own",
             hint="leave out PROMPT, --repo, --tests and --hidden",
@@ -319,7 +325,7 @@ def _check_patch_options(
 
 @contextmanager
 def _repository(repo: Path | None, *, demo: bool) -> Generator[Path]:
-    """Yield the folder of the repository; that of the demonstration is made for the block."""
+    """Yield the folder of the repository; the demonstration's repository is made for the block."""
     if not demo:
         yield repo or Path()
         return
@@ -330,23 +336,26 @@ def _repository(repo: Path | None, *, demo: bool) -> Generator[Path]:
 
 
 def _show_patch(solution: Solution, trace: Path | None, *, tested: bool) -> Iterator[Solution]:
-    """Write the table of runs to standard error, and the chosen patch to standard output; yield the solution then.
+    """Write the table of runs to standard error, and the chosen patch to standard output.
 
     Args:
-        solution: What the search found.
-        trace: The file of the trace.
-        tested: Whether only a patch that passes its tests is one.
+        solution: The solution that the search found.
+        trace: The file of the trace; None: no trace is saved.
+        tested: Whether only a patch that passes its tests is accepted.
+
+    Yields:
+        The solution, only if it has an accepted patch.
     """
     if trace is not None and solution.trace is not None:
         solution.trace.save(trace)
     rows = table("run", "tests", "tokens", "same as", "patch", numbers=("run", "tokens", "same as"))
-    first: dict[int | None, int] = {}
-    for number, candidate in enumerate(sorted(solution.candidates, key=lambda one: one.index), 1):
-        same = first.setdefault(candidate.answer_class, number)
-        again = str(same) if same < number and candidate.answer is not None else ""
-        rows.add_row(
-            str(number), _outcome(candidate), f"{candidate.trajectory.num_tokens:,}", again, _summary(candidate.answer)
-        )
+    first_numbers: dict[int | None, int] = {}
+    candidates = sorted(solution.candidates, key=lambda c: c.index)
+    for number, candidate in enumerate(candidates, 1):
+        first_number = first_numbers.setdefault(candidate.answer_class, number)
+        duplicate_of = str(first_number) if first_number < number and candidate.answer is not None else ""
+        tokens = f"{candidate.trajectory.num_tokens:,}"
+        rows.add_row(str(number), _outcome(candidate), tokens, duplicate_of, _summary(candidate.answer))
     message_console().print(rows)
     for line in solution.warnings:
         warn(line)
@@ -361,7 +370,9 @@ def _show_patch(solution: Solution, trace: Path | None, *, tested: bool) -> Iter
 
 def _outcome(candidate: Candidate) -> str:
     score = candidate.scores.get("main", math.nan)
-    return "-" if math.isnan(score) else "pass" if score == 1 else "fail"
+    if math.isnan(score):
+        return "-"
+    return "pass" if score == 1 else "fail"
 
 
 def _summary(patch: str | None) -> str:

@@ -58,44 +58,49 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
         _show(name, output())
 
 
-def _list_runnable(words: str, console: Console) -> None:
+def _list_runnable(setting_text: str, console: Console) -> None:
     from tts.search.families import lacking, nearest
     from tts.search.parts import STRATEGIES
     from tts.search.plan import parse
     from tts.solver.settings import setting_of
 
-    setting = setting_of(words)
-    shown = table("strategy", "runs", "lacks", "nearest that runs", whole="strategy")
+    setting = setting_of(setting_text)
+    listing = table("strategy", "runs", "lacks", "nearest that runs", whole="strategy")
     for name in STRATEGIES.names():
         strategy = parse(name).strategy
         missing = lacking(strategy, setting)
-        shown.add_row(
+        listing.add_row(
             name, "no" if missing else "yes", ", ".join(missing), nearest(strategy, setting) if missing else ""
         )
-    console.print(shown)
+    console.print(listing)
 
 
 def list_parts(names: Names, console: Console) -> None:
     """Print the names of a registry with their parameters and first sentences."""
     from tts.errors import TTSError
 
-    shown = table(names.kind, "parameters", "what it does", whole=names.kind)
+    listing = table(names.kind, "parameters", "what it does", whole=names.kind)
     for name in names.names():
         try:
-            made = names.get(name)
+            part = names.get(name)
         except TTSError as failure:  # of another package: the others are listed all the same
-            shown.add_row(name, "", one_visible_line(failure.cause))
+            listing.add_row(name, "", one_visible_line(failure.cause))
             continue
-        shown.add_row(
+        summary = _doc(part).split("\n\n")[0]
+        listing.add_row(
             name,
-            ", ".join(t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in _parameters(made)),
-            one_visible_line(_doc(made).split("\n\n")[0]) + (f" {_UNMEASURED}" if is_in_community(made) else ""),
+            ", ".join(_shorten(parameter) for parameter in _parameters(part)),
+            one_visible_line(summary) + (f" {_UNMEASURED}" if is_in_community(part) else ""),
         )
-    console.print(shown)
+    console.print(listing)
+
+
+def _shorten(parameter: str) -> str:
+    return parameter if len(parameter) <= _LONGEST else f"{parameter[: _LONGEST - 1]}…"
 
 
 def _show(name: str, console: Console) -> None:
-    """Print the documentation of every part that has a name, whatever kind of part it is."""
+    """Print the documentation of all parts with a name, of whatever kind."""
     from tts.backends import BACKENDS
     from tts.errors import unknown_name
     from tts.search.parts import EMBEDDERS, SELECTIONS, STOP_RULES, STRATEGIES
@@ -103,51 +108,55 @@ def _show(name: str, console: Console) -> None:
     from tts.verifiers import VERIFIERS
 
     tables = (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS, TABLE, BACKENDS, EMBEDDERS)
-    found = [names for names in tables if name in names]
-    if not found:
+    registries = [names for names in tables if name in names]
+    if not registries:
         raise unknown_name("part", name, {known for names in tables for known in names.names()})
-    for names in found:
+    for names in registries:
         _show_part(names.kind, name, names.get(name), console)
 
 
-def _show_part(kind: str, name: str, made: Any, console: Console) -> None:
-    module = inspect.getmodule(made)
-    console.print(f"{kind} {name}({', '.join(_parameters(made))})\n")
-    if is_in_community(made):
+def _show_part(kind: str, name: str, part: Any, console: Console) -> None:
+    module = inspect.getmodule(part)
+    console.print(f"{kind} {name}({', '.join(_parameters(part))})\n")
+    if is_in_community(part):
         console.print(f"{_UNMEASURED}\n")
-    told = whole_docstring(made, find_part) if isinstance(made, type) else _doc(made)
-    for text in (told, "" if module is None else inspect.getdoc(module) or ""):
+    documentation = whole_docstring(part, find_part) if isinstance(part, type) else _doc(part)
+    for text in (documentation, "" if module is None else inspect.getdoc(module) or ""):
         if text:
             console.print(visible(text) + "\n", soft_wrap=True)
 
 
-def is_in_community(made: Any) -> bool:
-    """Return whether a part is one of those whose gain was not measured."""
-    return ".community." in made.__module__
+def is_in_community(part: Any) -> bool:
+    """Return whether a part is a community part, whose gain was not measured."""
+    return ".community." in part.__module__
 
 
-def _parameters(made: Any) -> list[str]:
-    """Return the parameters of a class or function with their defaults, as source text. Its own come before those of
-    its bases.
+def _parameters(part: Any) -> list[str]:
+    """Return the parameters of a class or function with their defaults, as source text.
+
+    Parameters of a class come before parameters of its bases.
     """
-    bases = inspect.getmro(made) if isinstance(made, type) else (made,)
-    place = {name: place for place, base in reversed(list(enumerate(bases))) for name in inspect.get_annotations(base)}
-    found = sorted(inspect.signature(made).parameters.values(), key=lambda p: place.get(p.name, 0))
-    return [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in found]
+    bases = inspect.getmro(part) if isinstance(part, type) else (part,)
+    depths: dict[str, int] = {}  # name of a parameter -> the nearest class that declares it, 0 for the part itself
+    for depth, base in enumerate(bases):
+        for name in inspect.get_annotations(base):
+            depths.setdefault(name, depth)
+    parameters = sorted(inspect.signature(part).parameters.values(), key=lambda p: depths.get(p.name, 0))
+    return [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
 
 
 def find_part(name: str) -> type | None:
-    """Return the class of a part by its registered name, or by its own; None: there is none."""
+    """Return the class of a part by its registered name or its class name; None: there is no such class."""
     from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
     from tts.verifiers import VERIFIERS
 
     for names in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS):
-        for key, place in names.entries.items():
-            if name in (key, place.rpartition(":")[2]):
-                made = names.get(key)
-                return made if isinstance(made, type) else None
+        for registered_name, import_path in names.entries.items():
+            if name in (registered_name, import_path.rpartition(":")[2]):
+                part = names.get(registered_name)
+                return part if isinstance(part, type) else None
     return None
 
 
-def _doc(made: Any) -> str:
-    return inspect.getdoc(made) or ""
+def _doc(part: Any) -> str:
+    return inspect.getdoc(part) or ""

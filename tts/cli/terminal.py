@@ -66,10 +66,12 @@ def table(*titles: str, whole: str = "", numbers: Collection[str] = ()) -> Table
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.ROUNDED)
+    empty_table = Table(box=box.ROUNDED)
     for title in titles:
-        made.add_column(title, justify="right" if title in numbers else "left", overflow="fold", no_wrap=title == whole)
-    return made
+        empty_table.add_column(
+            title, justify="right" if title in numbers else "left", overflow="fold", no_wrap=title == whole
+        )
+    return empty_table
 
 
 def facts(columns: int = 2) -> Table:
@@ -80,12 +82,12 @@ def facts(columns: int = 2) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.ROUNDED, show_header=False)
-    made.add_column(style="bold", no_wrap=True)
+    empty_table = Table(box=box.ROUNDED, show_header=False)
+    empty_table.add_column(style="bold", no_wrap=True)
     for _ in range(columns - 2):
-        made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
-    return made
+        empty_table.add_column(no_wrap=True)
+    empty_table.add_column(overflow="fold")
+    return empty_table
 
 
 @contextmanager
@@ -93,7 +95,7 @@ def progress() -> Generator[Callable[[Event], None] | None]:
     """Keep a live line while the block runs, and take it away afterwards.
 
     Yields:
-        What to pass as `on_event`; None where standard error is no terminal.
+        The function to pass as `on_event`; None where standard error is no terminal.
     """
     console = messages()
     if not sys.stderr.isatty() or console.is_dumb_terminal:
@@ -132,8 +134,9 @@ class ProgressLine:
         frame = _FRAMES[int(console.get_time() * 10) % len(_FRAMES)]
         yield Text.assemble((frame, "cyan"), " ", self._text(), no_wrap=True, overflow="ellipsis")
         if self._event is not None and self._event.writing:
-            written = one_visible_line(self._event.writing[-console.width :])  # its end, which grows
-            yield Text(f"  {written[-max(1, console.width - 3) :]}", style="dim", no_wrap=True, overflow="crop")
+            newest_text = one_visible_line(self._event.writing[-console.width :])
+            room = max(1, console.width - 3)  # beside the indent of two spaces
+            yield Text(f"  {newest_text[-room:]}", style="dim", no_wrap=True, overflow="crop")
 
     def _text(self) -> str:
         seconds = f"{self._clock() - self._started:.1f} s"

@@ -68,12 +68,14 @@ def check(
 
     record = reward_record.load(name)
     model = registry.get(weights or record.model)
-    of = tasks.get(task or (registry.get(record.model).task if record.model in registry.RECORDS else "math"))
-    asked, solution = read_problem(problem), read_problem(text)
+    if not task:
+        task = registry.get(record.model).task if record.model in registry.RECORDS else "math"
+    solution_task = tasks.get(task)
+    problem_text, solution = read_problem(problem), read_problem(text)
     tokenizer = tokenizer_of(model)
-    steps = [solution] if record.kind == "outcome" else of.split(solution)
+    steps = [solution] if record.kind == "outcome" else solution_task.split(solution)
     renderer = SolutionRenderer(record, tokenizer)
-    rendered = renderer.render(asked, steps, prompt=Problem(of.prompt(Problem(asked))).text)
+    rendered = renderer.render(problem_text, steps, prompt=Problem(solution_task.prompt(Problem(problem_text))).text)
     console = output()
     _show_record(console, record, renderer.limit)
     _show_tokens(console, rendered, tokenizer)
@@ -113,21 +115,22 @@ def report(
     if out is not None:
         plots.check_path(out)
     with Store.existing(store or default_store()) as opened:
-        found = opened.find(run)
-        if (finished := found.done + found.failed) < found.cells:
-            warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so this is not its final report")
-        results = opened.results(found.id)
-        told = reporting.verifier_report(
+        study = opened.find(run)
+        finished = study.done + study.failed
+        if finished < study.cells:
+            warn(f"study {study.name}: {finished:,} of {study.cells:,} cells are done, so this is not its final report")
+        results = opened.results(study.id)
+        quality = reporting.verifier_report(
             results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or ()
         )
-    if told.passed_over:
-        reasons = "; ".join(f"{count:,} {reason}" for reason, count in told.passed_over.items())
-        warn(f"{sum(told.passed_over.values()):,} results are not looked at: {reasons}")
+    if quality.passed_over:
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in quality.passed_over.items())
+        warn(f"{sum(quality.passed_over.values()):,} results are not looked at: {reasons}")
     if out is not None:
         from tts.experiments.verifier_report import figure
 
-        plots.save(figure.draw(told), out)
-    typer.echo(reporting.as_json(told) if as_json else visible(reporting.as_text(told)))
+        plots.save(figure.draw(quality), out)
+    typer.echo(reporting.as_json(quality) if as_json else visible(reporting.as_text(quality)))
 
 
 @verifiers.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -148,26 +151,31 @@ def _show_record(console: Console, record: RewardRecord, limit: int | None) -> N
     separator = (
         "none" if template.separator is None else f"{template.separator.text!r}, {template.separator.tokens} token(s)"
     )
-    labels = (
-        f"{readout.good!r} against {', '.join(map(repr, readout.bad))}" if readout.kind == "labels" else _head(readout)
-    )
+    if template.between:
+        separator += f", then {template.between!r}"
+    layout = f"{template.layout}: {template.prompt!r}"
+    if template.system is not None:
+        layout += f", system {template.system!r}"
+    if readout.kind == "labels":
+        read = f"{readout.good!r} against {', '.join(map(repr, readout.bad))}"
+    else:
+        read = _head(readout)
     rows = {
         record.name: f"{record.kind} model of {record.model} ({record.architecture})",
-        "template": f"{template.layout}: {template.prompt!r}"
-        + (f", system {template.system!r}" if template.system is not None else ""),
-        "separator": separator + (f", then {template.between!r}" if template.between else ""),
-        "read": labels,
+        "template": layout,
+        "separator": separator,
+        "read": read,
         "aggregation": record.aggregation,
         "most tokens": "as its configuration says" if limit is None else str(limit),
         "licence": record.licence or "not stated",
         "source": record.source,
         "notes": record.notes,
     }
-    shown = facts()
+    listing = facts()
     for title, value in rows.items():
         if value:
-            shown.add_row(title, visible(value))
-    console.print(shown)
+            listing.add_row(title, visible(value))
+    console.print(listing)
 
 
 def _head(readout: Any) -> str:
@@ -177,15 +185,18 @@ def _head(readout: Any) -> str:
 
 def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -> None:
     """Print every token, and the positions where scores are read."""
-    read = {at: i for i, at in reversed(list(enumerate(rendered.at))) if at is not None}
+    first_steps: dict[int, int] = {}  # position of a score -> the first step that it scores
+    for step, score_position in enumerate(rendered.at):
+        if score_position is not None:
+            first_steps.setdefault(score_position, step)
     line = "problem:"
-    for at, token in enumerate(rendered.ids):
-        if at == rendered.prompt and at:
+    for position, token in enumerate(rendered.ids):
+        if position == rendered.prompt and position:
             console.print(line, soft_wrap=True)
             line = "steps:  "
         line += f" {one_visible_line(tokenizer.convert_ids_to_tokens(token))}"
-        if at in read:
-            console.print(f"{line} <- step {read[at] + 1}, position {at}", soft_wrap=True)
+        if position in first_steps:
+            console.print(f"{line} <- step {first_steps[position] + 1}, position {position}", soft_wrap=True)
             line = "        "
     if not rendered.ids:
         console.print("nothing is shown to the model")
@@ -194,13 +205,13 @@ def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -
 def _show_steps(console: Console, rendered: RenderedSolution, steps: list[str], tokenizer: Any) -> None:
 
     listed = table("step", "text", "position", "token", "id", "why not", numbers=["step", "position", "id"])
-    for number, (step, at, why) in enumerate(zip(steps, rendered.at, rendered.why, strict=True), start=1):
-        shown = visible(repr(step if len(step) <= 60 else f"{step[:59]}…"))
-        token = (
-            ()
-            if at is None
-            else (str(at), repr(tokenizer.convert_ids_to_tokens(rendered.ids[at])), str(rendered.ids[at]))
-        )
-        listed.add_row(str(number), shown, *(token or ("unknown", "", "")), visible(why))
+    for number, (step, position, reason) in enumerate(zip(steps, rendered.at, rendered.why, strict=True), start=1):
+        shown_step = visible(repr(step if len(step) <= 60 else f"{step[:59]}…"))
+        if position is None:
+            listed.add_row(str(number), shown_step, "unknown", "", "", visible(reason))
+            continue
+        token_id = rendered.ids[position]
+        token = repr(tokenizer.convert_ids_to_tokens(token_id))
+        listed.add_row(str(number), shown_step, str(position), token, str(token_id), visible(reason))
     console.print(listed)
     console.print(f"{len(rendered.ids)} tokens, {rendered.prompt} of them the problem's")

@@ -6,6 +6,7 @@ Each question is a prompt of its own. The replies are not candidates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from tts.errors import ConfigError
 from tts.search.ends import END
@@ -22,7 +23,9 @@ async def replies_to(
     max_tokens: int | None = None,
     model: str = "policy",
 ) -> list[list[Trajectory] | None]:
-    """Return up to n replies to each prompt, and drop them; None for a prompt that fills the context.
+    """Return up to n replies to each prompt; None for a prompt that fills the context.
+
+    The search drops prompts and replies, so that their memory is free.
 
     Raises:
         SearchEnded: the budget cannot pay a prompt, or not one reply can start.
@@ -33,9 +36,9 @@ async def replies_to(
             roots[i] = await search.open("verify", prompt=prompt)
         except ConfigError:  # the prompt fills the context
             continue
-    families = await search.expand(
+    replies_by_root = await search.expand(
         [*roots.values()], n, END, temperature=temperature, max_tokens=max_tokens, model=model
     )
-    search.drop([*roots.values(), *(t for siblings in families for t in siblings)])
-    replies = dict(zip(roots, families, strict=True))
+    search.drop([*roots.values(), *chain.from_iterable(replies_by_root)])
+    replies = dict(zip(roots, replies_by_root, strict=True))
     return [replies.get(i) for i in range(len(prompts))]

@@ -81,9 +81,8 @@ class Wide(Guided):
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n
             if n is None:
-                n = max(
-                    1, min(MOST_WIDTH, await affordable_width(search, self.temperature) // self.written_per_token())
-                )
+                width = await affordable_width(search, self.temperature) // self.written_per_token()
+                n = max(1, min(MOST_WIDTH, width))
             candidates += await self.explore(search, n)
         return candidates
 
@@ -132,5 +131,6 @@ def distinct(ts: Sequence[Trajectory]) -> list[Trajectory]:
     """Return the first path of each text, in order. The parents of the paths have different texts already."""
     by_text: dict[tuple[int | None, str], Trajectory] = {}
     for t in ts:
-        by_text.setdefault((None if t.parent is None else t.parent.node, t.text), t)
+        parent_node = None if t.parent is None else t.parent.node
+        by_text.setdefault((parent_node, t.text), t)
     return list(by_text.values())

@@ -29,7 +29,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Annotated
 
 import numpy as np
@@ -123,18 +123,23 @@ class ParticleMethod(Guided):
             SearchEnded: n is None, and the budget is used up.
         """
         paths: list[Trajectory] = []
-        for r in rounds(search, None if self.n is None else 1):
+        for round_number in rounds(search, None if self.n is None else 1):
             n = self.n
             if n is None:
-                units = max(1, await affordable_width(search, self.temperature) // (1 + self.lookahead))
-                n = min(MOST_WIDTH, max(min(2, units), units // self.sweeps_in_all))
-            paths += await self.sweep(search, n, r * self.sweeps_in_all)
-        distinct = {t.node: t for t in paths}.values()
-        return [candidate for t in distinct if (candidate := search.finish(t)) is not None]
+                affordable = max(1, await affordable_width(search, self.temperature) // (1 + self.lookahead))
+                least = min(2, affordable)  # a single particle is never resampled
+                n = min(MOST_WIDTH, max(least, affordable // self.sweeps_in_all))
+            paths += await self.sweep(search, n, round_number * self.sweeps_in_all)
+        distinct_paths = {t.node: t for t in paths}.values()
+        candidates = [search.finish(t) for t in distinct_paths]
+        return [candidate for candidate in candidates if candidate is not None]
 
     @abstractmethod
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
-        """Return the particles of one search with n particles; `first`: the number of its first sweep."""
+        """Return the paths of the particles of one search with n particles.
+
+        `first` is the number of the search's first sweep.
+        """
         ...
 
 
@@ -150,8 +155,8 @@ async def weigh(search: Search, particles: Sequence[Particle], method: ParticleM
     ends = await search.rollout(paths, method.lookahead, temperature=0.0) if method.lookahead else paths
     odds = known_weights(await search.score(ends, method.verifier, method.aggregate, scale="log_odds"))
     weighed: list[Particle] = []
-    for particle, value in zip(particles, odds.tolist(), strict=True):
-        potential = value * method.twist if particle.path.status == "active" else value
+    for particle, log_odds in zip(particles, odds.tolist(), strict=True):
+        potential = log_odds * method.twist if particle.path.status == "active" else log_odds
         gain = potential - particle.potential if method.target == "last" else potential
         weighed.append(Particle(particle.path, particle.carried + gain, potential))
     return weighed
@@ -182,13 +187,16 @@ async def sweep(
     Raises:
         SearchEnded: the budget is used up, the stop rule fires, or every particle has died (see `advance`).
     """
-    free = n - (reference is not None)
-    first = await advance(search, repeat(search.root, free), max_steps=method.max_steps, temperature=method.temperature)
-    particles = [Particle(t) for siblings in first for t in siblings]
-    # the particle of the reference, and the number of steps so far
-    guide, t = Particle(search.root), 1
+    num_free = n if reference is None else n - 1
+    families = await advance(
+        search, repeat(search.root, num_free), max_steps=method.max_steps, temperature=method.temperature
+    )
+    particles = [Particle(path) for path in chain.from_iterable(families)]
+    reference_particle, num_steps = Particle(search.root), 1
     while True:
-        cloud = [*particles, *([] if reference is None else [replace(guide, path=_cut(reference, t))])]
+        cloud = particles
+        if reference is not None:
+            cloud = [*particles, replace(reference_particle, path=_cut(reference, num_steps))]
         cloud = await weigh(search, cloud, method)
         log_weights = np.array([particle.carried for particle in cloud])
         nodes = tuple(particle.path.node for particle in cloud)
@@ -200,9 +208,8 @@ async def sweep(
             and (method.target == "last" or num_active in (0, n))
             and not method.lookahead
         )
-        level = Level(
-            "ended", address, nodes, tuple(log_weights.tolist()), temperature(log_weights, t), is_fixed=is_fixed
-        )
+        level_temperature = temperature(log_weights, num_steps)
+        level = Level("ended", address, nodes, tuple(log_weights.tolist()), level_temperature, is_fixed=is_fixed)
         if not num_active:
             search.notes.levels.append(level)
             return Particles(
@@ -210,20 +217,23 @@ async def sweep(
                 log_weights,
                 np.array([particle.potential for particle in cloud]),
             )
-        p = softmax(log_weights, temperature(log_weights, t))
-        if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):
-            width = min(free, max(MOST_ROWS, search.rows.sizes.most_rows(len(cloud))))
-            ancestors = SCHEMES[method.resampling](p, width, search.rng("resample", *address, t))
-            particles = [replace(cloud[a], carried=0.0) for a in ancestors.tolist()]
-            search.notes.levels.append(replace(level, kind="resampled", ancestors=tuple(ancestors.tolist())))
-            guide = replace(cloud[-1], carried=0.0)
+        p = softmax(log_weights, level_temperature)
+        if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):  # equal but for rounding counts
+            width = min(num_free, max(MOST_ROWS, search.rows.sizes.most_rows(len(cloud))))
+            ancestors = SCHEMES[method.resampling](p, width, search.rng("resample", *address, num_steps)).tolist()
+            particles = [replace(cloud[i], carried=0.0) for i in ancestors]
+            search.notes.levels.append(replace(level, kind="resampled", ancestors=tuple(ancestors)))
+            reference_particle = replace(cloud[-1], carried=0.0)
         else:
-            particles, guide = cloud[: len(particles)], cloud[-1]
+            particles, reference_particle = cloud[: len(particles)], cloud[-1]
             search.notes.levels.append(replace(level, kind="carried", ancestors=tuple(range(len(particles)))))
-        live = (*(particle.path for particle in particles), *([reference] if reference else []), *beside)
-        search.keep([node for path in live for node in path.path])
+        kept_paths = [particle.path for particle in particles]
+        if reference is not None:
+            kept_paths.append(reference)
+        kept_paths += beside
+        search.keep(list(chain.from_iterable(path.path for path in kept_paths)))
         particles = await _step(search, particles, method)
-        t += 1
+        num_steps += 1
 
 
 def _cut(reference: Trajectory, steps: int) -> Trajectory:
@@ -234,12 +244,18 @@ def _cut(reference: Trajectory, steps: int) -> Trajectory:
 async def _step(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
     """Continue the particles that have not stopped. Particles that failed or could not start are left out."""
     active = [particle.path for particle in particles if particle.path.status == "active"]
-    children = iter(await advance(search, active, max_steps=method.max_steps, temperature=method.temperature))
-    paths = [next(children, ()) if particle.path.status == "active" else [particle.path] for particle in particles]
-    return [replace(particle, path=t) for particle, ts in zip(particles, paths, strict=True) for t in ts]
+    families = iter(await advance(search, active, max_steps=method.max_steps, temperature=method.temperature))
+    continued: list[Particle] = []
+    for particle in particles:
+        if particle.path.status != "active":
+            continued.append(particle)
+            continue
+        children = next(families, [])  # particles that the budget does not pay have no list
+        continued += [replace(particle, path=child) for child in children]
+    return continued
 
 
 def draw_reference(search: Search, particles: Particles, temperature: float, address: tuple[int, int]) -> int:
     """Return the place of the next sweep's reference, a particle drawn by weight."""
-    p = softmax(particles.log_weights, temperature)
-    return int(SCHEMES["multinomial"](p, 1, search.rng("reference", *address))[0])
+    probabilities = softmax(particles.log_weights, temperature)
+    return int(SCHEMES["multinomial"](probabilities, 1, search.rng("reference", *address))[0])

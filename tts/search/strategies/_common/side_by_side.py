@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tts.checks import Count
 from tts.search.ends import SearchEnded
@@ -48,18 +49,18 @@ class SideBySide(Strategy):
     ) -> list[Trajectory | None]:
         """Return each path one step longer, by a role's model; None where no row began or the row failed."""
         children = await one_step(search, ts, max_steps=self.max_steps, temperature=self.temperature, model=model)
-        return [next(iter(siblings), None) for siblings in children]
+        return [siblings[0] if siblings else None for siblings in children]
 
     async def waves(
         self, search: Search, step: Step, cost: int = 1, root: Trajectory | None = None
     ) -> Sequence[Candidate]:
-        """Write solutions: one first, then as many side by side as are wanted, or as the budget pays.
+        """Write solutions: one first, then all others side by side, or as many as the budget pays.
 
         Args:
             search: The search.
             step: The function that takes paths one step further; its result has None for a path whose rows failed.
             cost: The cost of a solution, as a multiple of a plain solution.
-            root: The root of all solutions; None: that of the "solve" prompt.
+            root: The root of all solutions; None: the root of the "solve" prompt.
 
         Raises:
             SearchEnded: the budget is used up, or the rows of every path of a wave failed three times.
@@ -68,29 +69,41 @@ class SideBySide(Strategy):
             missing = _WIDTH if self.n is None else self.n - len(search.candidates)
             if missing <= 0:
                 break
-            paid = search.affordable_samples(stepwise=True) if self.n is None else None
-            payable = missing if paid is None else paid // cost
-            width = max(1, min(missing, _MOST, payable)) if search.candidates else 1
+            affordable = search.affordable_samples(stepwise=True) if self.n is None else None  # None: no limit
+            payable = missing if affordable is None else affordable // cost
+            width = 1  # the first solution shows the length of later solutions
+            if search.candidates:
+                width = max(1, min(missing, _MOST, payable))
             await _wave(search, [root or search.root] * width, step)
         return search.candidates
 
 
-async def _wave(search: Search, live: list[Trajectory], step: Step) -> None:
-    """Write some paths to their ends."""
-    failures, ended = [0] * len(live), 0
-    while live:
-        children = await step(live)
-        failures = [0 if child is not None else count + 1 for child, count in zip(children, failures, strict=True)]
-        paths = [t if child is None else child for child, t in zip(children, live, strict=True)]
-        for t in paths:
-            ended += search.finish(t) is not None
-        places = [i for i, t in enumerate(paths) if t.status == "active" and failures[i] < _TRIES]
-        live, failures = [paths[i] for i in places], [failures[i] for i in places]
-        search.keep([node for t in live for node in t.path[-2:]])  # another model may continue from the step before
-    if not ended:
+async def _wave(search: Search, paths: list[Trajectory], step: Step) -> None:
+    """Write some paths to their ends.
+
+    Raises:
+        SearchEnded: the rows of every path failed three times.
+    """
+    failures, num_candidates = [0] * len(paths), 0
+    while paths:
+        children = await step(paths)
+        open_paths: list[Trajectory] = []
+        open_failures: list[int] = []  # consecutive failures of each open path
+        for path, child, earlier_failures in zip(paths, children, failures, strict=True):
+            longer_path = path if child is None else child
+            num_failures = earlier_failures + 1 if child is None else 0
+            if search.finish(longer_path) is not None:
+                num_candidates += 1
+            if longer_path.status == "active" and num_failures < _TRIES:
+                open_paths.append(longer_path)
+                open_failures.append(num_failures)
+        paths, failures = open_paths, open_failures
+        last_steps = [path.path[-2:] for path in paths]  # another model may continue from the step before
+        search.keep(list(chain.from_iterable(last_steps)))
+    if not num_candidates:
         raise SearchEnded("every row failed")
 
 
 def step_logprob(t: Trajectory) -> float:
-    """Return the mean log-probability of the tokens of a path's last piece; 0 where none is known."""
+    """Return the mean log-probability of the tokens of a path's last step; 0 where none is known."""
     return sum(t.logprobs) / len(t.logprobs) if t.logprobs else 0.0

@@ -38,19 +38,24 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
         SearchEnded: n is None, and a round has spent nothing, or many consecutive rounds have spent no limited unit.
             Where time is limited, many consecutive rounds without a token end the search.
     """
-    spent, left, idle = spent_amounts(search), search.left, 0
-    timed = "seconds" in left
-    for k in itertools.count() if n is None else range(n):
+    if n is not None:
+        yield from range(n)
+        return
+    spent_before, left_before, num_idle = spent_amounts(search), search.left, 0
+    has_time_limit = "seconds" in left_before
+    for k in itertools.count():
         yield k
-        if n is not None:
-            continue
-        if timed:  # count tokens: reading the clock costs a system call, and seconds do not measure a round
-            idle = idle + 1 if _tokens(spent) == _tokens(spent_amounts(search)) else 0
-        else:
-            idle, left = (idle + 1 if left == search.left else 0), search.left
-        if spent == spent_amounts(search) or idle > _IDLE:
-            raise SearchEnded("nothing is spent any more")
         spent = spent_amounts(search)
+        if has_time_limit:  # count tokens: reading the clock costs a system call, and seconds do not measure a round
+            is_idle = _tokens(spent) == _tokens(spent_before)
+        else:
+            left = search.left
+            is_idle = left == left_before
+            left_before = left
+        num_idle = num_idle + 1 if is_idle else 0
+        if spent == spent_before or num_idle > _IDLE:
+            raise SearchEnded("nothing is spent any more")
+        spent_before = spent
 
 
 def _tokens(spent: Mapping[str, float]) -> float:
@@ -83,7 +88,7 @@ async def draw(search: Search, ts: Iterable[Trajectory], temperature: float | No
 
     Args:
         search: The search.
-        ts: The paths. They are taken in waves, so that an iterator may have more than the budget pays.
+        ts: The paths, taken in waves, so that an iterator may have more paths than the budget pays.
         temperature: The temperature; None: the run's.
 
     Raises:
@@ -92,10 +97,12 @@ async def draw(search: Search, ts: Iterable[Trajectory], temperature: float | No
     candidates: list[Candidate] = []
     for wave in waves_of(ts):
         by_path: list[Candidate | None] = [None] * len(wave)
-        while missing := [i for i, candidate in enumerate(by_path) if candidate is None]:
-            children = await advance(search, [wave[i] for i in missing], until=END, temperature=temperature)
-            for i, siblings in zip(missing, children, strict=True):
-                by_path[i] = search.finish(siblings[0]) if siblings else None
+        missing = list(range(len(wave)))  # places of paths without a candidate
+        while missing:
+            families = await advance(search, [wave[i] for i in missing], until=END, temperature=temperature)
+            for i, children in zip(missing, families, strict=True):
+                by_path[i] = search.finish(children[0]) if children else None
+            missing = [i for i in missing if by_path[i] is None]
         candidates += [candidate for candidate in by_path if candidate is not None]
     return candidates
 
@@ -133,7 +140,7 @@ async def advance(
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
     by_path: list[list[Trajectory]] = []
-    unbegun = search.rows.unbegun
+    unbegun_before = search.rows.unbegun
     for wave in waves_of(ts):
         try:
             for _ in range(_TRIES):
@@ -149,7 +156,7 @@ async def advance(
                 raise
             break
         by_path += children
-        if search.rows.unbegun > unbegun:
+        if search.rows.unbegun > unbegun_before:
             break
     return by_path
 
@@ -168,7 +175,7 @@ async def siblings_of(
     max_steps: int,
     temperature: float | None,
 ) -> dict[int, list[Trajectory]]:
-    """Return the next steps of each subtree, by number: as many as its width, all after its prefix.
+    """Return the next steps of each subtree by its number: as many as its width, all after its prefix.
 
     Args:
         search: The search.
@@ -183,17 +190,14 @@ async def siblings_of(
     """
 
     def rows() -> Iterator[tuple[int, Trajectory]]:
-        open_subtrees = (
-            enumerate(itertools.repeat(search.root, -(-n // branching))) if prefixes is None else prefixes.items()
-        )
-        for g, prefix in open_subtrees:
+        num_subtrees = -(-n // branching)  # rounded up
+        all_from_root = enumerate(itertools.repeat(search.root, num_subtrees))
+        for g, prefix in all_from_root if prefixes is None else prefixes.items():
             yield from itertools.repeat((g, prefix), subtree_width(n, branching, g))
 
-    children_of_rows = await advance(
-        search, (prefix for _, prefix in rows()), max_steps=max_steps, temperature=temperature
-    )
+    families = await advance(search, (prefix for _, prefix in rows()), max_steps=max_steps, temperature=temperature)
     siblings: dict[int, list[Trajectory]] = {}
-    for children, (g, _) in zip(children_of_rows, rows(), strict=False):
+    for children, (g, _) in zip(families, rows(), strict=False):  # rows that did not begin have no list
         siblings.setdefault(g, []).extend(children)
     return siblings
 
@@ -209,19 +213,20 @@ async def one_step(
     model: str = "policy",
     finishes: bool = False,
 ) -> list[list[Trajectory]]:
-    """Return the children that one try of `advance` makes, by the model of a role.
+    """Write one step after each path by the model of a role, once, and return up to n children of each.
 
     Raises:
         SearchEnded: not one row can start.
     """
     children: list[list[Trajectory]] = [[] for _ in ts]
-    last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or is_stalled(t)}
-    endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # still open after several last steps
-    stepping = [i for i in range(len(ts)) if i not in last]
-    for end, places in ((until, stepping), (END, sorted(last - endless))):
+    at_last_step = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or is_stalled(t)}
+    endless = {i for i in at_last_step if ts[i].depth >= max_steps + _TRIES}  # still open after several last steps
+    before_last_step = [i for i in range(len(ts)) if i not in at_last_step]
+    for end, places in ((until, before_last_step), (END, sorted(at_last_step - endless))):
         families = await search.expand([ts[i] for i in places], n, end, temperature=temperature, model=model)
         for i, siblings in zip(places, families, strict=True):
             children[i] = siblings
-        for child in (child for siblings in families for child in siblings if finishes):
-            search.finish(child)
+        if finishes:
+            for child in itertools.chain.from_iterable(families):
+                search.finish(child)
     return children

@@ -66,21 +66,19 @@ class Reviewed:
 
 
 def _check(name: str, layers: Any) -> tuple[str, ...]:
-    """Return a list of layers once it is checked.
+    """Check the names of layers, and return them as a tuple.
 
     Raises:
         ConfigError: the value is not a list of layers, or no later layer reads a critique.
     """
-    if (
-        not isinstance(layers, list | tuple)
-        or not layers
-        or not all(isinstance(layer, str) and layer in _LAYERS for layer in layers)
-    ):
+    is_list = isinstance(layers, list | tuple) and len(layers) > 0
+    if not is_list or not all(isinstance(layer, str) and layer in _LAYERS for layer in layers):
         raise ConfigError(f"{name} is {quote(layers)}, but must be a list of {', '.join(_LAYERS)}")
     if layers[0] != "generate" or "generate" in layers[1:]:
         raise ConfigError(f"{name} is {quote(layers)}, but must begin with 'generate', and have it nowhere else")
     for place, layer in enumerate(layers):
-        if layer == "critique" and not {"rank", "fuse"} & {*layers[place:]}:
+        is_read = "rank" in layers[place:] or "fuse" in layers[place:]
+        if layer == "critique" and not is_read:
             raise ConfigError(
                 f"{name} is {quote(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it"
             )
@@ -128,51 +126,55 @@ class Archon(Strategy):
 
     def needs(self) -> Needs:
         """Return the needs: the models and the prompts of all layers."""
-        fuses, judges = "fuse" in self.layers, {"critique", "rank", "verify"} & {*self.layers}
-        models = writers(*self.writers, *([self.judge] if judges else []), *([self.aggregator] if fuses else []))
-        return Needs(prompts=("fuse", "revise") if fuses else (), models=models)
+        roles = list(self.writers)
+        if {"critique", "rank", "verify"} & {*self.layers}:
+            roles.append(self.judge)
+        if "fuse" not in self.layers:
+            return Needs(models=writers(*roles))
+        return Needs(prompts=("fuse", "revise"), models=writers(*roles, self.aggregator))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Run the layers; without n, repeat them while the budget lasts."""
         for _ in rounds(search, None if self.n is None else 1):
-            first = len(search.candidates)
+            start = len(search.candidates)
             n = self.n or await self._affordable(search)
-            reviews = await self._generate(search, n, first)
+            reviews = await self._generate(search, n, start)
             for layer in self.layers[1:]:
                 reviews = await self._run_layer(search, layer, reviews)
             if any(review.made.answer is not None for review in reviews):
                 kept_places = {review.made.index for review in reviews}
-                for c in [c for c in search.candidates[first:] if c.index not in kept_places]:
-                    search.finish(c.trajectory, weight=0.0)
+                dropped = [c for c in search.candidates[start:] if c.index not in kept_places]
+                for candidate in dropped:
+                    search.finish(candidate.trajectory, weight=0.0)
         return search.candidates
 
-    async def _generate(self, search: Search, n: int, first: int) -> list[Reviewed]:
-        for role in self.writers:
-            num_drawn = (
-                len(search.candidates) - first if role == self.writers[0] == "policy" else 0
-            )  # drawn to learn a length
-            if n > num_drawn:
-                await search.complete([search.root], n - num_drawn, temperature=self.temperature, model=role)
-        return [Reviewed(c) for c in search.candidates[first:]]
+    async def _generate(self, search: Search, n: int, start: int) -> list[Reviewed]:
+        """Draw n samples of each writer, and return them with the candidates from `start` on."""
+        for i, role in enumerate(self.writers):
+            num_missing = n
+            if i == 0 and role == "policy":
+                num_missing -= len(search.candidates) - start  # the policy's sample that showed a length counts
+            if num_missing > 0:
+                await search.complete([search.root], num_missing, temperature=self.temperature, model=role)
+        return [Reviewed(c) for c in search.candidates[start:]]
 
     async def _run_layer(self, search: Search, layer: str, reviews: Sequence[Reviewed]) -> list[Reviewed]:
-        """Return the solutions that a layer keeps, or writes in their place."""
+        """Return the solutions that a layer keeps, or the new solutions that it writes."""
         complete = [review for review in reviews if not review.made.truncated]
         if layer == "fuse":
-            root, before = (
-                await root_showing(search, "fuse", [review.text for review in complete]),
-                len(search.candidates),
-            )
+            root = await root_showing(search, "fuse", [review.text for review in complete])
+            start = len(search.candidates)
             await search.complete([root], self.fused, temperature=self.temperature, model=self.aggregator)
-            return [Reviewed(c) for c in search.candidates[before:]]
+            return [Reviewed(c) for c in search.candidates[start:]]
         if not complete:
             return list(reviews)
         if layer == "rank":
-            titles = [(f"Solution [{i}]", review.text) for i, review in enumerate(complete, 1)]
-            (reply,) = (
-                await self._replies(search, [asking(RANK, search.problem, *titles)]) if len(complete) > 1 else ("",)
-            )
-            return [complete[i] for i in order_of(reply, len(complete))][: self.keep]
+            reply = ""
+            if len(complete) > 1:
+                titled_texts = [(f"Solution [{i}]", review.text) for i, review in enumerate(complete, 1)]
+                (reply,) = await self._replies(search, [asking(RANK, search.problem, *titled_texts)])
+            best_first = [complete[i] for i in order_of(reply, len(complete))]
+            return best_first[: self.keep]
         solutions = [("Solution", review.made.trajectory.response) for review in complete]
         question = CRITIQUE if layer == "critique" else f"{QUESTION} {reasoning_request('Yes', 'No')}"
         replies = await self._replies(search, [asking(question, search.problem, solution) for solution in solutions])
@@ -200,6 +202,9 @@ def order_of(reply: str, count: int) -> list[int]:
 
     The last line that has numbers in brackets gives the order. Missing solutions follow in their own order.
     """
-    lines = [found for line in reply.splitlines() if (found := re.findall(r"\[(\d{1,9})\]", line))]
-    named = [int(number) - 1 for number in (lines[-1] if lines else ())]
-    return list(dict.fromkeys([*(i for i in named if 0 <= i < count), *range(count)]))
+    order: list[int] = []
+    for line in reply.splitlines():
+        numbers = [int(text) for text in re.findall(r"\[(\d{1,9})\]", line)]
+        if numbers:
+            order = [number - 1 for number in numbers if 1 <= number <= count]
+    return list(dict.fromkeys([*order, *range(count)]))

@@ -109,7 +109,8 @@ class BudgetForcing(Strategy):
             if remaining < 1 or t.status != "active":
                 break
             (children,) = await search.expand([t], 1, Thought(remaining), temperature=self.temperature)
-            t = next(iter(children), t)
+            if children:
+                t = children[0]
         return t
 
 
@@ -134,9 +135,11 @@ async def open_responses(search: Search, ts: Sequence[Trajectory], cue: str) -> 
     """
     paths: list[Trajectory] = []
     for t in ts:
-        text = (t.marks.close if t.is_thinking else "") + cue
-        forced = await search.extend([t], text) if text and t.status != "truncated" else [t]
-        paths += forced
+        text = f"{t.marks.close}{cue}" if t.is_thinking else cue
+        if text and t.status != "truncated":
+            paths += await search.extend([t], text)
+        else:
+            paths.append(t)
     for t in paths:
         search.finish(t)
     return [t for t in paths if t.status == "active"]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated
 
 import numpy as np
@@ -89,12 +90,13 @@ class DeepConfidenceOnline(Judged):
         """Warm up, then write traces until they agree. Comments name the lines of algorithm B6, online."""
         num_traces = self.warmup if self.n is None else min(self.n, self.warmup)
         await search.complete([search.root], num_traces, temperature=self.temperature)  # line 1
-        least = await self._threshold(search)
+        threshold = await self._threshold(search)
         for _ in rounds(search, None if self.n is None else math.ceil((self.n - num_traces) / self.width)):
-            if (await self._vote().select(search.candidates, search)).confidence >= self.consensus:  # lines 3 and 4
+            selected = await self._vote().select(search.candidates, search)
+            if selected.confidence >= self.consensus:  # lines 3 and 4
                 raise SearchEnded("consensus")
             width = self.width if self.n is None else min(self.width, self.n - num_traces)
-            await self._traces(search, width, least)  # line 2
+            await self._traces(search, width, threshold)  # line 2
             num_traces += width
         return search.candidates
 
@@ -103,34 +105,35 @@ class DeepConfidenceOnline(Judged):
         scores = await search.score(
             [c.trajectory for c in search.candidates if c.answer is not None], self.verifier, self.aggregate
         )
-        known = scores[~np.isnan(scores)]
-        return float(np.percentile(known, 100 - self.keep)) if len(known) else -math.inf
+        known_scores = scores[~np.isnan(scores)]
+        return float(np.percentile(known_scores, 100 - self.keep)) if len(known_scores) else -math.inf
 
-    async def _traces(self, search: Search, width: int, least: float) -> None:
+    async def _traces(self, search: Search, width: int, threshold: float) -> None:
         """Write some traces a piece at a time, and give up those that fall below the threshold."""
         size = self.tokens or self._piece(search)
         traces = [search.root]
-        for look in range(1, _LOOKS + 2):
-            until, n = END if look > _LOOKS else Tokens(size), width if look == 1 else 1
-            pieces = [t for ts in await search.expand(traces, n, until, temperature=self.temperature) for t in ts]
-            for t in pieces:
+        for look in range(1, _LOOKS + 2):  # a look is a score of unfinished traces
+            until = END if look > _LOOKS else Tokens(size)
+            families = await search.expand(traces, width if look == 1 else 1, until, temperature=self.temperature)
+            longer_traces = list(chain.from_iterable(families))
+            for t in longer_traces:
                 search.finish(t)
-            traces = await self._confident(search, [t for t in pieces if t.status == "active"], least)
+            traces = await self._confident(search, [t for t in longer_traces if t.status == "active"], threshold)
             if not traces:
                 return
 
     @staticmethod
     def _piece(search: Search) -> int:
-        """Return an eighth of the mean length of the warm-up's traces."""
+        """Return the tokens of a piece: an eighth of the mean length of the warm-up's traces."""
         lengths = [candidate.trajectory.num_tokens for candidate in search.candidates]
         return max(1, sum(lengths) // (8 * max(1, len(lengths))))
 
-    async def _confident(self, search: Search, active: Sequence[Trajectory], least: float) -> list[Trajectory]:
+    async def _confident(self, search: Search, active: Sequence[Trajectory], threshold: float) -> list[Trajectory]:
         """Return the traces that are confident enough to go on, and drop the others."""
         window = traits_of(search.scoring.get(self.verifier)).window or 0
         judged = [t for t in active if t.num_tokens >= window]
         scores = await search.score(judged, self.verifier, self.aggregate) if judged else np.zeros(0)
-        stopped = {t.node: t for t, score in zip(judged, scores.tolist(), strict=True) if score < least}
+        stopped = {t.node: t for t, score in zip(judged, scores.tolist(), strict=True) if score < threshold}
         search.drop(list(stopped.values()))
         return [t for t in active if t.node not in stopped]
 

@@ -67,11 +67,12 @@ class EntropySwitching(TwoModels):
 
         async def step(paths: Sequence[Trajectory]) -> list[Trajectory | None]:
             children: list[Trajectory | None] = [None] * len(paths)
-            unsure = [entropy(t, self.window, temperature) > self.threshold for t in paths]
-            for model, is_policy in ((self.draft, False), ("policy", True)):
-                rows = [i for i, is_unsure in enumerate(unsure) if is_unsure is is_policy]
-                for i, t in zip(rows, await self.write_step(search, [paths[i] for i in rows], model), strict=True):
-                    children[i] = t
+            unsure = {i for i, t in enumerate(paths) if entropy(t, self.window, temperature) > self.threshold}
+            sure = [i for i in range(len(paths)) if i not in unsure]
+            for model, places in ((self.draft, sure), ("policy", sorted(unsure))):
+                longer_paths = await self.write_step(search, [paths[i] for i in places], model)
+                for i, longer_path in zip(places, longer_paths, strict=True):
+                    children[i] = longer_path
             return children
 
         return await self.waves(search, step)

@@ -97,11 +97,12 @@ class ForestOfThought(Strategy):
         """Grow tree after tree, and decide."""
         votes: list[Candidate] = []
         for _ in rounds(search, self.n):
-            first = len(search.candidates)
+            start = len(search.candidates)
             await self._grow(search)
-            votes += self._vote(search, search.candidates[first:])
-            if self.n is not None and (most := _most(votes)) > self.n / 2:
-                raise SearchEnded(f"{most} of {self.n} trees agree")
+            votes += self._vote(search, search.candidates[start:])
+            num_agreeing = _most(votes)
+            if self.n is not None and num_agreeing > self.n / 2:
+                raise SearchEnded(f"{num_agreeing} of {self.n} trees agree")
         await self._decide(search, votes)
         return search.candidates
 
@@ -109,12 +110,13 @@ class ForestOfThought(Strategy):
         """Grow a tree. Its solutions become candidates, weighed by their values."""
         frontier, known = [search.root], dict[str, float]()
         while frontier:
-            good: list[Valued] = []
+            promising: list[Valued] = []
             for _ in range(1 + self.corrections):
                 states = await self._tree.next_level(search, frontier, self.width, known)
-                if good := [(t, value) for t, value in states if value > self._hopeless]:
+                promising = [(t, value) for t, value in states if value > self._hopeless]
+                if promising:
                     break
-            frontier = best_open(good, self.width)
+            frontier = best_open(promising, self.width)
             search.keep(frontier)
 
     @property
@@ -131,7 +133,7 @@ class ForestOfThought(Strategy):
 
     @property
     def _hopeless(self) -> float:
-        """The value of a state whose labels are all "impossible"."""
+        """The value of a state whose labels are all "impossible", with room for rounding."""
         return self.votes * LABELS["impossible"] * (1 + 1e-9)
 
     def _vote(self, search: Search, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -149,23 +151,26 @@ class ForestOfThought(Strategy):
 
     async def _decide(self, search: Search, votes: Sequence[Candidate]) -> None:
         """Let the expert choose among the answers of the trees, if no answer has more than half of the votes."""
-        distinct_answers = list({c.answer_class: c for c in reversed(votes)}.values())[::-1]
-        if len(distinct_answers) < 2 or _most(votes) > len(votes) / 2:
+        first_by_answer = {c.answer_class: c for c in reversed(votes)}  # the first solution of each answer
+        shown = list(reversed(first_by_answer.values()))
+        if len(shown) < 2 or _most(votes) > len(votes) / 2:
             return
-        titles = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(distinct_answers, 1)]
-        prompt = asking(EXPERT, search.problem, *titles)
+        titled_texts = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(shown, 1)]
+        prompt = asking(EXPERT, search.problem, *titled_texts)
         (replies,) = await replies_to(search, [prompt], 1, temperature=self.temperature, max_tokens=self.max_tokens)
-        chosen = read_choice(replies[0], len(distinct_answers)) if replies else None
+        chosen = read_choice(replies[0], len(shown)) if replies else None
         if chosen is not None:
-            search.finish(distinct_answers[chosen].trajectory, weight=float(len(votes)))
+            search.finish(shown[chosen].trajectory, weight=float(len(votes)))
 
 
 def _most(votes: Sequence[Candidate]) -> int:
-    """Return the votes of the most frequent answer."""
+    """Return the number of votes of the most frequent answer."""
     return max(Counter(c.answer_class for c in votes).values(), default=0)
 
 
 def read_choice(reply: Trajectory, count: int) -> int | None:
     """Return the solution, from 0, that the last number in brackets of a reply names; None without one."""
-    named = [int(number) for number in re.findall(r"\[(\d{1,9})\]", reply.response)]
-    return named[-1] - 1 if named and 1 <= named[-1] <= count else None
+    numbers = [int(number) for number in re.findall(r"\[(\d{1,9})\]", reply.response)]
+    if not numbers or not 1 <= numbers[-1] <= count:
+        return None
+    return numbers[-1] - 1

@@ -67,10 +67,11 @@ class Fractured(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write traces, cut them, and answer."""
         for _ in rounds(search, None if self.n is None else 1):
-            traces = await search.complete([search.root], self.n or 1, temperature=self.temperature)
+            solutions = await search.complete([search.root], self.n or 1, temperature=self.temperature)
+            traces = [solution.trajectory for solution in solutions]
             cuts: list[Trajectory] = []
             ends: list[Trajectory] = []
-            for trace in [candidate.trajectory for candidate in traces]:
+            for trace in traces:
                 await self._cut(search, trace, cuts, ends)
             await search.complete(cuts, self.answers, temperature=self.temperature)
             if self.answers > 1:
@@ -78,7 +79,10 @@ class Fractured(Strategy):
         return search.candidates
 
     async def _cut(self, search: Search, trace: Trajectory, cuts: list[Trajectory], ends: list[Trajectory]) -> None:
-        """Add answering paths: those after the trace's cuts to `cuts`, that after its reasoning to `ends`."""
+        """Add paths that can answer: after each cut of a trace to `cuts`, after its whole reasoning to `ends`.
+
+        Whenever `cuts` has many paths, their answers are drawn, and `cuts` is emptied.
+        """
         cue, marker = self._cues(search, trace)
         if not marker:
             search.notes.warn(
@@ -86,15 +90,18 @@ class Fractured(Strategy):
                 "is '"
             )
             return
-        size = length = trace.num_tokens - search.root.num_tokens
-        if trace.text.rfind(marker) > 0 and size > 1:
+        num_tokens = trace.num_tokens - search.root.num_tokens
+        reasoning_tokens = num_tokens
+        if trace.text.rfind(marker) > 0 and num_tokens > 1:
             reasoning = await search.fork(trace, marker)
-            length = reasoning.num_tokens - search.root.num_tokens
-            ends += await self._answering(search, reasoning, cue) if self.answers > 1 else []
+            reasoning_tokens = reasoning.num_tokens - search.root.num_tokens
+            if self.answers > 1:
+                ends += await self._answering(search, reasoning, cue)
         for i in range(1, self.depths):
-            for at in range(max(1, i * length // self.depths), size):
+            depth = max(1, i * reasoning_tokens // self.depths)
+            for place in range(depth, num_tokens):  # ends at the first token that can be cut
                 try:
-                    prefix = await search.fork(trace, at)
+                    prefix = await search.fork(trace, place)
                 except ConfigError:  # the place is inside of a character
                     continue
                 cuts += await self._answering(search, prefix, cue)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from tts.search.strategies._common.stepping import affordable_width, draw, round
 from tts.types import Candidate, Trajectory
 
 _MOST = 256  # the most solutions of an island where the budget decides
-Scored = tuple[Candidate, float]
+Scored = tuple[Candidate, float]  # a solution and its fitness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,53 +98,57 @@ class MindEvolution(Judged):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Evolve islands; if n is None, again until the budget is used up."""
-        for k in rounds(search, None if self.n is None else 1):
-            await self._evolve(search, self.n or await self._affordable(search), k)
+        for round_number in rounds(search, None if self.n is None else 1):
+            await self._evolve(search, self.n or await self._affordable(search), round_number)
         return search.candidates
 
-    async def _evolve(self, search: Search, n: int, k: int) -> None:
-        first = 0 if k == 0 else len(search.candidates)  # a solution that was drawn to learn its length counts
-        num_drawn = len(search.candidates) - first
+    async def _evolve(self, search: Search, n: int, round_number: int) -> None:
+        # the first round counts a solution that was drawn to learn its length
+        start = 0 if round_number == 0 else len(search.candidates)
+        num_drawn = len(search.candidates) - start
         await draw(search, repeat(search.root, min(n * self.islands - num_drawn, sys.maxsize)), self.temperature)
-        children = list(search.candidates[first:])
+        children = list(search.candidates[start:])
         for generation in range(1, self.generations + 1):
-            scores = await search.score([c.trajectory for c in children], self.verifier, self.aggregate, scale="unit")
+            paths = [c.trajectory for c in children]
+            scores = await search.score(paths, self.verifier, self.aggregate, scale="unit")
             if (scores >= 1).any():
                 raise SearchEnded("a solution has the greatest score that the verifier gives")
             if generation == self.generations:
                 return
             scored = list(zip(children, np.nan_to_num(scores, nan=0.0).tolist(), strict=True))
             islands = self._migrate([scored[i * n : (i + 1) * n] for i in range(self.islands)])
-            couples = [
-                parents
-                for i, island in enumerate(islands)
-                for parents in self._parents(search, island, n, k, generation, i)
-            ]
+            couples: list[list[Candidate]] = []
+            for i, island in enumerate(islands):
+                couples += self._parents(search, island, n, round_number, generation, i)
             children = await self._children(search, couples)
 
     def _migrate(self, islands: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
         """Return the islands after the best of each have replaced the worst of the next."""
-        ranked = [sorted(island, key=lambda scored: -scored[1]) for island in islands]
+        ranked = [sorted(island, key=lambda scored: -scored[1]) for island in islands]  # the fittest first
         if len(ranked) == 1 or not self.migrants:
             return ranked
-        return [
-            [*ranked[i - 1][: self.migrants], *island[: max(0, len(island) - self.migrants)]]
-            for i, island in enumerate(ranked)
-        ]
+        renewed: list[list[Scored]] = []
+        for i, island in enumerate(ranked):
+            arrivals = ranked[i - 1][: self.migrants]  # before the first island comes the last
+            num_staying = max(0, len(island) - self.migrants)
+            renewed.append([*arrivals, *island[:num_staying]])
+        return renewed
 
     def _parents(
-        self, search: Search, island: Sequence[Scored], n: int, k: int, generation: int, place: int
+        self, search: Search, island: Sequence[Scored], n: int, round_number: int, generation: int, island_number: int
     ) -> list[list[Candidate]]:
         """Return the parents of each of n children, the fittest first; an orphan has none."""
-        rng = search.rng("mind_evolution", k, generation, place)
-        score = np.array([fitness for _, fitness in island])
-        chance = np.exp((score - score.max()) / self.pressure)
-        most = min(self.parents, len(island))
-        draws = [
-            rng.choice(len(island), int(rng.integers(1, most + 1)), replace=False, p=chance / chance.sum())
-            for _ in range(n)
-        ]
-        couples = [[island[i][0] for i in sorted(places.tolist(), key=lambda i: -score[i])] for places in draws]
+        rng = search.rng("mind_evolution", round_number, generation, island_number)
+        fitnesses = np.array([fitness for _, fitness in island])
+        weights = np.exp((fitnesses - fitnesses.max()) / self.pressure)
+        p = weights / weights.sum()
+        most_parents = min(self.parents, len(island))
+        solutions = [solution for solution, _ in island]
+        couples: list[list[Candidate]] = []
+        for _ in range(n):
+            num_parents = int(rng.integers(1, most_parents + 1))
+            places = rng.choice(len(island), num_parents, replace=False, p=p).tolist()
+            couples.append([solutions[i] for i in sorted(places, key=lambda i: -fitnesses[i])])
         are_orphans = rng.random(n) < self.orphans
         return [[] if is_orphan else parents for is_orphan, parents in zip(are_orphans, couples, strict=True)]
 
@@ -154,18 +158,21 @@ class MindEvolution(Judged):
         The critic reads the fittest parent. The author reads all parents and the critique.
         """
         texts = [[c.trajectory.response.rstrip() for c in parents if not c.truncated] for parents in couples]
-        roots: dict[int, Trajectory] = {}
+        roots: dict[int, Trajectory] = {}  # the critic's prompt, by the place of the couple
         for i, shown in enumerate(texts):
-            if shown and (root := await open_prompt(search, "critique", [shown[0]])):
+            root = await open_prompt(search, "critique", [shown[0]]) if shown else None
+            if root is not None:
                 roots[i] = root
         critiques = await search.expand([*roots.values()], 1, END, temperature=self.temperature)
         for i, replies in zip(roots, critiques, strict=True):
             if replies and replies[0].status == "finished":
                 texts[i][0] = f"{texts[i][0]}\n\nCritique of it:\n{replies[0].response.strip()}"
-        search.drop([*roots.values(), *(t for replies in critiques for t in replies)])
-        return await draw(search, [await root_showing(search, "fuse", shown) for shown in texts], self.temperature)
+        search.drop([*roots.values(), *chain.from_iterable(critiques)])
+        author_roots = [await root_showing(search, "fuse", shown) for shown in texts]
+        return await draw(search, author_roots, self.temperature)
 
     async def _affordable(self, search: Search) -> int:
         """Return the number of an island's solutions by the budget. A critique costs as much as a solution."""
-        units = await affordable_width(search, self.temperature, stepwise=False)
-        return max(1, self.migrants, min(_MOST, units // (self.islands * (2 * self.generations - 1))))
+        affordable = await affordable_width(search, self.temperature, stepwise=False)
+        replies_per_place = 2 * self.generations - 1  # the first generation has no critiques
+        return max(1, self.migrants, min(_MOST, affordable // (self.islands * replies_per_place)))

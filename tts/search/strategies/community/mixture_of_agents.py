@@ -80,28 +80,30 @@ class MixtureOfAgents(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write layer after layer, and fuse."""
-        previous, first, root = 0, 0, search.root
+        previous_start, layer_start, root = 0, 0, search.root
         try:
             samples = self.samples or await self._affordable(search)
             for layer in range(self.layers):
-                for role in self.writers:
-                    # solutions that were drawn to learn a length
-                    num_drawn = len(search.candidates) if role == self.writers[0] == "policy" and not layer else 0
-                    if samples > num_drawn:
-                        await search.complete([root], samples - num_drawn, temperature=self.temperature, model=role)
-                previous, first = first, len(search.candidates)
-                root = await root_showing(search, self.prompt, whole(search.candidates[previous:first]))
+                for i, role in enumerate(self.writers):
+                    num_missing = samples
+                    if layer == 0 and i == 0 and role == "policy":
+                        num_missing -= len(search.candidates)  # the policy's sample that showed a length counts
+                    if num_missing > 0:
+                        await search.complete([root], num_missing, temperature=self.temperature, model=role)
+                previous_start, layer_start = layer_start, len(search.candidates)
+                root = await root_showing(search, self.prompt, whole(search.candidates[previous_start:layer_start]))
             if self.samples is None:
-                previous = first
+                previous_start = layer_start
             await search.complete(
                 [root], None if self.samples is None else 1, temperature=self.temperature, model=self.aggregator
             )
         except SearchEnded as end:
-            start = previous if any(c.answer is not None for c in search.candidates[previous:]) else 0
+            has_answer = any(c.answer is not None for c in search.candidates[previous_start:])
+            start = previous_start if has_answer else 0
             raise end.restrict_candidates(slice(start, None)) from None
-        return search.candidates[first:]
+        return search.candidates[layer_start:]
 
     async def _affordable(self, search: Search) -> int:
         """Return the samples of a writer in a layer by the budget, which also pays one fused solution."""
-        units = await affordable_width(search, self.temperature, stepwise=False)
-        return max(1, min(_MOST, (units - 1) // (self.layers * len(self.writers))))
+        affordable = await affordable_width(search, self.temperature, stepwise=False)
+        return max(1, min(_MOST, (affordable - 1) // (self.layers * len(self.writers))))

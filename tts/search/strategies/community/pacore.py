@@ -85,33 +85,39 @@ class PaCoRe(Strategy):
 
     def needs(self) -> Needs:
         """Return the needs: the prompt that shows messages."""
-        single = self.widths is not None and max(self.widths) == 1
-        return Needs(prompts=("revise",) if single else (self.prompt,))
+        has_single_messages = self.widths is not None and max(self.widths) == 1
+        return Needs(prompts=("revise",) if has_single_messages else (self.prompt,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw round after round. The last round is a single trajectory."""
-        previous, first, root = 0, 0, search.root
+        previous_start, round_start, root = 0, 0, search.root
         try:
             widths = self.widths or (await self._affordable(search),)
             for k, width in enumerate((*widths, 1)):
-                previous, first = first, len(search.candidates) if k else 0
-                root = await root_showing(search, self.prompt, self._messages(search, previous, first))
-                await draw(search, repeat(root, width - (0 if k else len(search.candidates))), self.temperature)
+                previous_start, round_start = round_start, len(search.candidates) if k else 0
+                root = await root_showing(search, self.prompt, self._messages(search, previous_start, round_start))
+                num_drawn = len(search.candidates) if k == 0 else 0  # a solution that showed a length counts
+                await draw(search, repeat(root, width - num_drawn), self.temperature)
             if self.widths is None:
-                previous = first
+                previous_start = round_start
                 await search.complete([root], None, temperature=self.temperature)
         except SearchEnded as end:
-            raise end.restrict_candidates(slice(previous, None)) from None
-        return search.candidates[first:]
+            raise end.restrict_candidates(slice(previous_start, None)) from None
+        return search.candidates[round_start:]
 
     async def _affordable(self, search: Search) -> int:
         """Return the width of a single round by the budget, which also pays one last trajectory."""
         units = await affordable_width(search, self.temperature, stepwise=False)
         return min(_MOST, max(1, units - 1))
 
-    def _messages(self, search: Search, previous: int, first: int) -> list[str]:
-        """Return the messages of the candidates of the round before."""
-        texts = whole(search.candidates[previous:first])
+    def _messages(self, search: Search, start: int, end: int) -> list[str]:
+        """Return the messages of the candidates from `start` to `end`, which the round before has drawn."""
+        texts = whole(search.candidates[start:end])
         if self.message == "response":
             return texts
-        return [steps[-1] for text in texts if (steps := [step for step in search.task.split(text) if step.strip()])]
+        messages: list[str] = []
+        for text in texts:
+            steps = [step for step in search.task.split(text) if step.strip()]
+            if steps:
+                messages.append(steps[-1])
+        return messages

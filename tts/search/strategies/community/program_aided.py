@@ -97,12 +97,12 @@ class ProgramAided(SideBySide):
 
         async def step(paths: Sequence[Trajectory]) -> list[Trajectory | None]:
             longer: list[Trajectory | None] = [None] * len(paths)
-            last = {
-                i
-                for i, t in enumerate(paths)
-                if t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs
-            }
-            for until, places in ((_END, sorted({*range(len(paths))} - last)), (END, sorted(last))):
+            before_last_step: list[int] = []
+            at_last_step: list[int] = []
+            for i, t in enumerate(paths):
+                is_last = t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs
+                (at_last_step if is_last else before_last_step).append(i)
+            for until, places in ((_END, before_last_step), (END, at_last_step)):
                 if not places:
                     continue
                 families = await search.expand([paths[i] for i in places], 1, until, temperature=self.temperature)
@@ -121,33 +121,28 @@ class ProgramAided(SideBySide):
         text = t.response
         blocks = list(_BLOCK.finditer(text))
         ends_with_block = bool(blocks) and not text[blocks[-1].end() :].strip()
-        return (
-            blocks[-1][1]
-            if ends_with_block and len(blocks) <= self.programs and t.status in ("active", "finished")
-            else None
-        )
+        if not ends_with_block or len(blocks) > self.programs or t.status not in ("active", "finished"):
+            return None
+        return blocks[-1][1]
 
     async def _run(self, search: Search, programs: Sequence[str | None], outputs: dict[str, str]) -> None:
         """Run the new programs side by side, and note their outputs. Programs that time cuts off have none."""
-        room = asyncio.Semaphore(_most_at_once(self._code(self.seconds)))
+        slots = asyncio.Semaphore(_most_at_once(self._code(self.seconds)))
 
         async def run_program(program: str) -> None:
-            async with room:
+            async with slots:
                 seconds = search.left.get("seconds", self.seconds)
                 if seconds <= 0:
                     return
                 result = await run_in_thread(self._code(min(self.seconds, seconds)).outcome, program, _NOTHING)
-            failure = "" if result.outcome is ProgramOutcome.PASSED else result.detail or result.outcome.value
-            parts = (part.strip()[: self.characters].replace("```", "'''") for part in (result.output, failure))
-            outputs[program] = "\n".join(filter(None, parts))
+            failure = ""
+            if result.outcome is not ProgramOutcome.PASSED:
+                failure = result.detail or result.outcome.value
+            parts = [part.strip()[: self.characters].replace("```", "'''") for part in (result.output, failure)]
+            outputs[program] = "\n".join(part for part in parts if part)
 
-        await asyncio.gather(
-            *(
-                run_program(program)
-                for program in dict.fromkeys(programs)
-                if program is not None and program not in outputs
-            )
-        )
+        distinct_programs = [program for program in dict.fromkeys(programs) if program is not None]
+        await asyncio.gather(*(run_program(program) for program in distinct_programs if program not in outputs))
 
 
 def _most_at_once(code: Code) -> int:

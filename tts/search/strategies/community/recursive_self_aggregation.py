@@ -82,27 +82,31 @@ class RecursiveSelfAggregation(Strategy):
 
     def needs(self) -> Needs:
         """Return the needs: the prompt that shows solutions."""
-        return Needs(prompts=() if self.rounds == 1 else ("revise",) if 1 in (self.n, self.subset) else (self.prompt,))
+        if self.rounds == 1:
+            return Needs()
+        shows_one = self.n == 1 or self.subset == 1
+        return Needs(prompts=("revise",) if shows_one else (self.prompt,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Fuse population after population. The last population votes."""
-        previous, first, n = 0, 0, self.n
+        previous_start, start, n = 0, 0, self.n
         try:
             for k in rounds(search, self.rounds):
-                previous, first = first, len(search.candidates)
-                texts = whole(search.candidates[previous:first])
+                previous_start, start = start, len(search.candidates)
+                texts = whole(search.candidates[previous_start:start])
                 n = self.n or await self._size(search, k, n)
                 if self.n is None and k + 1 == self.rounds:
                     await self._rest(search, k, texts)
                 # a plain solution that was written to learn its length belongs to the first population
-                for wave in waves_of(range(n if k else n - len(search.candidates))):
+                num_missing = n if k else n - len(search.candidates)
+                for wave in waves_of(range(num_missing)):
                     await draw(search, [await self._root(search, k, j, texts) for j in wave], self.temperature)
         except SearchEnded as end:
-            raise end.restrict_candidates(slice(previous, None)) from None
-        return search.candidates[first:]
+            raise end.restrict_candidates(slice(previous_start, None)) from None
+        return search.candidates[start:]
 
     async def _size(self, search: Search, k: int, n: int | None) -> int:
-        """Return the size of population k by the budget; `n`: the size of the population before."""
+        """Return the size of population k by the budget; `n`: the size of the population before, if any."""
         if self.rounds is None and n is not None:
             return n
         units = await affordable_width(search, self.temperature, stepwise=False)
@@ -118,15 +122,14 @@ class RecursiveSelfAggregation(Strategy):
         num_members = 0
         for _ in rounds(search, None):
             width = min(_MOST, search.affordable_samples() or 1)
-            await draw(
-                search, [await self._root(search, k, num_members + j, texts) for j in range(width)], self.temperature
-            )
+            members = range(num_members, num_members + width)
+            await draw(search, [await self._root(search, k, member, texts) for member in members], self.temperature)
             num_members += width
 
     async def _root(self, search: Search, k: int, member: int, texts: Sequence[str]) -> Trajectory:
-        """Return the prompt of one member of population k."""
+        """Return the prompt of one member of population k, which shows a random subset of texts."""
         size = min(self.subset or _SUBSET, len(texts))
-        chosen: list[int] = (
-            search.rng("subset", k, member).choice(len(texts), size, replace=False).tolist() if size else []
-        )
-        return await root_showing(search, self.prompt, [texts[i] for i in chosen])
+        places: list[int] = []
+        if size:
+            places = search.rng("subset", k, member).choice(len(texts), size, replace=False).tolist()
+        return await root_showing(search, self.prompt, [texts[i] for i in places])

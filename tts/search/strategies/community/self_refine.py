@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 
 from tts.checks import Count, Natural, Text
 from tts.search.ends import END
@@ -91,37 +91,45 @@ class SelfRefine(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write chains; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
-            first = len(search.candidates)
-            n = self.n or max(
-                1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // (1 + 2 * self.rounds))
-            )
-            begun = len(search.candidates) - first  # a solution that was drawn to learn its length begins a chain
-            await draw(search, repeat(search.root, n - begun), self.temperature)
-            chains = list(search.candidates[first:])
+            start = len(search.candidates)
+            n = self.n
+            if n is None:
+                affordable = await affordable_width(search, self.temperature, stepwise=False)
+                n = max(1, min(_MOST, affordable // (1 + 2 * self.rounds)))
+            num_drawn = len(search.candidates) - start  # a solution that was drawn to learn its length begins a chain
+            await draw(search, repeat(search.root, n - num_drawn), self.temperature)
+            chains = list(search.candidates[start:])
             for _ in range(self.rounds):
-                if not (chains := await self._refine(search, chains)):
+                chains = await self._refine(search, chains)
+                if not chains:
                     break
         return search.candidates
 
     async def _refine(self, search: Search, chains: Sequence[Candidate]) -> list[Candidate]:
         """Refine solutions that a critique does not accept, and return their successors."""
-        criticisms = [
-            (c, root)
-            for c in chains
-            if not c.truncated
-            if (root := await open_prompt(search, "critique", [c.trajectory.response], c.group))
-        ]
-        critiques = await search.expand([root for _, root in criticisms], 1, END, temperature=self.temperature)
-        revisions: list[tuple[Candidate, Trajectory]] = []
-        for (c, _), replies in zip(criticisms, critiques, strict=True):
+        criticized: list[Candidate] = []
+        critique_roots: list[Trajectory] = []
+        for c in chains:
+            if c.truncated:
+                continue
+            root = await open_prompt(search, "critique", [c.trajectory.response], c.group)
+            if root is not None:
+                criticized.append(c)
+                critique_roots.append(root)
+        critiques = await search.expand(critique_roots, 1, END, temperature=self.temperature)
+        revised: list[Candidate] = []
+        revision_roots: list[Trajectory] = []
+        for c, replies in zip(criticized, critiques, strict=True):
             if not replies or replies[0].status != "finished" or self._accepts(replies[0].response):
                 continue
-            criticized = f"{c.trajectory.response.rstrip()}\n\nCritique of it:\n{replies[0].response.strip()}"
-            if root := await open_prompt(search, "revise", [criticized], c.group):
-                revisions.append((c, root))
-        search.drop([*(root for _, root in criticisms), *(t for replies in critiques for t in replies)])
-        successors = await draw(search, [root for _, root in revisions], self.temperature)
-        for (c, _), successor in zip(revisions, successors, strict=True):
+            text = f"{c.trajectory.response.rstrip()}\n\nCritique of it:\n{replies[0].response.strip()}"
+            root = await open_prompt(search, "revise", [text], c.group)
+            if root is not None:
+                revised.append(c)
+                revision_roots.append(root)
+        search.drop([*critique_roots, *chain.from_iterable(critiques)])
+        successors = await draw(search, revision_roots, self.temperature)
+        for c, successor in zip(revised, successors, strict=True):
             if successor.answer is not None:
                 search.finish(c.trajectory, weight=0.0)
         return successors
@@ -136,7 +144,11 @@ def finds_nothing_wrong(critique: str) -> bool:
 
     Without a verdict, its last sentence must say that nothing is wrong.
     """
-    if (verdict := verdict_of(critique, "right", "wrong")) is not None:
+    verdict = verdict_of(critique, "right", "wrong")
+    if verdict is not None:
         return verdict == 1
     sentences = [part for part in re.split(r"[.!?:;\n]", critique.casefold()) if re.search(r"\w", part)]
-    return bool(sentences) and _NOTHING.fullmatch(" ".join(re.findall(r"[\w']+", sentences[-1]))) is not None
+    if not sentences:
+        return False
+    last_words = re.findall(r"[\w']+", sentences[-1])
+    return _NOTHING.fullmatch(" ".join(last_words)) is not None

@@ -94,16 +94,17 @@ class SpecReason(TwoModels):
     async def _step(self, search: Search, paths: Sequence[Trajectory]) -> list[Trajectory | None]:
         """Take paths one step further. Comments name the lines of algorithm B11."""
         steps: list[Trajectory | None] = [None] * len(paths)
-        drafted = [i for i, t in enumerate(paths) if t.depth >= self.first]
-        drafts = await self.write_step(search, [paths[i] for i in drafted], self.draft)  # line 2
-        for i, t in zip(drafted, drafts, strict=True):
+        drafted_places = [i for i, t in enumerate(paths) if t.depth >= self.first]
+        drafts = await self.write_step(search, [paths[i] for i in drafted_places], self.draft)  # line 2
+        for i, t in zip(drafted_places, drafts, strict=True):
             steps[i] = t
-        graded = [(i, t) for i, t in enumerate(steps) if t is not None]
-        if graded and self._affords_grades(search, len(graded)):
-            grades = grades_of(await search.ask([t for _, t in graded], self.question, DIGITS), self.grade)  # line 3
-            poor = [(i, t) for (i, t), grade in zip(graded, grades.tolist(), strict=True) if grade < self.threshold]
-            search.drop([t for _, t in poor])
-            for i, _ in poor:
+        drafted = {i: t for i, t in enumerate(steps) if t is not None}
+        if drafted and self._affords_grades(search, len(drafted)):
+            p = await search.ask(list(drafted.values()), self.question, DIGITS)  # [drafts, digits]
+            grades = grades_of(p, self.grade)  # line 3
+            poor_places = [i for i, grade in zip(drafted, grades.tolist(), strict=True) if grade < self.threshold]
+            search.drop([drafted[i] for i in poor_places])
+            for i in poor_places:
                 steps[i] = None
         missing = [i for i, t in enumerate(steps) if t is None]
         rewritten = await self.write_step(search, [paths[i] for i in missing], "policy")  # line 4
@@ -112,7 +113,7 @@ class SpecReason(TwoModels):
         return steps
 
     def _affords_grades(self, search: Search, count: int) -> bool:
-        """Whether to grade drafts: not if all are kept, nor if the questions could cost the first answer.
+        """Whether to grade drafts: only if some may be rejected, and the questions leave enough for a first answer.
 
         Raises:
             SearchEnded: there is an answer, and the rest of the budget does not pay the questions.
@@ -120,13 +121,13 @@ class SpecReason(TwoModels):
         if self.threshold == 0:
             return False
         # the bytes of the question bound its tokens
-        bound, left = count * len(self.question.encode()), search.left.get("tokens", math.inf)
+        token_bound, tokens_left = count * len(self.question.encode()), search.left.get("tokens", math.inf)
         if any(c.answer is not None for c in search.candidates):
-            if left < bound:
+            if tokens_left < token_bound:
                 raise SearchEnded("what is left does not pay the grades of the next drafts")
             return True
-        paid = search.affordable_samples()
-        return paid is None or (paid > 2 and left * (1 - 2 / paid) >= bound)
+        payable = search.affordable_samples()
+        return payable is None or (payable > 2 and tokens_left * (1 - 2 / payable) >= token_bound)
 
 
 def grades_of(p: NDArray[np.float64], by: str) -> NDArray[np.float64]:

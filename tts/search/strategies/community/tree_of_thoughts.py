@@ -20,6 +20,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tts.checks import Count, Text
 from tts.search.needs import Needs
@@ -81,9 +82,10 @@ class TreeOfThoughts(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
-            n = self.n or max(
-                1, min(_MOST, await affordable_width(search, self.temperature) // (self.branching * (1 + self.votes)))
-            )
+            n = self.n
+            if n is None:
+                affordable = await affordable_width(search, self.temperature)
+                n = max(1, min(_MOST, affordable // (self.branching * (1 + self.votes))))
             await self._search(search, n)
         return search.candidates
 
@@ -98,13 +100,16 @@ class TreeOfThoughts(Strategy):
     async def next_level(
         self, search: Search, frontier: Sequence[Trajectory], n: int, known: dict[str, float]
     ) -> list[Valued]:
-        """Return the next states of a level with their values. The root has n times as many.
+        """Return the next states of a level with their values.
 
-        States that ended become candidates.
+        After each state come `branching` new states, after the root n times as many. States that ended become
+        candidates.
         """
-        width = min(self.branching * (n if frontier == [search.root] else 1), sys.maxsize)
+        width = self.branching
+        if frontier == [search.root]:
+            width = min(n * self.branching, sys.maxsize)
         families = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
-        states = [t for children in families for t in children]
+        states = list(chain.from_iterable(families))
         for t in states:  # so that no state is lost if the budget ends the search
             search.finish(t)
         values = await self._values(search, states, known)
@@ -112,32 +117,35 @@ class TreeOfThoughts(Strategy):
             search.finish(t, weight=value)
         return list(zip(states, values, strict=True))
 
-    async def _values(self, search: Search, states: Sequence[Trajectory], known: dict[str, float]) -> list[float]:
+    async def _values(
+        self, search: Search, states: Sequence[Trajectory], known_values: dict[str, float]
+    ) -> list[float]:
         """Return the value of each state, and note it. A copy of an earlier unfinished state has value 0."""
-        fresh = list({t.full_text: t for t in states if t.full_text not in known}.values())
-        prompts = [asking(self.question, search.problem, ("Steps", t.judged_text)) for t in fresh]
+        new_states = list({t.full_text: t for t in states if t.full_text not in known_values}.values())
+        prompts = [asking(self.question, search.problem, ("Steps", t.judged_text)) for t in new_states]
         by_state = await replies_to(
             search, prompts, self.votes, temperature=self.temperature, max_tokens=self.max_tokens
         )
-        for t, replies in zip(fresh, by_state, strict=True):
-            if replies is not None:
-                known[t.full_text] = (
-                    sum(value_of(reply.response) for reply in replies) if replies else self.votes * LABELS["likely"]
-                )
-        listed, values = set[str](), list[float]()
+        for t, replies in zip(new_states, by_state, strict=True):
+            if replies:
+                known_values[t.full_text] = sum(value_of(reply.response) for reply in replies)
+            elif replies is not None:  # every reply failed
+                known_values[t.full_text] = self.votes * LABELS["likely"]
+        seen_texts, values = set[str](), list[float]()
         for t in states:
-            is_copy = t.status == "active" and t.full_text in listed
-            values.append(0.0 if is_copy else known.get(t.full_text, self.votes * LABELS["likely"]))
-            listed.add(t.full_text)
+            is_copy = t.status == "active" and t.full_text in seen_texts
+            values.append(0.0 if is_copy else known_values.get(t.full_text, self.votes * LABELS["likely"]))
+            seen_texts.add(t.full_text)
         return values
 
 
 def best_open(states: Sequence[Valued], n: int) -> list[Trajectory]:
     """Return the n best unfinished states; among equal values the first."""
-    return [t for t, _ in sorted(states, key=lambda valued: -valued[1]) if t.status == "active"][:n]
+    best_first = sorted(states, key=lambda valued: -valued[1])
+    return [t for t, _ in best_first if t.status == "active"][:n]
 
 
 def value_of(reply: str) -> float:
-    """Return the value of the last label of a reply; without a label, that of "likely"."""
+    """Return the value of the last label of a reply; without a label, the value of "likely"."""
     labels = re.findall(rf"\b({'|'.join(LABELS)})\b", reply.casefold())
     return LABELS[labels[-1] if labels else "likely"]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated
 
 import numpy as np
@@ -80,8 +81,9 @@ class GuidedByGut(Strategy):
         """Search with n paths; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n or min(MOST_WIDTH, await affordable_width(search, self.temperature))
-            for plain in [c.trajectory for c in search.candidates if "gut" not in c.scores]:
-                search.finish(plain, scores={"gut": confidence([plain])})
+            unscored = [c.trajectory for c in search.candidates if "gut" not in c.scores]  # drawn to learn a length
+            for t in unscored:
+                search.finish(t, scores={"gut": confidence([t])})
             await self._explore(search, n)
         return search.candidates
 
@@ -94,21 +96,21 @@ class GuidedByGut(Strategy):
             siblings = await siblings_of(
                 search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=temperature
             )
-            for t in (t for ts in siblings.values() for t in ts if t.status != "active"):
-                search.finish(t, scores={"gut": confidence([t])})
-            best = {
-                g: max(ts, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt))
-                for g, ts in siblings.items()
-                if ts
-            }
-            prefixes = {g: t for g, t in best.items() if t.status == "active"}
+            for t in chain.from_iterable(siblings.values()):
+                if t.status != "active":
+                    search.finish(t, scores={"gut": confidence([t])})
+            prefixes = {}
+            for g, steps in siblings.items():
+                best = max(steps, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt), default=None)
+                if best is not None and best.status == "active":
+                    prefixes[g] = best
             search.keep(list(prefixes.values()))
             level += 1
 
 
 def confidence(pieces: Sequence[Trajectory]) -> float:
     """Return the mean probability, in [0, 1], of the tokens of some pieces; 0 without a token."""
-    logprobs = [value for piece in pieces for value in piece.logprobs]
+    logprobs = list(chain.from_iterable(piece.logprobs for piece in pieces))
     return float(np.exp(logprobs).mean()) if logprobs else 0.0
 
 
@@ -122,6 +124,8 @@ def new_words(t: Trajectory, prompt: Collection[str]) -> float:
 
     A new word is in neither prompt nor path. The share is 0 where the step has no word.
     """
-    step = _WORD.findall(t.text)
-    known = words("" if t.parent is None else t.parent.full_text) | {*prompt}
-    return sum(word not in known for word in step) / len(step) if step else 0.0
+    step_words = _WORD.findall(t.text)
+    if not step_words:
+        return 0.0
+    known_words = {*prompt} if t.parent is None else {*prompt, *words(t.parent.full_text)}
+    return sum(word not in known_words for word in step_words) / len(step_words)

@@ -72,26 +72,27 @@ class Mur(SideBySide):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write steps, and draw several candidates for uncertain steps."""
 
-        async def step(going: Sequence[Trajectory]) -> list[Trajectory | None]:
-            children = await self.write_step(search, going)
-            uncertain = [i for i, t in enumerate(children) if t is not None and self._is_uncertain(going[i], t)]
+        async def step(paths: Sequence[Trajectory]) -> list[Trajectory | None]:
+            children = await self.write_step(search, paths)
+            uncertain = [i for i, t in enumerate(children) if t is not None and self._is_uncertain(paths[i], t)]
             if not uncertain or self.branching == 1:
                 return children
             families = await one_step(
                 search,
-                [going[i] for i in uncertain],
+                [paths[i] for i in uncertain],
                 self.branching - 1,
                 max_steps=self.max_steps,
                 temperature=self.temperature,
             )
-            for i, others in zip(uncertain, families, strict=True):
-                children[i] = await self._best(search, [t for t in (children[i], *others) if t is not None])
+            for i, further_candidates in zip(uncertain, families, strict=True):
+                candidates = [t for t in (children[i], *further_candidates) if t is not None]
+                children[i] = await self._best(search, candidates)
             return children
 
         return await self.waves(search, step, cost=1 + self.branching // 2)
 
-    def _is_uncertain(self, before: Trajectory, t: Trajectory) -> bool:
-        return before.depth > 0 and -step_logprob(t) > running_mean(before, self.momentum) - math.log(self.gamma)
+    def _is_uncertain(self, parent: Trajectory, t: Trajectory) -> bool:
+        return parent.depth > 0 and -step_logprob(t) > running_mean(parent, self.momentum) - math.log(self.gamma)
 
     async def _best(self, search: Search, ts: Sequence[Trajectory]) -> Trajectory:
         """Return the first of the best candidates, and drop the others."""
@@ -105,7 +106,10 @@ class Mur(SideBySide):
 
 
 def running_mean(t: Trajectory, momentum: float) -> float:
-    """Return the running mean M of a path: 0 at the root, then momentum M + (1 - momentum) u of each step."""
+    """Return the running mean M of a path: 0 at the root, then momentum M + (1 - momentum) u of each step.
+
+    The mean of -ln p over the tokens of the step is u.
+    """
     mean = 0.0
     for step in t.path[1:]:
         mean = momentum * mean - (1 - momentum) * step_logprob(step)

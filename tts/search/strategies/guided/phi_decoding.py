@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,14 +92,14 @@ class PhiDecoding(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search; if n is None, again until the budget is used up."""
-        for r in rounds(search, self.n):
+        for round_number in rounds(search, self.n):
             missing = self.beams if self.n is None else min(self.beams, self.n - len(search.candidates))
             if missing <= 0:
                 break
-            await self._explore(search, r, missing)
+            await self._explore(search, round_number, missing)
         return search.candidates
 
-    async def _explore(self, search: Search, r: int, beams: int) -> None:
+    async def _explore(self, search: Search, round_number: int, beams: int) -> None:
         """Draw steps by foresight, then write the paths to their ends. Comments name the lines of algorithm B7."""
         paths: Iterable[Trajectory] = repeat(search.root, beams)
         values: Iterable[float] = repeat(0.0)
@@ -109,49 +109,55 @@ class PhiDecoding(Strategy):
             families = await advance(
                 search, paths, self.branching, max_steps=self.max_steps, temperature=self.temperature, finishes=False
             )
-            pool = [(t, value) for siblings, value in zip(families, values, strict=False) for t in siblings]
-            rng = search.rng("phi", r, level)
-            likely = wide_enough(np.array([step_logprob(t) for t, _ in pool]), beams, self.deviations, rng)
-            pool = [pool[i] for i in likely]
-            ahead = self.temperature if self.foresight_temperature is None else self.foresight_temperature
-            ends = await search.rollout([t for t, _ in pool], foresight, temperature=ahead)  # line 2
-            texts = [end.full_text[len(t.full_text) :] or t.text for (t, _), end in zip(pool, ends, strict=True)]
-            outlooks = [mean_continuation_logprob(t, end) for (t, _), end in zip(pool, ends, strict=True)]
-            advantages = np.array([value - before for value, (_, before) in zip(outlooks, pool, strict=True)])
+            proposals = list(chain.from_iterable(families))
+            earlier_values: list[float] = []  # of the path before each proposed step
+            for siblings, value in zip(families, values, strict=False):
+                earlier_values += [value] * len(siblings)
+            rng = search.rng("phi", round_number, level)
+            likely = wide_enough(np.array([step_logprob(t) for t in proposals]), beams, self.deviations, rng)
+            steps = [proposals[i] for i in likely]
+            temperature = self.temperature if self.foresight_temperature is None else self.foresight_temperature
+            ends = await search.rollout(steps, foresight, temperature=temperature)  # line 2
+            texts = [end.full_text[len(t.full_text) :] or t.text for t, end in zip(steps, ends, strict=True)]
+            step_values = [mean_continuation_logprob(t, end) for t, end in zip(steps, ends, strict=True)]
+            advantages = np.array(step_values) - np.array([earlier_values[i] for i in likely])
             groups = most_clusters(await search.embed(texts), min(self.clusters, len(texts)))  # line 3
-            shares = np.bincount(groups)[groups] / len(pool)
+            shares = np.bincount(groups)[groups] / len(steps)
             weights = (softmax(advantages, _SHARP) + softmax(shares)) / 2  # line 4
-            chosen = sorted(rng.choice(len(pool), min(beams, len(pool)), replace=False, p=weights).tolist())
+            chosen = sorted(rng.choice(len(steps), min(beams, len(steps)), replace=False, p=weights).tolist())
             for i in chosen:
-                search.finish(pool[i][0])
-            chosen = [i for i in chosen if pool[i][0].status == "active"]
-            paths, values = [pool[i][0] for i in chosen], [outlooks[i] for i in chosen]
+                search.finish(steps[i])
+            chosen = [i for i in chosen if steps[i].status == "active"]
+            paths, values = [steps[i] for i in chosen], [step_values[i] for i in chosen]
             beams = len(paths)
             search.keep(paths)
-            agreed = len({*texts}) == 1 or shares.max() >= self.agreement
-            if not paths or (level + 1 >= self.least and agreed):  # line 5
+            continuations_agree = len({*texts}) == 1 or shares.max() >= self.agreement
+            if not paths or (level + 1 >= self.least and continuations_agree):  # line 5
                 break
         await draw(search, paths, self.temperature)  # line 6
 
 
 def mean_continuation_logprob(t: Trajectory, end: Trajectory) -> float:
     """Return the mean log-probability of a path's continuation; without one, of the path's last step."""
-    logprobs = [value for piece in end.path[t.depth + 1 :] for value in piece.logprobs]
+    later_steps = end.path[t.depth + 1 :]
+    logprobs = list(chain.from_iterable(step.logprobs for step in later_steps))
     return math.fsum(logprobs) / len(logprobs) if logprobs else step_logprob(t)
 
 
 def wide_enough(logprobs: NDArray[np.float64], beams: int, deviations: float, rng: np.random.Generator) -> list[int]:
-    """Return, in order, the steps above the mean less some deviations, at least `beams` of them.
+    """Return the places, in order, of the likely steps, and of further steps up to `beams` in all.
 
-    If these steps are fewer, others are drawn by softmax(s / 0.1).
+    A step is likely if its log-probability s is above the mean less some standard deviations. Further steps are drawn
+    by softmax(s / 0.1).
     """
     likely = np.flatnonzero(logprobs >= logprobs.mean() - deviations * logprobs.std() - _EVEN)
     missing = min(beams, len(logprobs)) - len(likely)
     if missing <= 0:
         return likely.tolist()
-    rest = np.setdiff1d(np.arange(len(logprobs)), likely)
-    p = softmax(logprobs[rest], _SHARP)
-    if np.count_nonzero(p) < missing:  # too few others have a weight, so take the likeliest of them
-        return sorted([*likely.tolist(), *rest[np.argsort(-logprobs[rest], kind="stable")[:missing]].tolist()])
-    extra = rng.choice(rest, missing, replace=False, p=p)
-    return sorted([*likely.tolist(), *extra.tolist()])
+    unlikely = np.setdiff1d(np.arange(len(logprobs)), likely)
+    p = softmax(logprobs[unlikely], _SHARP)
+    if np.count_nonzero(p) < missing:  # too few steps have a weight, so take the likeliest
+        likeliest_first = unlikely[np.argsort(-logprobs[unlikely], kind="stable")]
+        return sorted([*likely.tolist(), *likeliest_first[:missing].tolist()])
+    drawn = rng.choice(unlikely, missing, replace=False, p=p)
+    return sorted([*likely.tolist(), *drawn.tolist()])

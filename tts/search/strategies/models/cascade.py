@@ -97,11 +97,8 @@ class Cascade(Strategy):
             )
         if self.efforts is not None:
             efforts: Any = self.efforts
-            if (
-                not isinstance(efforts, list | tuple)
-                or len(efforts) != count
-                or not all(isinstance(word, str) for word in efforts)
-            ):
+            is_list = isinstance(efforts, list | tuple) and len(efforts) == count
+            if not is_list or not all(isinstance(word, str) for word in efforts):
                 raise ConfigError(
                     f"efforts is {quote(efforts)}, but must be a list of {count} words, one a model",
                     hint="'' for the run's effort",
@@ -109,11 +106,8 @@ class Cascade(Strategy):
             object.__setattr__(self, "efforts", tuple(efforts))
         if self.thought_tokens is not None:
             limits: Any = self.thought_tokens
-            if (
-                not isinstance(limits, list | tuple)
-                or len(limits) != count
-                or not all(limit is None or _is_limit(limit) for limit in limits)
-            ):
+            is_list = isinstance(limits, list | tuple) and len(limits) == count
+            if not is_list or not all(limit is None or _is_limit(limit) for limit in limits):
                 raise ConfigError(
                     f"thought_tokens is {quote(limits)}, but must be a list of {count} whole numbers of at least 0, "
                     "one a model",
@@ -128,11 +122,11 @@ class Cascade(Strategy):
 
     def needs(self) -> Needs:
         """Return the needs: the models with their settings, and the verifier if a verifier decides."""
+        # role -> its capabilities, as the keys of a dictionary in order
         used: dict[str, dict[str, None]] = {role: {} for role in ("policy", *self.models)}
         for i, role in enumerate(self.models):
-            used[role] |= dict.fromkeys(
-                Sampling(effort=self._effort(i) or "", thought_tokens=self._thought(i)).needs.values()
-            )
+            sampling = Sampling(effort=self._effort(i) or "", thought_tokens=self._thought(i))
+            used[role] |= dict.fromkeys(sampling.needs.values())
         limits = [limit for limit in self.thought_tokens or () if limit is not None]
         return Needs(
             capabilities=tuple(used["policy"]),
@@ -143,7 +137,9 @@ class Cascade(Strategy):
 
     def _effort(self, i: int) -> str | None:
         """Return the effort of a stage; None: the run's."""
-        return None if self.efforts is None else self.efforts[i] or None
+        if self.efforts is None or self.efforts[i] == "":
+            return None
+        return self.efforts[i]
 
     def _thought(self, i: int) -> int | None:
         """Return the limit of a stage's thoughts, in tokens; None: the run's."""
@@ -160,22 +156,23 @@ class Cascade(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Ask model after model."""
-        first = 0
+        stage_start = 0
         for i, role in enumerate(self.models):
-            earlier, first = first, len(search.candidates)
+            earlier_start, stage_start = stage_start, len(search.candidates)
+            is_last = i + 1 == len(self.models)
             try:
                 modes: dict[str, Any] = {"effort": self._effort(i), "thought_tokens": self._thought(i)}
                 await search.complete([search.root], self._count(i), temperature=self.temperature, model=role, **modes)
-                score = await self._score(search, search.candidates[first:]) if i + 1 < len(self.models) else math.nan
+                score = math.nan if is_last else await self._score(search, search.candidates[stage_start:])
             except SearchEnded as end:
-                start = first if any(c.answer is not None for c in search.candidates[first:]) else earlier
+                has_answer = any(c.answer is not None for c in search.candidates[stage_start:])
+                start = stage_start if has_answer else earlier_start
                 raise end.restrict_candidates(slice(start, None)) from None
-            if i + 1 < len(self.models) and score >= self._threshold(i):
-                reason = (
-                    f"the model {role!r} has the score {score:.2f}, which reaches its threshold {self._threshold(i):g}"
-                )
-                raise SearchEnded(reason).restrict_candidates(slice(first, None))
-        return search.candidates[first:]
+            if not is_last and score >= self._threshold(i):
+                threshold = f"{self._threshold(i):g}"
+                reason = f"the model {role!r} has the score {score:.2f}, which reaches its threshold {threshold}"
+                raise SearchEnded(reason).restrict_candidates(slice(stage_start, None))
+        return search.candidates[stage_start:]
 
     async def _score(self, search: Search, candidates: Sequence[Candidate]) -> float:
         """Return the confidence of a model's samples, in [0, 1]; NaN where scores are unknown."""
@@ -197,7 +194,7 @@ def _is_limit(value: object) -> bool:
 
 
 def _numbers(
-    name: str, given: object, count: int, kind: type, between: tuple[float, float], rule: str
+    name: str, given: object, count: int, kind: type, bounds: tuple[float, float], rule: str
 ) -> tuple[Any, ...]:
     """Return a list of numbers as a tuple.
 
@@ -205,12 +202,9 @@ def _numbers(
         ConfigError: the value is no list of `count` numbers within the bounds.
     """
     value: Any = given
-    kinds = (int,) if kind is int else (int, float)
-    numbers = value if isinstance(value, list | tuple) else None
-    if (
-        numbers is None
-        or len(numbers) != count
-        or not all(type(number) in kinds and between[0] <= number <= between[1] for number in numbers)
-    ):
+    accepted_kinds = (int,) if kind is int else (int, float)
+    low, high = bounds
+    is_list = isinstance(value, list | tuple) and len(value) == count
+    if not is_list or not all(type(number) in accepted_kinds and low <= number <= high for number in value):
         raise ConfigError(f"{name} is {quote(given)}, but must be {rule}")
-    return tuple(kind(number) for number in numbers)
+    return tuple(kind(number) for number in value)

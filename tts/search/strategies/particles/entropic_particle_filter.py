@@ -71,7 +71,7 @@ class EntropicParticleFilter(ParticleMethod):
         return False
 
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
-        """Sweep once. The final choice uses weights that are not flattened."""
+        """Sweep once. The weights of the last level are not flattened."""
 
         def temperature(log_weights: LogWeights, t: int) -> float:
             progress = t / (self.horizon or self._steps(search))
@@ -86,12 +86,10 @@ class EntropicParticleFilter(ParticleMethod):
     def _steps(search: Search) -> float:
         """Return the mean number of steps of the solutions so far; before any, the task's typical number."""
         if search.candidates:
-            return max(
-                1.0,
-                sum(len(search.task.split(c.trajectory.full_text)) for c in search.candidates) / len(search.candidates),
-            )
-        typical = search.task.typical_tokens
-        return max(1, -(-typical("solve") // typical("step")))
+            num_steps = [len(search.task.split(c.trajectory.full_text)) for c in search.candidates]
+            return max(1.0, sum(num_steps) / len(num_steps))
+        solution_tokens, step_tokens = search.task.typical_tokens("solve"), search.task.typical_tokens("step")
+        return max(1, -(-solution_tokens // step_tokens))  # rounded up
 
 
 def annealing_temperature(log_weights: LogWeights, progress: float, annealing: str) -> float:
@@ -104,6 +102,6 @@ def annealing_temperature(log_weights: LogWeights, progress: float, annealing: s
     elif annealing == "ess":
         temperature = len(p) * float(np.square(p).sum()) * (1 - progress)
     else:
-        spread = float(-(p * np.log(p)).sum()) / np.log(len(p)) if len(p) > 1 else 1.0
-        temperature = 1 / (spread + (1 - spread) * progress)
+        entropy = float(-(p * np.log(p)).sum()) / np.log(len(p)) if len(p) > 1 else 1.0  # as a share of the greatest
+        temperature = 1 / (entropy + (1 - entropy) * progress)
     return max(1.0, float(temperature))

@@ -68,22 +68,21 @@ class ParallelTempering(ParticleMethod):
         return self.weight_temperature * self.hottest ** ((self.chains - 1 - chain) / max(1, self.chains - 1))
 
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
-        """Sweep every chain, then swap references between neighbours, again and again."""
+        """Sweep every chain, then swap references between neighbours, `sweeps` times."""
         paths: list[Trajectory] = []
         chains: list[_Chain] = []  # a chain is made when its first sweep begins, as the budget may not pay all chains
-        for s in range(first, first + self.sweeps):
-            spent = spent_amounts(search)
+        for sweep_number in range(first, first + self.sweeps):
+            spent_before = spent_amounts(search)
             for k in range(self.chains):
-                if s == first:
+                if sweep_number == first:
                     chains.append(_Chain(self._temperature(k)))
-                beside = [chain.reference for chain in chains if chain.reference is not None]
-                paths += await chains[k].sweep(search, self, n, (k, s), beside)
-            if spent == spent_amounts(search):  # each chain's only particle is its reference
+                references = [chain.reference for chain in chains if chain.reference is not None]
+                paths += await chains[k].sweep(search, self, n, (k, sweep_number), references)
+            if spent_before == spent_amounts(search):  # each chain's only particle is its reference
                 break
             for k, (hot, cold) in enumerate(pairwise(chains)):
-                if search.rng("swap", k, s).random() < swap_chance(
-                    hot.weight, cold.weight, hot.temperature, cold.temperature
-                ):
+                chance = swap_chance(hot.weight, cold.weight, hot.temperature, cold.temperature)
+                if search.rng("swap", k, sweep_number).random() < chance:
                     hot.reference, cold.reference = cold.reference, hot.reference
                     hot.weight, cold.weight = cold.weight, hot.weight
         return paths
@@ -100,7 +99,10 @@ class _Chain:
     async def sweep(
         self, search: Search, method: ParallelTempering, n: int, address: tuple[int, int], beside: Sequence[Trajectory]
     ) -> Sequence[Trajectory]:
-        """Sweep once, draw the next reference, and return the particles; `beside`: references to keep alive."""
+        """Sweep once, draw the next reference, and return the paths of the particles.
+
+        `beside` has the references of all chains, which stay alive.
+        """
         particles = await sweep(
             search, method, n, lambda _w, _t: self.temperature, address=address, reference=self.reference, beside=beside
         )

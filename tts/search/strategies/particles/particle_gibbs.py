@@ -60,13 +60,17 @@ class ParticleGibbs(ParticleMethod):
         """Sweep, draw a reference, and sweep again."""
         paths: list[Trajectory] = []
         reference: Trajectory | None = None
-        for s in range(first, first + self.sweeps):
-            spent = spent_amounts(search)
+        for sweep_number in range(first, first + self.sweeps):
+            spent_before = spent_amounts(search)
+            address = (0, sweep_number)
             particles = await sweep(
-                search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference
+                search, self, n, lambda _log_weights, _t: self.weight_temperature, address=address, reference=reference
             )
-            paths = [*particles.paths] if self.returned == "last" else [*paths, *particles.paths]
-            if spent == spent_amounts(search):  # the only particle is the reference
+            if self.returned == "last":
+                paths = []
+            paths += particles.paths
+            if spent_before == spent_amounts(search):  # the only particle is the reference
                 break
-            reference = particles.paths[draw_reference(search, particles, self.weight_temperature, (0, s))]
+            place = draw_reference(search, particles, self.weight_temperature, address)
+            reference = particles.paths[place]
         return paths

@@ -106,14 +106,15 @@ class AbMcts(Judged):
         by_writer: dict[str, list[float]] = {role: [] for role in self.writers}
         for k in rounds(search, self.n):
             rng = search.rng("ab_mcts", k)
-            writer = self.writers[int(np.argmax(self._draws([by_writer[role] for role in self.writers], rng)))]
-            in_thread = self.posterior == "mixed" and k >= _FEW
-            node = await search.run(self._select, root, rng) if in_thread else self._select(root, rng)
-            earlier = node.made
-            texts = [] if earlier is None or earlier.truncated else [earlier.trajectory.response]
-            prompt = (
-                await open_prompt(search, "revise", texts, earlier.group) if earlier is not None and texts else None
-            )
+            writer_draws = self._draws([by_writer[role] for role in self.writers], rng)
+            writer = self.writers[int(np.argmax(writer_draws))]
+            if self.posterior == "mixed" and k >= _FEW:
+                node = await search.run(self._select, root, rng)
+            else:
+                node = self._select(root, rng)
+            earlier, prompt = node.made, None
+            if earlier is not None and not earlier.truncated:
+                prompt = await open_prompt(search, "revise", [earlier.trajectory.response], earlier.group)
             parent = node if prompt is not None else root
             [candidate] = await search.complete([prompt or search.root], 1, temperature=self.temperature, model=writer)
             [score] = (await search.score([candidate.trajectory], self.verifier, self.aggregate, scale="unit")).tolist()
@@ -126,24 +127,27 @@ class AbMcts(Judged):
         """Go down from the root to the node that is given a new child."""
         node = root
         while node.children:
+            child_scores = [child.all for child in node.children]
             if self.posterior == "mixed":
-                *draws, fresh = mixed_draws([child.all for child in node.children], rng)[0].tolist()
-                ranked = [node.children[i] for i in np.argsort(-np.array(draws), kind="stable")]
-                open_children = [child for child in ranked if not _are_alike(child.all)]
-                if fresh >= max(draws) or not open_children:  # a skipped subtree gives way to the next child
+                *child_draws, new_draw = mixed_draws(child_scores, rng)[0].tolist()
+                best_first = [node.children[i] for i in np.argsort(-np.array(child_draws), kind="stable")]
+                open_children = [child for child in best_first if not _are_alike(child.all)]
+                if new_draw >= max(child_draws) or not open_children:
                     return node
                 node = open_children[0]
             else:
                 if self._draw(node.new, rng) >= self._draw(node.below, rng):
                     return node
-                node = node.children[int(np.argmax(self._draws([child.all for child in node.children], rng)))]
+                node = node.children[int(np.argmax(self._draws(child_scores, rng)))]
         return node
 
     def _draws(self, arms: Sequence[Sequence[float]], rng: np.random.Generator) -> list[float]:
-        """Draw the worth of each arm."""
-        if self.posterior == "mixed":
-            return mixed_draws(arms, rng)[0, :-1].tolist() if len(arms) > 1 else [0.0]
-        return [self._draw(scores, rng) for scores in arms]
+        """Draw the worth of each arm from its scores."""
+        if self.posterior != "mixed":
+            return [self._draw(scores, rng) for scores in arms]
+        if len(arms) == 1:
+            return [0.0]
+        return mixed_draws(arms, rng)[0, :-1].tolist()  # the last draw is for a new arm
 
     def _draw(self, scores: Sequence[float], rng: np.random.Generator) -> float:
         return _DRAWS[self.posterior](scores, rng)
@@ -166,6 +170,6 @@ def _grow(parent: AnswerNode, candidate: Candidate, score: float) -> None:
 
 def _are_alike(scores: Sequence[float]) -> bool:
     """Whether most scores of a subtree are the same to two digits, so that it has nothing new to teach."""
-    least, share = _ALIKE
+    least_scores, least_share = _ALIKE
     rounded = [round(score, 2) for score in scores]
-    return len(rounded) >= least and max(Counter(rounded).values()) >= share * len(rounded)
+    return len(rounded) >= least_scores and max(Counter(rounded).values()) >= least_share * len(rounded)

@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import repeat
 from typing import Annotated
 
 from tts.checks import Amount, Count, choice
@@ -84,51 +84,58 @@ class SemanticEntropy(Strategy):
         candidates: list[Candidate] = []
         for k in range(self.rounds):
             texts = self._digest(candidates)
-            root = (await open_prompt(search, self.prompt, texts) if texts else None) or search.root
+            root = search.root
+            if texts:
+                root = await open_prompt(search, self.prompt, texts) or search.root
             # a solution that was drawn to learn its length belongs to the first round
-            first = len(search.candidates) if k else 0
-            candidates = await self._round(search, root, first, self.rounds - k)
+            round_start = len(search.candidates) if k else 0
+            candidates = await self._round(search, root, round_start, self.rounds - k)
             entropies.append(entropy_of(candidates))
             if self._stops(entropies):
-                raise SearchEnded(f"entropy {entropies[-1]:.2g} in round {k + 1}").restrict_candidates(
-                    slice(first, None)
-                )
+                end = SearchEnded(f"entropy {entropies[-1]:.2g} in round {k + 1}")
+                raise end.restrict_candidates(slice(round_start, None))
         return candidates
 
-    async def _round(self, search: Search, root: Trajectory, first: int, left: int) -> list[Candidate]:
-        """Return the candidates of a round, from candidate `first` on.
+    async def _round(self, search: Search, root: Trajectory, round_start: int, num_rounds: int) -> list[Candidate]:
+        """Return the candidates of a round, from candidate `round_start` on.
 
-        `left` rounds, with this one, share the rest of the budget.
+        `num_rounds` rounds, with this one, share the rest of the budget.
 
         Raises:
             SearchEnded: the budget ends the round. If this round has an answer, only its candidates vote.
         """
         if self.n is not None:
             return await draw(search, repeat(root, self.n), self.temperature)
-        units = await affordable_width(search, self.temperature, stepwise=False)
-        n = min(_MOST, max(min(2, units), units // left)) if left > 1 else None
+        affordable = await affordable_width(search, self.temperature, stepwise=False)
+        num_missing = None  # the last round takes all that the budget pays
+        if num_rounds > 1:
+            n = min(_MOST, max(min(2, affordable), affordable // num_rounds))
+            num_drawn = len(search.candidates) - round_start
+            num_missing = max(1, n - num_drawn)
         try:
-            begun = len(search.candidates) - first
-            await search.complete([root], None if n is None else max(1, n - begun), temperature=self.temperature)
+            await search.complete([root], num_missing, temperature=self.temperature)
         except SearchEnded as end:
-            if not any(c.answer is not None for c in search.candidates[first:]):
+            if not any(c.answer is not None for c in search.candidates[round_start:]):
                 raise
-            raise end.restrict_candidates(slice(first, None)) from None
-        return list(search.candidates[first:])
+            raise end.restrict_candidates(slice(round_start, None)) from None
+        return list(search.candidates[round_start:])
 
     def _digest(self, candidates: Sequence[Candidate]) -> list[str]:
-        """Return the solutions that the next round sees."""
+        """Return the solutions that the next round sees: one of each answer, the most frequent first, then others."""
         complete = [c for c in candidates if c.answer_class is not None and not c.truncated]
         votes = Counter(c.answer_class for c in complete)
-        by_class = {c.answer_class: c for c in reversed(complete)}
-        others = (c for c in complete if c is not by_class[c.answer_class])
-        ordered = chain((by_class[kind] for kind, _ in votes.most_common()), others)
-        return [c.trajectory.response for c in islice(ordered, self.shown)]
+        first_by_class = {c.answer_class: c for c in reversed(complete)}
+        representatives = [first_by_class[answer_class] for answer_class, _ in votes.most_common()]
+        others = [c for c in complete if c is not first_by_class[c.answer_class]]
+        return [c.trajectory.response for c in [*representatives, *others][: self.shown]]
 
     def _stops(self, entropies: Sequence[float]) -> bool:
+        """Whether the rule ends the search after the last of some rounds."""
         if self.rule == "threshold":
             return entropies[-1] < self.threshold
-        return len(entropies) > self.watched and entropies[-1] < min(entropies[: self.watched])
+        if len(entropies) <= self.watched:
+            return False
+        return entropies[-1] < min(entropies[: self.watched])
 
 
 def entropy_of(candidates: Sequence[Candidate]) -> float:

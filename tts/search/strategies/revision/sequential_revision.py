@@ -83,11 +83,11 @@ class SequentialRevision(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Lengthen all chains by one attempt at a time; if a size is None, again until the budget is used up."""
         for _ in rounds(search, 1 if self.chains and self.length else None):
-            first = len(search.candidates)
+            round_start = len(search.candidates)
             chains, length = await self._sizes(search)
             for wave in waves_of(range(chains)):
                 # a solution that was drawn to learn its length begins the first chain
-                attempts = [[c] for c in search.candidates[first:]] if 0 in wave else []
+                attempts = [[c] for c in search.candidates[round_start:]] if 0 in wave else []
                 attempts += [[] for _ in range(len(wave) - len(attempts))]
                 await self._lengthen(search, attempts, length)
         return search.candidates
@@ -95,13 +95,13 @@ class SequentialRevision(Strategy):
     async def _lengthen(self, search: Search, attempts: Sequence[list[Candidate]], length: int) -> None:
         """Write chains, beside each other, to their length."""
         for _ in range(length):
-            open_chains = [
-                chain for chain in attempts if len(chain) < length and not await self._is_solved(search, chain)
-            ]
+            short_chains = [chain for chain in attempts if len(chain) < length]
+            open_chains = [chain for chain in short_chains if not await self._is_solved(search, chain)]
             if not open_chains:
                 break
             roots = [await self._root(search, chain) for chain in open_chains]
-            for chain, attempt in zip(open_chains, await draw(search, roots, self.temperature), strict=True):
+            new_attempts = await draw(search, roots, self.temperature)
+            for chain, attempt in zip(open_chains, new_attempts, strict=True):
                 chain.append(attempt)
 
     async def _is_solved(self, search: Search, chain: Sequence[Candidate]) -> bool:
@@ -109,22 +109,25 @@ class SequentialRevision(Strategy):
         if self.feedback is None or not chain:
             return False
         [score] = (await search.score([chain[-1].trajectory], self.feedback)).tolist()
-        return score >= search.scoring.get(self.feedback).range[1]
+        _, greatest_score = search.scoring.get(self.feedback).range
+        return score >= greatest_score
 
     async def _sizes(self, search: Search) -> tuple[int, int]:
         """Return the number of chains and their length, by the budget where a size is None."""
         chains, length = self.chains, self.length
         if chains is None or length is None:
-            units = min(await affordable_width(search, self.temperature, stepwise=False), _MOST)
+            affordable = min(await affordable_width(search, self.temperature, stepwise=False), _MOST)
             if chains is None:
-                chains = max(1, units // (length or max(1, int(units**0.5))))
-            length = length or max(1, units // chains)
+                planned_length = length or max(1, int(affordable**0.5))
+                chains = max(1, affordable // planned_length)
+            length = length or max(1, affordable // chains)
         return chains, length
 
     async def _root(self, search: Search, chain: list[Candidate]) -> Trajectory:
         """Return the prompt of a chain's next attempt. A chain without an attempt that can be shown is emptied."""
-        texts = [with_note(search, c.trajectory, self.feedback) for c in chain if not c.truncated][-self.shown :]
-        root = await open_prompt(search, "revise", texts, chain[0].group) if texts else None
+        texts = [with_note(search, c.trajectory, self.feedback) for c in chain if not c.truncated]
+        last_texts = texts[-self.shown :]
+        root = await open_prompt(search, "revise", last_texts, chain[0].group) if last_texts else None
         if root is None:
             chain.clear()
         return root or search.root

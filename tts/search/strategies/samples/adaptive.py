@@ -88,18 +88,18 @@ def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
     Raises:
         ConfigError: there is no score, `samples` is out of its range, or even the lowest threshold takes more.
     """
-    count = scores.shape[1] if scores.ndim == 2 else 0
-    if np.isnan(scores).all() or not 1 <= samples <= count:
+    most_samples = scores.shape[1] if scores.ndim == 2 else 0
+    if np.isnan(scores).all() or not 1 <= samples <= most_samples:
         raise ConfigError(
-            f"samples is {samples}, but must be between 1 and the {count} that were scored of each problem"
+            f"samples is {samples}, but must be between 1 and the {most_samples} that were scored of each problem"
         )
     levels = np.unique(scores[~np.isnan(scores)])
     # the mean never falls as the threshold rises
     num_within = bisect_right(range(len(levels)), samples, key=lambda i: mean_samples(scores, float(levels[i])))
     if not num_within:
-        least = mean_samples(scores, float(levels[0]))
+        lowest_mean = mean_samples(scores, float(levels[0]))
         raise ConfigError(
-            f"samples is {samples}, but the lowest threshold takes {least:.2f}: some samples have no score"
+            f"samples is {samples}, but the lowest threshold takes {lowest_mean:.2f}: some samples have no score"
         )
     return float(levels[num_within - 1])
 
@@ -107,7 +107,9 @@ def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
 def mean_samples(scores: NDArray[np.float64], threshold: float) -> float:
     """Return the mean number of samples that a threshold takes of scores [P, N].
 
-    A problem takes its samples up to the first that reaches the threshold; without such a sample, all.
+    A problem takes its samples up to the first that reaches the threshold; if no sample reaches it, all N.
     """
-    good = scores >= threshold
-    return float(np.where(good.any(axis=1), good.argmax(axis=1) + 1, scores.shape[1]).mean())
+    reaches_threshold = scores >= threshold
+    num_up_to_first = reaches_threshold.argmax(axis=1) + 1
+    num_taken = np.where(reaches_threshold.any(axis=1), num_up_to_first, scores.shape[1])
+    return float(num_taken.mean())

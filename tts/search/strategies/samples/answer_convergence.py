@@ -75,16 +75,16 @@ class AnswerConvergence(Strategy):
         """Write and probe trace after trace."""
         cue = self._cue_of(search.task)
         for _ in rounds(search, self.n):
-            trace, row = await self._step(search, search.root), EqualAnswers()
+            trace, streak = await self._step(search, search.root), EqualAnswers()
             while trace.status == "active":
                 if trace.thought and not trace.is_thinking:
                     await search.complete([trace], temperature=self.temperature)
                     break
-                following = await self._step(search, trace)
-                if following.status == "active" and await self._probe_trace(search, trace, row, cue):
-                    search.drop([following])
+                next_trace = await self._step(search, trace)
+                if next_trace.status == "active" and await self._probe_trace(search, trace, streak, cue):
+                    search.drop([next_trace])
                     break
-                trace = following
+                trace = next_trace
         return search.candidates
 
     def _check_task(self, task: Task) -> None:
@@ -100,29 +100,30 @@ class AnswerConvergence(Strategy):
         return self.cue or task.answer_cue
 
     async def _step(self, search: Search, trace: Trajectory) -> Trajectory:
-        steps = self.max_steps if self.every is None else _ENDLESS
+        max_steps = self.max_steps if self.every is None else _ENDLESS
         until = STEP if self.every is None else Tokens(self.every)
-        (children,) = await advance(search, [trace], max_steps=steps, temperature=self.temperature, until=until)
+        (children,) = await advance(search, [trace], max_steps=max_steps, temperature=self.temperature, until=until)
         return children[0]
 
-    async def _probe_trace(self, search: Search, trace: Trajectory, row: EqualAnswers, cue: str) -> bool:
+    async def _probe_trace(self, search: Search, trace: Trajectory, streak: EqualAnswers, cue: str) -> bool:
         """Probe a trace; return whether its answer has converged. A converged probe becomes a candidate."""
-        forced = await search.extend([trace], trace.marks.close + cue if trace.is_thinking else cue)
+        forced_text = trace.marks.close + cue if trace.is_thinking else cue
+        forced = await search.extend([trace], forced_text)
         (probes,) = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
-        ended = bool(probes) and probes[0].status != "active"  # an active probe was cut short
-        answer = await call_or_postpone(search.task.extract, probes[0].response) if ended else None
+        has_ended = bool(probes) and probes[0].status != "active"  # an active probe was cut short
+        answer = await call_or_postpone(search.task.extract, probes[0].response) if has_ended else None
         if answer is None:
-            row.count = 0
-        elif row.answer is not None and _same(search.task, row.answer, answer):
-            row.count += 1
+            streak.count = 0
+        elif streak.answer is not None and _same(search.task, streak.answer, answer):
+            streak.count += 1
         else:
-            row.count = 1
-        row.answer = answer
-        converged = row.count >= self.k
-        if converged:
+            streak.count = 1
+        streak.answer = answer
+        has_converged = streak.count >= self.k
+        if has_converged:
             search.finish(probes[0])
         search.drop([*forced, *probes])
-        return converged
+        return has_converged
 
 
 @dataclass(slots=True)

@@ -68,9 +68,10 @@ class EarlyPruning(Judged):
         """Begin, judge, prune and finish solutions; if n is None, again until the budget is used up."""
         until = Share(_PART) if self.tokens is None else Tokens(self.tokens)
         for _ in rounds(search, None if self.n is None else 1):
-            n = self.n or self._affordable(
-                await affordable_width(search, self.temperature, stepwise=False), self._part(search)
-            )
+            n = self.n
+            if n is None:
+                num_whole = await affordable_width(search, self.temperature, stepwise=False)
+                n = self._affordable(num_whole, self._part(search))
             (paths,) = await search.expand([search.root], n, until, temperature=self.temperature)
             for t in paths:
                 search.finish(t)
@@ -85,9 +86,9 @@ class EarlyPruning(Judged):
         """Return the part of a solution that is written before it is judged, by the known lengths."""
         if self.tokens is None:
             return _PART
-        lengths = [candidate.trajectory.num_tokens for candidate in search.candidates] or [
-            search.task.typical_tokens("solve")
-        ]
+        lengths = [candidate.trajectory.num_tokens for candidate in search.candidates]
+        if not lengths:
+            lengths = [search.task.typical_tokens("solve")]
         return min(1.0, self.tokens * len(lengths) / max(1, sum(lengths)))
 
     def _affordable(self, units: int, share: float) -> int:
@@ -98,11 +99,13 @@ class EarlyPruning(Judged):
         cost = share + (1 - self.pruned) * (1 - share)
         return min(_MOST, max(1, int(units / cost)))
 
-    async def _promising(self, search: Search, active: Sequence[Trajectory], begun: int) -> list[Trajectory]:
-        """Return the best active solutions, in their order. Ended solutions count among those that are kept."""
-        num_kept = max(1, math.ceil((1 - self.pruned) * begun - 1e-9)) - (begun - len(active))
-        if num_kept >= len(active) or not active:
+    async def _promising(self, search: Search, active: Sequence[Trajectory], num_begun: int) -> list[Trajectory]:
+        """Return the best active solutions, in their order. Solutions that ended already count as kept."""
+        num_kept = max(1, math.ceil((1 - self.pruned) * num_begun - 1e-9))  # rounding errors add no solution
+        num_ended = num_begun - len(active)
+        num_going_on = max(0, num_kept - num_ended)
+        if num_going_on >= len(active):
             return list(active)
         scores = await search.score(active, self.verifier, self.aggregate)
-        order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")[: max(0, num_kept)]
-        return [active[i] for i in sorted(order.tolist())]
+        best_first = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable").tolist()
+        return [active[i] for i in sorted(best_first[:num_going_on])]

@@ -92,9 +92,9 @@ class LookaheadPowerSampling(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write one text after another."""
-        measured: Sequence[Candidate] = ()
+        first_solutions: Sequence[Candidate] = ()
         if self.block is None and not search.candidates:
-            measured = await search.complete([search.root], temperature=1 / self.alpha)
+            first_solutions = await search.complete([search.root], temperature=1 / self.alpha)
         for text in rounds(search, self.n):
             t = search.root
             try:
@@ -106,8 +106,10 @@ class LookaheadPowerSampling(Strategy):
                 if t.status == "finished" or (t.depth and not search.candidates):
                     with suppress(SearchEnded):  # a stop rule ends the search at its next call
                         search.finish(t)
-            for c in measured if any(c.answer is not None for c in search.candidates[len(measured) :]) else ():
-                search.finish(c.trajectory, weight=0.0)
+            has_answer = any(c.answer is not None for c in search.candidates[len(first_solutions) :])
+            if has_answer:
+                for c in first_solutions:
+                    search.finish(c.trajectory, weight=0.0)
         return search.candidates
 
     async def _add_block(self, search: Search, t: Trajectory, address: tuple[int, int]) -> Trajectory:
@@ -117,12 +119,14 @@ class LookaheadPowerSampling(Strategy):
             SearchEnded: the budget is used up, or every row failed.
         """
         for _ in range(_TRIES):
-            if blocks := await self._blocks(search, t):
-                futures = await self._futures(search, blocks)
-                law = choice_law([self._log_weight(search, block, t) for block in blocks], futures)
-                chosen = blocks[int(search.rng("block", *address).choice(len(blocks), p=law))]
-                search.keep(chosen.path)
-                return chosen
+            blocks = await self._blocks(search, t)
+            if not blocks:
+                continue
+            futures = await self._futures(search, blocks)
+            p = choice_law([self._log_weight(search, block, t) for block in blocks], futures)
+            chosen = blocks[int(search.rng("block", *address).choice(len(blocks), p=p))]
+            search.keep(chosen.path)
+            return chosen
         raise SearchEnded("every row failed")
 
     async def _blocks(self, search: Search, t: Trajectory) -> list[Trajectory]:
@@ -132,28 +136,30 @@ class LookaheadPowerSampling(Strategy):
         return [block for block in blocks if block.status in ("active", "finished")]
 
     async def _futures(self, search: Search, blocks: Sequence[Trajectory]) -> NDArray[np.float64]:
-        """Return the log-weight of each continuation of each block [K, M]; 0 after a block that ends the text."""
-        active = [i for i, block in enumerate(blocks) if block.status == "active"]
+        """Return the log-weights [K, M] of M continuations of K blocks; 0 after a block that ends the text."""
+        active = [(i, block) for i, block in enumerate(blocks) if block.status == "active"]
         if not active or not self.rollouts:
             return np.zeros((len(blocks), 0))
-        horizon = self.horizon or max(
-            1, *(blocks[i].num_tokens - (blocks[i].parent or blocks[i]).num_tokens for i in active)
-        )
+        block_tokens = [block.num_tokens - (block.parent or block).num_tokens for _, block in active]
+        horizon = self.horizon or max(1, *block_tokens)
         families = await search.expand(
-            [blocks[i] for i in active], self.rollouts, Tokens(horizon), temperature=1 / self.alpha
+            [block for _, block in active], self.rollouts, Tokens(horizon), temperature=1 / self.alpha
         )
-        by_block = {
-            i: [self._log_weight(search, t, blocks[i]) for t in siblings if t.status in ("active", "finished")]
-            for i, siblings in zip(active, families, strict=True)
-        }
-        futures = np.zeros((len(blocks), max(map(len, by_block.values()))))  # M: the most that the budget paid
-        for i, weights in by_block.items():
-            futures[i] = np.resize(weights, futures.shape[1]) if weights else -math.inf
+        by_block: dict[int, list[float]] = {}
+        for (i, block), continuations in zip(active, families, strict=True):
+            complete = [t for t in continuations if t.status in ("active", "finished")]
+            by_block[i] = [self._log_weight(search, t, block) for t in complete]
+        num_futures = max(len(log_weights) for log_weights in by_block.values())  # M: the most that the budget paid
+        futures = np.zeros((len(blocks), num_futures))
+        for i, log_weights in by_block.items():
+            # a block with fewer continuations has them repeated
+            futures[i] = np.resize(log_weights, num_futures) if log_weights else -math.inf
         return futures
 
     def _log_weight(self, search: Search, t: Trajectory, prefix: Trajectory) -> float:
         """Return ln of p^alpha / q for the tokens of a path after an earlier one."""
-        if (tokens := chances(t)) is None:
+        tokens = chances(t)
+        if tokens is None:
             search.notes.warn(
                 "a text came without the log-probability of each of its tokens: its weight is that of a plain draw"
             )
@@ -170,19 +176,21 @@ def choice_law(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray
         blocks: The log-weights [K] of the blocks.
         futures: The log-weights [K, M] of their continuations; M may be 0.
     """
-    count = futures.shape[1]
-    whole = _normalize(blocks, futures)
-    if count < 2:
-        return whole
-    without = np.mean([_normalize(blocks, np.delete(futures, s, axis=1)) for s in range(count)], axis=0)
-    law = np.maximum(0.0, count * whole - (count - 1) * without)
-    return law / law.sum()
+    num_futures = futures.shape[1]
+    estimate = _normalize(blocks, futures)
+    if num_futures < 2:
+        return estimate
+    leave_one_out = np.mean([_normalize(blocks, np.delete(futures, s, axis=1)) for s in range(num_futures)], axis=0)
+    corrected = np.maximum(0.0, num_futures * estimate - (num_futures - 1) * leave_one_out)
+    return corrected / corrected.sum()
 
 
 def _normalize(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return probabilities [K] of blocks: by block weight times the mean weight of its continuations."""
-    count = futures.shape[1]
-    logs = np.array(blocks) + (np.logaddexp.reduce(futures, axis=1) - math.log(count) if count else 0.0)
-    top = logs.max()
-    weights = np.exp(logs - top) if np.isfinite(top) else np.ones(len(logs))
+    num_futures = futures.shape[1]
+    log_weights = np.array(blocks)  # [K]
+    if num_futures:
+        log_weights = log_weights + np.logaddexp.reduce(futures, axis=1) - math.log(num_futures)
+    greatest = log_weights.max()
+    weights = np.exp(log_weights - greatest) if np.isfinite(greatest) else np.ones(len(log_weights))
     return weights / weights.sum()

@@ -29,6 +29,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Annotated, NamedTuple
 
 from tts.checks import Count, Natural, number
@@ -87,9 +88,9 @@ class PowerSampling(Strategy):
         first_solutions: list[Candidate] = []
         if self.block is None and self.moves and not search.candidates:
             first_solutions = await search.complete([search.root], temperature=1 / self.alpha)
-        for r in rounds(search, None if self.chains is None else 1):
+        for round_number in rounds(search, None if self.chains is None else 1):
             for wave in waves_of(range(self.chains or 1)):
-                walk = Walk(search, self.alpha, r, [search.root] * len(wave), wave[0])
+                walk = Walk(search, self.alpha, round_number, [search.root] * len(wave), wave[0])
                 is_whole = False
                 try:
                     await self._walk(walk)
@@ -107,13 +108,17 @@ class PowerSampling(Strategy):
     async def _walk(self, walk: Walk) -> None:
         """Write block by block, with moves of the active texts after each block; then move among whole texts."""
         block, level = self.block, 0
-        while active := [i for i, t in enumerate(walk.ts) if t.status == "active"]:
+        active = [i for i, t in enumerate(walk.ts) if t.status == "active"]
+        while active:
             await walk.extend(active, Share(_PART) if block is None else Tokens(block))
-            block = block or max(1, *(walk.ts[i].num_tokens for i in active))
+            if block is None:
+                block = max(1, *(walk.ts[i].num_tokens for i in active))
             level += 1
             active = [i for i in active if walk.ts[i].status == "active"]
-            for move in range(self.moves if active else 0):
-                await walk.move(active, (level, move), level * block)
+            if active:
+                for move in range(self.moves):
+                    await walk.move(active, (level, move), level * block)
+            active = [i for i, t in enumerate(walk.ts) if t.status == "active"]
         for move in range(self.moves):
             await walk.move(range(len(walk.ts)), (0, move), None)
 
@@ -148,13 +153,18 @@ class Walk:
         while missing:
             if tries == _TRIES:
                 raise SearchEnded("every row failed")
-            unbegun = self.search.rows.unbegun
+            unbegun_before = self.search.rows.unbegun
             families = await self.search.expand([self.ts[i] for i in missing], 1, until, temperature=1 / self.alpha)
+            failed: list[int] = []
             for i, children in zip(missing, families, strict=True):
-                self.ts[i] = children[0] if children else self.ts[i]
-            missing = [i for i, children in zip(missing, families, strict=True) if not children]
+                if children:
+                    self.ts[i] = children[0]
+                else:
+                    failed.append(i)
+            missing = failed
             # rows that a limit kept from beginning are no failures: the next call then raises
-            tries += self.search.rows.unbegun == unbegun
+            if self.search.rows.unbegun == unbegun_before:
+                tries += 1
 
     async def move(self, which: Sequence[int], address: tuple[int, int], limit: int | None) -> None:
         """Propose another text for some chains, and accept or reject each proposal.
@@ -162,57 +172,63 @@ class Walk:
         Args:
             which: The numbers of the chains.
             address: The block and the move, as an address of the draws.
-            limit: The most tokens of a proposal; None: it goes to its end.
+            limit: The most tokens of a proposal; None: a proposal goes to its end.
         """
-        places: dict[int, tuple[Trajectory, float]] = {}
+        prefixes: dict[int, Trajectory] = {}
+        uniform_draws: dict[int, float] = {}
         for i in which:
             rng = self.search.rng("move", self.round_, self.first + i, *address)
-            position, chance = int(rng.integers(self.ts[i].num_tokens)), rng.random()
-            if (prefix := await self._prefix(self.ts[i], position)) is not None:
-                places[i] = (prefix, chance)
+            position, uniform_draws[i] = int(rng.integers(self.ts[i].num_tokens)), rng.random()
+            prefix = await self._prefix(self.ts[i], position)
+            if prefix is not None:
+                prefixes[i] = prefix
                 self.forks.setdefault(i, []).append(prefix)
-        lengths = {i: None if limit is None else limit - prefix.num_tokens for i, (prefix, _) in places.items()}
-        for length in sorted({*lengths.values()}, key=lambda tokens: tokens or 0):
-            rows = [i for i, tokens in lengths.items() if tokens == length]
+        new_tokens = {i: None if limit is None else limit - prefix.num_tokens for i, prefix in prefixes.items()}
+        for length in sorted({*new_tokens.values()}, key=lambda tokens: tokens or 0):
+            rows = [i for i, tokens in new_tokens.items() if tokens == length]
             until = END if length is None else Tokens(length)
-            families = await self.search.expand([places[i][0] for i in rows], 1, until, temperature=1 / self.alpha)
-            for i, children in zip(rows, families, strict=True):
-                self._decide(i, children, *places[i], whole=limit is None)
-        forks = [prefix for prefixes in self.forks.values() for prefix in prefixes]
-        self.search.keep([*(node for t in self.ts for node in t.path), *forks])
+            families = await self.search.expand([prefixes[i] for i in rows], 1, until, temperature=1 / self.alpha)
+            for i, proposals in zip(rows, families, strict=True):
+                self._decide(i, proposals, prefixes[i], uniform_draws[i], is_whole_text=limit is None)
+        text_nodes = chain.from_iterable(t.path for t in self.ts)
+        self.search.keep([*text_nodes, *chain.from_iterable(self.forks.values())])
 
-    async def _prefix(self, t: Trajectory, kept: int) -> Trajectory | None:
-        """Return the path up to a token; None where this place is inside of a character."""
-        piece = next(node for node in t.path if node.num_tokens > kept or node is t)
+    async def _prefix(self, t: Trajectory, num_kept: int) -> Trajectory | None:
+        """Return the first `num_kept` tokens of a path; None where the cut would be inside of a character."""
+        longer_nodes = [node for node in t.path if node.num_tokens > num_kept]
+        piece = longer_nodes[0] if longer_nodes else t
         parent = piece.parent
-        if parent is None or kept == parent.num_tokens:
+        if parent is None or num_kept == parent.num_tokens:
             return parent
         if self._chances(t) is None:
             return None
         try:
-            return await self.search.fork(piece, kept - parent.num_tokens)
+            return await self.search.fork(piece, num_kept - parent.num_tokens)
         except ConfigError:  # the place is inside of a character, as the piece shows its tokens
             return None
 
-    def _decide(self, i: int, drawn: Sequence[Trajectory], prefix: Trajectory, chance: float, *, whole: bool) -> None:
-        """Accept or reject a proposal; a chain without a proposal stays."""
-        ends = ("finished",) if whole else ("active", "finished")
-        if not drawn or drawn[0].status not in ends:
+    def _decide(
+        self, i: int, proposals: Sequence[Trajectory], prefix: Trajectory, uniform_draw: float, *, is_whole_text: bool
+    ) -> None:
+        """Accept or reject the proposal of chain i; without a proposal the chain stays."""
+        ends = ("finished",) if is_whole_text else ("active", "finished")
+        if not proposals or proposals[0].status not in ends:
             return
-        old, new, kept = self.ts[i], drawn[0], prefix.num_tokens
+        old_text, new_text, num_kept = self.ts[i], proposals[0], prefix.num_tokens
         ratio = math.inf
-        if old.status in ends:
-            new_chances, old_chances = self._chances(new), self._chances(old)
+        if old_text.status in ends:
+            new_chances, old_chances = self._chances(new_text), self._chances(old_text)
             if new_chances is None or old_chances is None:
                 return
-            ratio = log_ratio(new_chances[kept:], old_chances[kept:], kept, self.alpha)
-        if chance < math.exp(min(0.0, ratio)):
-            self.ts[i] = new
-            self.forks[i] = [fork for fork in self.forks[i] if fork.num_tokens <= kept]
+            ratio = log_ratio(new_chances[num_kept:], old_chances[num_kept:], num_kept, self.alpha)
+        if uniform_draw < math.exp(min(0.0, ratio)):
+            self.ts[i] = new_text
+            self.forks[i] = [fork for fork in self.forks[i] if fork.num_tokens <= num_kept]
 
     def _chances(self, t: Trajectory) -> Sequence[Chance] | None:
         """Return `chances(t)`, and warn if the result is None."""
-        if (values := chances(t)) is None:
+        values = chances(t)
+        if values is None:
             self.search.notes.warn(
                 "a text came without the log-probability of each of its tokens, so that a chain did not move"
             )
@@ -231,16 +247,17 @@ def log_ratio(new: Sequence[Chance], old: Sequence[Chance], kept: int, alpha: fl
 
     The ratio is computed on the parts redrawn after `kept` common tokens.
     """
-    gain = math.fsum(alpha * token.model - token.proposal for token in new) - math.fsum(
-        alpha * token.model - token.proposal for token in old
-    )
-    return gain + math.log(kept + len(old)) - math.log(kept + len(new))
+    new_weight = math.fsum(alpha * token.model - token.proposal for token in new)
+    old_weight = math.fsum(alpha * token.model - token.proposal for token in old)
+    return new_weight - old_weight + math.log(kept + len(old)) - math.log(kept + len(new))
 
 
 def chances(t: Trajectory) -> tuple[Chance, ...] | None:
-    """Return both log-probabilities of each token of a path; None where the model did not give them all."""
+    """Return the `Chance` of each token of a path; None where a log-probability was not given."""
     pieces = t.path[1:]
     if any(not len(node.token_ids) == len(node.logprobs) == len(node.sampling_logprobs) for node in pieces):
         return None
-    values = tuple(Chance(*both) for node in pieces for both in zip(node.logprobs, node.sampling_logprobs, strict=True))
-    return values if len(values) == t.num_tokens else None
+    values: list[Chance] = []
+    for node in pieces:
+        values += map(Chance, node.logprobs, node.sampling_logprobs)
+    return tuple(values) if len(values) == t.num_tokens else None

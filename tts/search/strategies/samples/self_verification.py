@@ -51,11 +51,8 @@ def _check(name: str, law: object) -> tuple[float, float]:
     """
     given: Any = law
     numbers = given if isinstance(given, list | tuple) else ()
-    if (
-        len(numbers) != 2
-        or not all(type(number) in (int, float) and 0 <= number < 2**63 for number in numbers)
-        or numbers[1] > 1
-    ):
+    are_in_range = all(type(number) in (int, float) and 0 <= number < 2**63 for number in numbers)
+    if len(numbers) != 2 or not are_in_range or numbers[1] > 1:
         raise ConfigError(
             f"{name} is {quote(law)}, but must be a scale of at least 0 and an exponent between 0 and 1",
             hint="for example law=[1.0, 0.39]",
@@ -133,20 +130,19 @@ class SelfVerification(Strategy):
             if missing != 0:
                 await search.complete([search.root], missing, temperature=self.temperature)
             return search.candidates
-        begun, done = dict(search.left), 0
+        left_before, num_verified = dict(search.left), 0
         try:
             for _ in rounds(search, None if self.n is None else 1):
-                width = self.n or _affordable(begun, search.left, done)
-                if width > len(search.candidates) - done:  # a solution that was drawn to learn its length counts
-                    await search.complete(
-                        [search.root], width - (len(search.candidates) - done), temperature=self.temperature
-                    )
-                await self._verify(search, search.candidates[done:], votes)
-                done = len(search.candidates)
+                width = self.n or _affordable(left_before, search.left, num_verified)
+                num_unverified = len(search.candidates) - num_verified  # drawn to learn a length
+                if width > num_unverified:
+                    await search.complete([search.root], width - num_unverified, temperature=self.temperature)
+                await self._verify(search, search.candidates[num_verified:], votes)
+                num_verified = len(search.candidates)
         except SearchEnded as end:
-            if not done:
+            if not num_verified:
                 raise
-            raise end.restrict_candidates(slice(0, done)) from None
+            raise end.restrict_candidates(slice(0, num_verified)) from None
         return search.candidates
 
     async def _verify(self, search: Search, candidates: Sequence[Candidate], votes: int) -> None:
@@ -159,9 +155,10 @@ class SelfVerification(Strategy):
         for c, replies in zip(candidates, by_candidate, strict=True):
             if replies is None:
                 continue
-            verdicts = [verdict for t in replies if (verdict := verdict_of(t.response, "Yes", "No")) is not None]
-            share = {_ROLE: sum(verdicts) / len(verdicts)} if verdicts else {}
-            search.finish(c.trajectory, scores=share, weight=(sum(verdicts) + 0.5) / (len(verdicts) + 1))
+            all_verdicts = [verdict_of(t.response, "Yes", "No") for t in replies]
+            verdicts = [verdict for verdict in all_verdicts if verdict is not None]
+            scores = {_ROLE: sum(verdicts) / len(verdicts)} if verdicts else {}
+            search.finish(c.trajectory, scores=scores, weight=(sum(verdicts) + 0.5) / (len(verdicts) + 1))
 
     def split(self, units: int) -> int:
         """Return the verifications of each solution, where the budget pays `units` plain solutions."""
@@ -169,17 +166,23 @@ class SelfVerification(Strategy):
         return min(_MOST, round(scale * units**exponent)) if units > 1 else 0
 
 
-def _affordable(begun: Mapping[str, float], left: Mapping[str, float], done: int) -> int:
-    """Return the number of further solutions that the budget pays with their verifications, at most `done`.
+def _affordable(left_before: Mapping[str, float], left: Mapping[str, float], num_verified: int) -> int:
+    """Return the number of further solutions that the budget pays with their verifications, at most `num_verified`.
 
-    The spend on the first `done` solutions decides. If they spent no limited unit, one more solution is drawn.
+    The spend on the first `num_verified` solutions decides. If they spent no limited unit, the number is 1.
 
     Raises:
         SearchEnded: the budget pays no further solution.
     """
-    if not done:
+    if not num_verified:
         return 1
-    paid = [int(left[unit] * done / spent) for unit in left if (spent := begun[unit] - left[unit]) > 0]
-    if paid and min(paid) < 1:
+    payable: list[int] = []  # by each limited unit
+    for unit, amount in left.items():
+        spent = left_before[unit] - amount
+        if spent > 0:
+            payable.append(int(amount * num_verified / spent))
+    if not payable:
+        return 1
+    if min(payable) < 1:
         raise SearchEnded("what is left does not pay another solution with its verifications")
-    return min([done, _MOST, *paid]) if paid else 1
+    return min([num_verified, _MOST, *payable])

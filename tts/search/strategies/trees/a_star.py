@@ -168,52 +168,58 @@ class AStar(Guided):
 
     def _pop(self, frontier: list[OpenPath], expanded: int) -> list[OpenPath]:
         """Take the best open states for one call, up to the first solution."""
-        most = self.width if self.expansions is None else min(self.width, self.expansions - expanded)
+        most_states = self.width if self.expansions is None else min(self.width, self.expansions - expanded)
         popped: list[OpenPath] = []
-        while frontier and len(popped) < most and not frontier[0].is_goal:
+        while frontier and len(popped) < most_states and not frontier[0].is_goal:
             popped.append(heapq.heappop(frontier))
         return popped
 
     async def _continue(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
+        """Expand states, and return the new states. Paths that ended without an answer are left out."""
         families = await advance(
             search, [s.t for s in states], self.branching, max_steps=self.max_steps, temperature=self.temperature
         )
         edges: list[tuple[OpenPath, Trajectory]] = []
-        for state, children in zip(states, families, strict=False):
-            fresh = {t.node: t for t in distinct(children)}
-            search.drop([t for t in children if t.node not in fresh])
-            edges += [(state, t) for t in fresh.values() if t.status == "active" or _answers(search, t)]
-        ts = [t for _, t in edges]
-        scores = [1.0] * len(ts)
+        for state, children in zip(states, families, strict=False):  # states whose rows did not begin have no list
+            distinct_children = {t.node: t for t in distinct(children)}
+            search.drop([t for t in children if t.node not in distinct_children])
+            edges += [(state, t) for t in distinct_children.values() if t.status == "active" or _answers(search, t)]
+        paths = [t for _, t in edges]
+        scores = [1.0] * len(paths)
         if self.branching > 1:
-            scores = (await search.score(ts, self.verifier, self.aggregate, scale="unit")).tolist()
-        estimates = [1.0 if math.isnan(score) else 1.0 - score for score in scores]
+            scores = (await search.score(paths, self.verifier, self.aggregate, scale="unit")).tolist()
         cost = EDGE_COSTS[self.edge_cost]
-        return [
-            OpenPath.of(t, s.g + cost(s.h, h, self.max_steps), h) for (s, t), h in zip(edges, estimates, strict=True)
-        ]
+        new_states: list[OpenPath] = []
+        for (state, t), score in zip(edges, scores, strict=True):
+            h = 1.0 if math.isnan(score) else 1.0 - score
+            g = state.g + cost(state.h, h, self.max_steps)
+            new_states.append(OpenPath.of(t, g, h))
+        return new_states
 
     async def _conclude(self, search: Search, frontier: list[OpenPath], goals: list[Candidate]) -> Sequence[Candidate]:
-        """Return the solutions, also those in the frontier.
+        """Return the solutions so far, with the solutions in the frontier.
 
         Without a solution the best state is completed (line 7). Without a state all candidates are returned.
         """
         goals += [self._candidate(search, state) for state in sorted(frontier) if state.is_goal]
         if goals:
             return goals[: self.goals]
-        return await search.complete([min(frontier).t], temperature=self.temperature) if frontier else search.candidates
+        if not frontier:
+            return search.candidates
+        return await search.complete([min(frontier).t], temperature=self.temperature)
 
     @staticmethod
     def _warn_of_rest(search: Search, num_goals: int) -> None:
-        """Warn of the amount that is left of each limit where the search ends at its goal."""
-        rest = [
+        """Warn of the unspent amount of each limit, because the search ended at its goal."""
+        unspent = [
             f"{amount:,.0f} {unit}"
             for unit, amount in search.account.remainder().items()
             if unit in _COUNTED and amount >= 1
         ]
-        if rest:
+        if unspent:
             solutions = "first solution" if num_goals == 1 else f"{num_goals} solutions"
-            search.notes.warn(f"a_star ended at its {solutions} with {' and '.join(rest)} left; goals=None goes on")
+            amounts = " and ".join(unspent)
+            search.notes.warn(f"a_star ended at its {solutions} with {amounts} left; goals=None goes on")
 
     @staticmethod
     def _candidate(search: Search, goal: OpenPath) -> Candidate:

@@ -87,15 +87,16 @@ class Beam(WideAhead):
         self, search: Search, live: Sequence[Trajectory], ended: Sequence[Trajectory], n: int
     ) -> list[Trajectory]:
         """Return the n/M live paths with the best scores, best first; paths that just ended are scored with them."""
-        places = -(-n // self.branching)
-        if places == n or not live:
+        num_kept = -(-n // self.branching)  # rounded up
+        if num_kept == n or not live:
             return list(live)
         scores = (await promises(search, self, [*live, *ended], self.lookahead))[: len(live)]
-        return [live[i] for i in np.argsort(-scores, kind="stable")[:places]]
+        return [live[i] for i in np.argsort(-scores, kind="stable")[:num_kept]]
 
-    async def _first(self, search: Search, done: Sequence[Trajectory], n: int) -> list[Candidate]:
+    async def _first(self, search: Search, finished: Sequence[Trajectory], n: int) -> list[Candidate]:
         """Return the candidates of the n best of the finished paths (line 10)."""
-        if len(done) > n:
-            scores = replace_nan(await search.score(done, self.verifier, self.aggregate, required=False))
-            done = [done[i] for i in np.argsort(-scores, kind="stable")[:n]]
-        return [candidate for t in done if (candidate := search.finish(t)) is not None]
+        if len(finished) > n:
+            scores = replace_nan(await search.score(finished, self.verifier, self.aggregate, required=False))
+            finished = [finished[i] for i in np.argsort(-scores, kind="stable")[:n]]
+        candidates = [search.finish(t) for t in finished]
+        return [candidate for candidate in candidates if candidate is not None]

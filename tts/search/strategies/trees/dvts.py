@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -67,20 +68,23 @@ class Dvts(WideAhead):
             last_levels |= siblings  # line 5
             prefixes = {g: t for g, t in best.items() if t.status == "active"}  # line 6
             search.keep(list(prefixes.values()))
-        # line 7
-        return [
-            candidate
-            for g in sorted(last_levels)
-            for t in last_levels[g]
-            if (candidate := search.finish(t)) is not None
-        ]
+        last_steps = chain.from_iterable(last_levels[g] for g in sorted(last_levels))
+        candidates = [search.finish(t) for t in last_steps]  # line 7
+        return [candidate for candidate in candidates if candidate is not None]
 
     async def _best(
         self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], n: int
     ) -> dict[int, Trajectory]:
         """Return the first best-scored sibling of each subtree, by subtree (line 4)."""
-        contested = [t for g, ts in siblings.items() if subtree_width(n, self.branching, g) > 1 for t in ts]
-        scores = dict(
-            zip([t.node for t in contested], await promises(search, self, contested, self.lookahead), strict=True)
-        )
-        return {g: ts[int(np.argmax([scores.get(t.node, 0.0) for t in ts]))] for g, ts in siblings.items() if ts}
+        contested: list[Trajectory] = []
+        for g, steps in siblings.items():
+            if subtree_width(n, self.branching, g) > 1:
+                contested += steps
+        contested_scores = await promises(search, self, contested, self.lookahead)
+        scores = {t.node: score for t, score in zip(contested, contested_scores.tolist(), strict=True)}
+        best: dict[int, Trajectory] = {}
+        for g, steps in siblings.items():
+            if steps:
+                place = int(np.argmax([scores.get(t.node, 0.0) for t in steps]))
+                best[g] = steps[place]
+        return best

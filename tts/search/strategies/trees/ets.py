@@ -91,9 +91,8 @@ class Ets(RewardBalanced):
 
     def needs(self) -> Needs:
         """Return the needs: steps, a verifier, and hidden states if these are the embedding."""
-        return Needs(
-            capabilities=("steps", "hidden") if self.embedder == _HIDDEN else ("steps",), verifiers=(self.verifier,)
-        )
+        capabilities = ("steps", "hidden") if self.embedder == _HIDDEN else ("steps",)
+        return Needs(capabilities=capabilities, verifiers=(self.verifier,))
 
     async def balance(
         self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int
@@ -101,7 +100,8 @@ class Ets(RewardBalanced):
         """Balance a level among the nodes that are worth keeping."""
         counts = apportion(scores, left, self.balance_temperature)  # line 1
         vectors = await self._vectors(search, live)
-        kept = await search.run(self._keep, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
+        tree = tree_of(live, in_tokens=self.cost == "tokens")
+        kept = await search.run(self._keep, tree, counts / left, vectors)
         if not isinstance(kept, KeptLeaves):
             search.notes.warn(
                 f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True
@@ -125,7 +125,8 @@ class Ets(RewardBalanced):
             return None
         if self.embedder == _HIDDEN:
             return await search.hidden(live)
-        return await search.embed(steps, None if self.embedder is None else parse_call(EMBEDDERS, self.embedder))
+        embedder = None if self.embedder is None else parse_call(EMBEDDERS, self.embedder)
+        return await search.embed(steps, embedder)
 
 
 def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
@@ -133,7 +134,7 @@ def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
 
     Each node costs 1 or, with `in_tokens`, its own tokens without the prompt.
     """
-    places: dict[int, int] = {}  # by node of an ancestor: its place
+    places: dict[int, int] = {}  # node number of an ancestor -> its place in `ancestors`
     ancestors: list[Trajectory] = []
     for t in live:
         node = t.parent
@@ -143,8 +144,9 @@ def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
             node = node.parent
 
     def costs(ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-        own = (t.num_tokens - (0 if t.parent is None else t.parent.num_tokens) for t in ts)
-        return np.fromiter(own if in_tokens else (1 for _ in ts), float, len(ts))
+        if not in_tokens:
+            return np.ones(len(ts))
+        return np.array([t.num_tokens - (0 if t.parent is None else t.parent.num_tokens) for t in ts], dtype=float)
 
     def parents(ts: Sequence[Trajectory]) -> NDArray[np.int64]:
         return np.array([-1 if t.parent is None else places[t.parent.node] for t in ts], dtype=np.int64)

@@ -107,13 +107,12 @@ class Mcts(Guided):
         """Go down from the root to a leaf that is open."""
         node = root
         while any(not child.closed for child in node.children):
-            parent = node
-            node = max(
-                (child for child in parent.children if not child.closed),
-                key=lambda child: uct(
-                    child.total / child.visits, child.prior, parent.visits, child.visits, self.exploration
-                ),
-            )
+            open_children = [child for child in node.children if not child.closed]
+            bounds = [
+                uct(child.total / child.visits, child.prior, node.visits, child.visits, self.exploration)
+                for child in open_children
+            ]
+            node = open_children[bounds.index(max(bounds))]
         return node
 
     async def _value(self, search: Search, paths: Sequence[Trajectory], leaf: VisitedNode) -> list[float]:
@@ -125,7 +124,8 @@ class Mcts(Guided):
             for i, candidate in zip(active, candidates, strict=True):
                 ends[i] = candidate.trajectory
         values = await search.score(ends, self.verifier, self.aggregate, scale="unit")
-        return np.where(np.isnan(values), leaf.total / leaf.visits if leaf.visits else 0.5, values).tolist()
+        parent_value = leaf.total / leaf.visits if leaf.visits else 0.5
+        return np.where(np.isnan(values), parent_value, values).tolist()
 
 
 def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:
@@ -134,9 +134,11 @@ def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration:
 
 
 def _back_up(node: VisitedNode, value: float) -> None:
+    """Add a value, and a visit, to a node and all its ancestors."""
     ancestor: VisitedNode | None = node
     while ancestor is not None:
-        ancestor.total, ancestor.visits = ancestor.total + value, ancestor.visits + 1
+        ancestor.total += value
+        ancestor.visits += 1
         ancestor = ancestor.parent
 
 

@@ -61,7 +61,7 @@ class RewardBalanced(Wide):
         """
         left, live = n, [search.root]  # line 1
         counts = np.array([left])
-        first = len(search.candidates)
+        search_start = len(search.candidates)
         search.notes.levels.append(_split_level(live, counts))
         while left > 0 and live:  # line 5
             rows = rows_of(live, counts)
@@ -76,9 +76,10 @@ class RewardBalanced(Wide):
                 counts = await self.balance(search, live, scores, left)  # line 6
             if live and left > 0:
                 search.notes.levels.append(_split_level(live, counts))
-            live, counts = [t for t, count in zip(live, counts, strict=True) if count > 0], counts[counts > 0]
+            live = [t for t, count in zip(live, counts, strict=True) if count > 0]
+            counts = counts[counts > 0]
             search.keep(live)
-        return list(search.candidates[first:])
+        return list(search.candidates[search_start:])
 
     @abstractmethod
     async def balance(
@@ -138,5 +139,6 @@ def _split_level(live: Sequence[Trajectory], counts: Counts) -> Level:
     """Return the record of a level. The record is fixed if every path has a continuation."""
     with np.errstate(divide="ignore"):
         shares = np.log(counts / max(1, int(counts.sum())))
-    nodes, keeps_all = tuple(t.node for t in live), bool((counts > 0).all())
+    nodes = tuple(t.node for t in live)
+    keeps_all = bool((counts > 0).all())
     return Level("split", (0, 0), nodes, tuple(shares.tolist()), counts=tuple(counts.tolist()), is_fixed=keeps_all)
