@@ -24,7 +24,7 @@ from tts.statistics.resampling import RESAMPLES, Floats, bootstrap, ratio, vecto
 def accuracy_given_acceptance(rate: float, completeness: float, soundness: float) -> float:
     """Return the share of right samples among the accepted ones, p c / (p c + (1 - p)(1 - s)).
 
-    It is the same after any number of tries.
+    This share is the same after any number of tries.
 
     Args:
         rate: The share of samples that are right, p.
@@ -32,14 +32,15 @@ def accuracy_given_acceptance(rate: float, completeness: float, soundness: float
         soundness: P(reject | wrong), in [0, 1].
 
     Returns:
-        In [0, 1]; NaN where nothing is ever accepted.
+        A share in [0, 1]; NaN where nothing is ever accepted.
 
     Raises:
-        ConfigError: one of them is outside [0, 1].
+        ConfigError: an argument is outside [0, 1].
     """
     _check(rate=rate, completeness=completeness, soundness=soundness)
-    right, wrong = rate * completeness, (1 - rate) * (1 - soundness)
-    return right / (right + wrong) if right + wrong > 0 else math.nan
+    accepted_right, accepted_wrong = rate * completeness, (1 - rate) * (1 - soundness)
+    accepted = accepted_right + accepted_wrong
+    return accepted_right / accepted if accepted > 0 else math.nan
 
 
 def attempt_values(
@@ -54,22 +55,22 @@ def attempt_values(
 ) -> Floats:
     """Return the mean values of attempts 1 to `num`.
 
-    Each attempt is reached only where all before it were rejected.
+    Attempt k is made only where attempts 1 to k - 1 were rejected.
 
     EV_k = sum over t of pi_t beta_t^(k - 1) [right c r_t + wrong (1 - s)(1 - r_t)], with beta_t = (1 - c) r_t + s (1 -
-    r_t). With `right` 1 and `wrong` 0 their running sum is the accuracy of so many attempts.
+    r_t). With `right` 1 and `wrong` 0 the sum of the first k values is the accuracy of k attempts.
 
     Args:
-        rates: [T], r_t.
+        rates: [T], the share r_t of right samples of each problem type.
         completeness: The completeness c.
         soundness: The soundness s.
-        num: K.
-        prior: [T], pi_t, which sum to one; None: all alike.
-        right: What a right answer that is accepted is worth.
-        wrong: A wrong one; negative where it does harm.
+        num: The number of attempts.
+        prior: [T], the share pi_t of each problem type, summing to one; None: equal shares.
+        right: The worth of an accepted right answer.
+        wrong: The worth of an accepted wrong answer, negative where it does harm.
 
     Raises:
-        ConfigError: no type, or a number outside [0, 1] that must lie within.
+        ConfigError: there is no problem type, or a rate, prior, completeness or soundness is outside [0, 1].
     """
     rate = vector("rates", rates)
     weights = np.full(len(rate), 1 / max(1, len(rate))) if prior is None else vector("prior", prior)
@@ -80,18 +81,22 @@ def attempt_values(
             "priors, "
             "and at least one of all"
         )
-    rejected = (1 - completeness) * rate + soundness * (1 - rate)
+    rejection_chances = (1 - completeness) * rate + soundness * (1 - rate)
     worth = right * completeness * rate + wrong * (1 - soundness) * (1 - rate)
-    return (weights * worth) @ (rejected[:, None] ** np.arange(num)[None, :])
+    reach_chances = rejection_chances[:, None] ** np.arange(num)[None, :]  # [types, attempts]
+    return (weights * worth) @ reach_chances
 
 
 def best_tries(values: ArrayLike) -> int:
     """Return the number of attempts whose values sum highest; 0 where every sum is negative.
 
-    Of several such numbers it is the greatest.
+    Among several such numbers the greatest is returned.
     """
     sums = np.cumsum(vector("values", values))
-    return len(sums) - int(sums[::-1].argmax()) if len(sums) and sums.max() >= 0 else 0
+    if not len(sums) or sums.max() < 0:
+        return 0
+    num_after_best = int(sums[::-1].argmax())
+    return len(sums) - num_after_best
 
 
 def clustered_ceiling(
@@ -106,16 +111,15 @@ def clustered_ceiling(
 ) -> Estimate:
     """Return the accuracy that no number of tries passes, with an interval from problems drawn again.
 
-    Each problem is a type of its own: r_t is its share of right samples. Completeness and soundness are those of all
-    samples, and are estimated anew in each resample. The sum of `attempt_values` over all attempts is the mean of c r_t
-    / (1 - beta_t). So a problem of which no sample is right adds nothing. Nor does one of which nothing is ever
-    accepted.
+    Each problem is a type of its own: r_t is its share of right samples. Completeness and soundness are estimated from
+    all samples, anew in each resample. The sum of `attempt_values` over all attempts is the mean of c r_t / (1 -
+    beta_t). So a problem without a right sample adds nothing, and neither does a problem without an accepted sample.
 
     Args:
-        num: [P], samples of each problem.
-        num_right: [P], those of them that are right.
-        accepted_right: [P], right ones that were accepted.
-        accepted_wrong: [P], wrong ones that were accepted.
+        num: [P], the samples of each problem.
+        num_right: [P], the right samples.
+        accepted_right: [P], the accepted right samples.
+        accepted_wrong: [P], the accepted wrong samples.
         rng: As in `bootstrap`.
         level: As in `bootstrap`.
         resamples: As in `bootstrap`.
@@ -123,43 +127,36 @@ def clustered_ceiling(
     Raises:
         ConfigError: lengths that differ, a problem without samples, or counts that do not fit each other.
     """
-    total, good, taken, mistaken = (
-        vector(name, values)
-        for name, values in (
-            ("num", num),
-            ("num_right", num_right),
-            ("accepted_right", accepted_right),
-            ("accepted_wrong", accepted_wrong),
-        )
-    )
-    if not len(total) == len(good) == len(taken) == len(mistaken):
+    samples, right = vector("num", num), vector("num_right", num_right)  # [P]
+    taken_right = vector("accepted_right", accepted_right)
+    taken_wrong = vector("accepted_wrong", accepted_wrong)
+    if not len(samples) == len(right) == len(taken_right) == len(taken_wrong):
         raise ConfigError(
             "num, num_right, accepted_right and accepted_wrong must be of one length: a number for each problem"
         )
-    if (
-        (total < 1).any()
-        or (taken > good).any()
-        or (mistaken > total - good).any()
-        or min(taken.min(initial=0), mistaken.min(initial=0)) < 0
-    ):
+    wrong = samples - right
+    are_right_counts = ((taken_right >= 0) & (taken_right <= right)).all()
+    are_wrong_counts = ((taken_wrong >= 0) & (taken_wrong <= wrong)).all()
+    if (samples < 1).any() or not are_right_counts or not are_wrong_counts:
         raise ConfigError(
             "the counts of a problem do not fit each other",
             hint="0 <= accepted <= of that kind, and one sample at least",
         )
-    rate = good / np.maximum(total, 1)
+    rate = right / np.maximum(samples, 1)
 
     def ceiling_of(counts: Floats) -> Floats:
-        # none right, or none wrong: nothing of it is accepted
-        complete = np.nan_to_num(ratio(counts @ taken, counts @ good))[:, None]
-        passes = np.nan_to_num(ratio(counts @ mistaken, counts @ (total - good)))[:, None]
-        ends = np.nan_to_num(ratio(complete * rate, complete * rate + passes * (1 - rate)))  # [R, P]
-        return (counts * ends).sum(axis=1) / counts.sum(axis=1)
+        # a resample without right samples, or without wrong samples, accepts none of the kind that it lacks
+        completeness = np.nan_to_num(ratio(counts @ taken_right, counts @ right))[:, None]
+        false_acceptance = np.nan_to_num(ratio(counts @ taken_wrong, counts @ wrong))[:, None]
+        accepted = completeness * rate + false_acceptance * (1 - rate)
+        ceilings = np.nan_to_num(ratio(completeness * rate, accepted))  # [R, P]
+        return (counts * ceilings).sum(axis=1) / counts.sum(axis=1)
 
-    return bootstrap(ceiling_of, len(total), rng, level=level, resamples=resamples, width=4 * max(1, len(total)))
+    return bootstrap(ceiling_of, len(samples), rng, level=level, resamples=resamples, width=4 * max(1, len(samples)))
 
 
 def _check(**shares: ArrayLike) -> None:
     for name, values in shares.items():
-        found = numbers(name, values)
-        if not ((found >= 0) & (found <= 1)).all():
+        array = numbers(name, values)
+        if not ((array >= 0) & (array <= 1)).all():
             raise ConfigError(f"{name} is {values!r}, but must be from 0 to 1")

@@ -59,7 +59,7 @@ def paired_difference(
 ) -> Difference:
     """Return the mean difference of two strategies on the same problems, with its interval.
 
-    It comes with the p-value of a sign-flip test.
+    The result also has the p-value of a sign-flip test.
 
     Idea: what makes problems hard is common to both, and cancels. The interval is that of the Bayesian bootstrap by
         problem, for which half a problem is imagined at either end of what was seen: plus and minus the greatest
@@ -85,33 +85,38 @@ def paired_difference(
     Random: resamples; signs, where they have more than a million outcomes. With more than 10,000 distinct differences
         the p-value is that of the normal law.
     """
-    one, other = vector("first", first), vector("second", second)
-    if len(one) != len(other):
-        raise ConfigError(f"first is of length {len(one)} and second of {len(other)}, but must be of the same problems")
-    differences = one - other
-    # what differs by rounding alone does not differ
-    differences[np.abs(differences) <= _ROUNDING * np.maximum(np.abs(one), np.abs(other))] = 0
-    furthest = float(np.abs(differences).max(initial=0))
-    if most is not None and furthest > most * (1 + _ROUNDING):
+    first_values, second_values = vector("first", first), vector("second", second)
+    if len(first_values) != len(second_values):
         raise ConfigError(
-            f"first and second differ by {furthest}, but most is {most}", hint="most=None where no bound is known"
+            f"first is of length {len(first_values)} and second of {len(second_values)}, but must be of the same "
+            "problems"
         )
-    imagined = furthest or (math.nan if most is None else most)
-    # the other way round the interval is mirrored, to the digit
-    sign = float(np.sign(differences[differences != 0][:1].sum())) or 1.0
-    mean = clustered_mean(sign * differences, rng=rng, level=level, resamples=resamples, bounds=(-imagined, imagined))
+    differences = first_values - second_values
+    rounding_error = _ROUNDING * np.maximum(np.abs(first_values), np.abs(second_values))
+    differences[np.abs(differences) <= rounding_error] = 0
+    greatest = float(np.abs(differences).max(initial=0))
+    if most is not None and greatest > most * (1 + _ROUNDING):
+        raise ConfigError(
+            f"first and second differ by {greatest}, but most is {most}", hint="most=None where no bound is known"
+        )
+    unknown_bound = math.nan if most is None else most
+    bound = greatest if greatest > 0 else unknown_bound
+    # the first difference counts as positive, so that swapped strategies have the mirrored interval, to the digit
+    nonzero = differences[differences != 0]
+    sign = float(np.sign(nonzero[0])) if len(nonzero) else 1.0
+    mean = clustered_mean(sign * differences, rng=rng, level=level, resamples=resamples, bounds=(-bound, bound))
     if sign < 0:
         mean = dataclasses.replace(mean, value=-mean.value, low=-mean.high, high=-mean.low)
-    elif not furthest:
+    elif greatest == 0:  # make the interval symmetric
         mean = dataclasses.replace(mean, low=(mean.low - mean.high) / 2, high=(mean.high - mean.low) / 2)
     first_better, second_better = int((differences > 0).sum()), int((differences < 0).sum())
     return Difference(
-        mean,
-        _sign_flip(differences, rng),
-        first_better,
-        second_better,
-        float(differences.std(ddof=1)) if len(differences) > 1 else math.nan,
-        mcnemar(first_better, second_better) if len(differences) else math.nan,
+        mean=mean,
+        p=_sign_flip(differences, rng),
+        first_better=first_better,
+        second_better=second_better,
+        spread=float(differences.std(ddof=1)) if len(differences) > 1 else math.nan,
+        mcnemar=mcnemar(first_better, second_better) if len(differences) else math.nan,
     )
 
 
@@ -126,10 +131,10 @@ def mcnemar(first_better: int, second_better: int) -> float:
 
     Args:
         first_better: Problems on which the first strategy is better.
-        second_better: Problems on which the second one is.
+        second_better: Problems on which the second strategy is better.
 
     Raises:
-        ConfigError: one of them is no whole number of at least 0.
+        ConfigError: a number of problems is no whole number of at least 0.
 
     Example:
         >>> from tts.statistics import mcnemar
@@ -146,7 +151,7 @@ def mcnemar(first_better: int, second_better: int) -> float:
 def holm(p_values: ArrayLike) -> Floats:
     """Return p-values adjusted for their number.
 
-    All those below alpha may be believed, with a chance of alpha for any error.
+    All adjusted values below alpha may be believed, with a chance of at most alpha for any error.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure" (1979).
 
@@ -154,7 +159,7 @@ def holm(p_values: ArrayLike) -> Floats:
         p_values: [M], of one family of tests, such as all budgets of two strategies.
 
     Returns:
-        [M], in the same order, in [0, 1]; never below what was given.
+        [M], the adjusted values in the same order, in [0, 1]; none is below its p-value.
 
     Raises:
         ConfigError: a value that is not in [0, 1].
@@ -163,14 +168,15 @@ def holm(p_values: ArrayLike) -> Floats:
     if ((p < 0) | (p > 1)).any():
         raise ConfigError(f"p_values go from {p.min()} to {p.max()}, but must be probabilities")
     order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    num_remaining = np.arange(len(p), 0, -1)  # tests from this rank on
+    stepped = np.maximum.accumulate(p[order] * num_remaining)
     adjusted = np.empty(len(p))
     adjusted[order] = np.minimum(stepped, 1)
     return adjusted
 
 
 def problems_needed(difference: float, spread: float, *, power: float = 0.8, level: float = LEVEL) -> int:
-    """Return how many problems it takes to see a difference between two strategies on the same problems.
+    """Return the number of problems that shows a difference between two strategies on the same problems.
 
     Source: Guenther, "Sample size formulas for normal theory t tests" (1981): ((z_level + z_power) spread /
     difference)^2 and half
@@ -181,15 +187,15 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
         spread: Standard deviation of the difference over problems (`Difference.spread` of a pilot). Of problems
             solved or not, of which a share d is solved by one strategy only, it is sqrt(d - difference^2); without a
             pilot, at most sqrt(2 a (1 - a)) for strategies of accuracy a.
-        power: Probability to see it.
-        level: What counts as seen: an interval of that confidence leaves out 0.
+        power: The probability to see the difference.
+        level: The confidence of the interval. A difference is seen if the interval leaves out 0.
 
     Returns:
-        At least 2.
+        A number of at least 2.
 
     Raises:
-        ConfigError: a difference of 0, or too small to be seen by a million million problems; a negative spread; a
-            level outside (0, 1); or a power outside (1 - level, 1).
+        ConfigError: the difference is 0, or too small to be seen by a million million problems. Or spread is negative,
+            level outside (0, 1), or power outside (1 - level, 1).
     """
     check_level(level)
     if not (math.isfinite(difference) and difference != 0):
@@ -198,37 +204,39 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
         raise ConfigError(f"spread is {spread!r}, but must be a number of at least 0")
     if not 1 - level < power < 1:
         raise ConfigError(f"power is {power!r}, but must be between {1 - level:g} and 1, such as 0.8")
-    two_sided = float(stats.norm.isf((1 - level) / 2))
-    shift = (two_sided + float(stats.norm.ppf(power))) * spread
+    z_level = float(stats.norm.isf((1 - level) / 2))
+    shift = (z_level + float(stats.norm.ppf(power))) * spread
     if shift > 1e6 * abs(difference):
         raise ConfigError(
             f"difference is {difference!r} and spread {spread!r}, but no study sees that: the ratio is at most 1e6"
         )
-    normal = (shift / difference) ** 2
-    return max(2, math.ceil(normal + two_sided**2 / 2))
+    num_known_spread = (shift / difference) ** 2
+    return max(2, math.ceil(num_known_spread + z_level**2 / 2))
 
 
 def _sign_flip(differences: Floats, rng: np.random.Generator) -> float:
-    """Return the share of all choices of signs whose sum is as far from 0.
+    """Return the share of all choices of signs that take the sum of differences as far from 0.
 
-    Differences of one size are flipped together: their sum has the law of a binomial number, so that a few sizes, as
-    means over seeds have, are counted for however many problems.
+    Differences of one size are flipped together: the number of flips has a binomial law. So the sums of a few sizes,
+    as means over seeds have, can be listed for any number of problems.
     """
     if not len(differences):
         return math.nan
     observed = abs(float(differences.sum()))
     sizes, counts = np.unique(np.round(np.abs(differences[differences != 0]), 12), return_counts=True)
-    far = observed - _ROUNDING * float(sizes @ counts)
+    least_distance = observed - _ROUNDING * float(sizes @ counts)
     if math.prod((counts + 1).tolist()) <= _OUTCOMES:
         sums, chances = np.zeros(1), np.ones(1)
         for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-            flipped = np.arange(count + 1)
-            sums = (sums[:, None] + size * (2 * flipped - count)).ravel()
-            chances = (chances[:, None] * stats.binom.pmf(flipped, count, 0.5)).ravel()
-        return min(1.0, float(chances[np.abs(sums) >= far].sum()))
+            num_positive = np.arange(count + 1)
+            sums = (sums[:, None] + size * (2 * num_positive - count)).ravel()
+            chances = (chances[:, None] * stats.binom.pmf(num_positive, count, 0.5)).ravel()
+        return min(1.0, float(chances[np.abs(sums) >= least_distance].sum()))
     if len(sizes) > _SIZES:
         return float(2 * stats.norm.sf(observed / math.sqrt(float((differences**2).sum()))))
-    found = [
-        (2 * rng.binomial(counts, 0.5, (rows, len(sizes))) - counts) @ sizes for rows in blocks(_DRAWS, len(sizes))
-    ]
-    return (1 + int((np.abs(np.concatenate(found)) >= far).sum())) / (1 + _DRAWS)
+    num_far = 0
+    for rows in blocks(_DRAWS, len(sizes)):
+        num_positive = rng.binomial(counts, 0.5, (rows, len(sizes)))
+        drawn_sums = (2 * num_positive - counts) @ sizes
+        num_far += int((np.abs(drawn_sums) >= least_distance).sum())
+    return (1 + num_far) / (1 + _DRAWS)

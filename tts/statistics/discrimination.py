@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +20,7 @@ class Bin:
     """Observations whose score is in [low, high), or in [low, high] for the last bin.
 
     Args:
-        num: How many.
+        num: The number of observations.
         score: The mean of their scores; NaN without any.
         label: The mean of their labels; NaN without any.
     """
@@ -43,7 +44,7 @@ class Calibration:
 
 
 def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Return the probability that an observation of label 1 scores above one of label 0.
+    """Return the probability that an observation of label 1 scores above an observation of label 0.
 
     A tie counts half.
 
@@ -52,7 +53,7 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
         labels: [N], 0 or 1.
 
     Returns:
-        In [0, 1]; NaN where one of the labels is absent.
+        A probability in [0, 1]; NaN where one of the labels is absent.
 
     Raises:
         ConfigError: a NaN among the scores, another label, or lengths that differ.
@@ -61,14 +62,14 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
     positives, negatives = label.sum(), (1 - label).sum()
     if not positives or not negatives:
         return math.nan
-    below = stats.rankdata(score)[label == 1].sum() - positives * (positives + 1) / 2
-    return float(below / (positives * negatives))
+    wins = stats.rankdata(score)[label == 1].sum() - positives * (positives + 1) / 2
+    return float(wins / (positives * negatives))
 
 
 def brier(scores: ArrayLike, labels: ArrayLike) -> float:
     """Return the mean squared difference between scores in [0, 1] and labels.
 
-    It is NaN without observations. The arguments are those of `roc_auc`.
+    The result is NaN without observations. The arguments are those of `roc_auc`.
     """
     score, label = scores_and_labels(scores, labels, unit=True)
     return float(((score - label) ** 2).mean()) if len(score) else math.nan
@@ -87,24 +88,28 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
     Args:
         scores: [N], probabilities in [0, 1].
         labels: [N], 0 or 1.
-        bins: K; each is 1/K wide, and 1 belongs to the last.
+        bins: The number K of bins. Each is 1/K wide, and a score of 1 belongs to the last.
 
     Raises:
         ConfigError: as `roc_auc`, a score outside [0, 1], or fewer than one bin.
     """
     score, label = scores_and_labels(scores, labels, unit=True)
-    at = _bin(score, bins)
-    num, score_sum, label_sum = (np.bincount(at, weights, bins) for weights in (None, score, label))
+    bin_of = _bin(score, bins)
+    bin_sizes = np.bincount(bin_of, minlength=bins)
+    score_sums, label_sums = np.bincount(bin_of, score, bins), np.bincount(bin_of, label, bins)
+    mean_scores, mean_labels = ratio(score_sums, bin_sizes), ratio(label_sums, bin_sizes)
     table = tuple(
         Bin(
-            i / bins,
-            (i + 1) / bins,
-            int(num[i]),
-            *(float(each[i] / num[i]) if num[i] else math.nan for each in (score_sum, label_sum)),
+            low=i / bins,
+            high=(i + 1) / bins,
+            num=int(bin_sizes[i]),
+            score=float(mean_scores[i]),
+            label=float(mean_labels[i]),
         )
         for i in range(bins)
     )
-    return Calibration(float(np.abs(score_sum - label_sum).sum() / len(score)) if len(score) else math.nan, table)
+    error = float(np.abs(score_sums - label_sums).sum() / len(score)) if len(score) else math.nan
+    return Calibration(error, table)
 
 
 def clustered_auc(
@@ -118,13 +123,13 @@ def clustered_auc(
 ) -> Estimate:
     """Return `roc_auc` with an interval from clusters drawn again.
 
-    A pair of observations is counted as often as the clusters of both were drawn: positives and negatives of each level
-    of score are summed with those counts, so that a resample costs what one pass over the observations does.
+    A pair of observations counts as often as the clusters of both were drawn. Positives and negatives of each distinct
+    score are summed with the counts of their clusters, so that a resample costs one pass over the observations.
 
     Args:
         scores: [N], a score of each observation.
         labels: [N], whether each observation is positive.
-        clusters: [N], which problem each observation is of, in whatever numbering.
+        clusters: [N], the problem of each observation, as any number or name.
         rng: The generator of the resamples.
         level: The level of the interval, in (0, 1).
         resamples: The number of resamples.
@@ -133,17 +138,21 @@ def clustered_auc(
         ConfigError: as `roc_auc`.
     """
     score, label = scores_and_labels(scores, labels)
-    at, num_clusters = number_clusters(clusters, len(score))
-    levels, level_at = np.unique(score, return_inverse=True)
-    shape = (num_clusters, len(levels))
-    negatives, positives = (
-        sparse.csr_array((np.ones((label == i).sum()), (at[label == i], level_at[label == i])), shape) for i in (0, 1)
-    )
+    cluster_of, num_clusters = number_clusters(clusters, len(score))
+    levels, level_of = np.unique(score, return_inverse=True)
+
+    def count_label(value: int) -> Any:  # a sparse table [clusters, levels] of the observations with a label
+        has_label = label == value
+        places = (cluster_of[has_label], level_of[has_label])
+        return sparse.csr_array((np.ones(has_label.sum()), places), (num_clusters, len(levels)))
+
+    negatives, positives = count_label(0), count_label(1)
 
     def auc(counts: Floats) -> Floats:
-        above, below = counts @ positives, counts @ negatives  # [R, levels]
-        wins = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-        return ratio(wins, above.sum(axis=1) * below.sum(axis=1))
+        num_positive, num_negative = counts @ positives, counts @ negatives  # [R, levels]
+        num_below = np.cumsum(num_negative, axis=1) - num_negative / 2  # a tie counts half
+        wins = (num_positive * num_below).sum(axis=1)
+        return ratio(wins, num_positive.sum(axis=1) * num_negative.sum(axis=1))
 
     return bootstrap(auc, num_clusters, rng, level=level, resamples=resamples, width=4 * len(levels))
 
@@ -166,16 +175,16 @@ def clustered_calibration_error(
         ConfigError: as `expected_calibration_error`.
     """
     score, label = scores_and_labels(scores, labels, unit=True)
-    at, num_clusters = number_clusters(clusters, len(score))
-    place = at * bins + _bin(score, bins)
-    gaps = np.bincount(place, score - label, num_clusters * bins).reshape(num_clusters, bins)
-    sizes = np.bincount(at, minlength=num_clusters).astype(np.float64)
+    cluster_of, num_clusters = number_clusters(clusters, len(score))
+    cell_of = cluster_of * bins + _bin(score, bins)
+    gaps = np.bincount(cell_of, score - label, num_clusters * bins).reshape(num_clusters, bins)
+    sizes = np.bincount(cluster_of, minlength=num_clusters).astype(np.float64)
 
     def error(counts: Floats) -> Floats:
         return ratio(np.abs(counts @ gaps).sum(axis=-1), counts @ sizes)
 
     estimate = bootstrap(error, num_clusters, rng, level=level, resamples=resamples, method="basic")
-    low, high = (max(0.0, min(1.0, end)) if not math.isnan(end) else end for end in (estimate.low, estimate.high))
+    low, high = np.clip([estimate.low, estimate.high], 0.0, 1.0).tolist()  # NaN stays NaN
     return Estimate(estimate.value, low, high, level, num_clusters)
 
 
@@ -186,7 +195,7 @@ def _bin(score: Floats, bins: int) -> Whole:
 
 
 def scores_and_labels(scores: ArrayLike, labels: ArrayLike, *, unit: bool = False) -> tuple[Floats, Floats]:
-    """Return both as arrays of one length.
+    """Return scores and labels as arrays of one length.
 
     Args:
         scores: [N], a score of each observation.
@@ -201,9 +210,10 @@ def scores_and_labels(scores: ArrayLike, labels: ArrayLike, *, unit: bool = Fals
         raise ConfigError(
             f"scores is of shape {score.shape} and labels of {label.shape}, but must be two lists of one length"
         )
-    if (missing := int(np.isnan(score).sum())) > 0:
+    num_unknown = int(np.isnan(score).sum())
+    if num_unknown > 0:
         raise ConfigError(
-            f"scores has {missing} NaN of {len(score)}, but must be known",
+            f"scores has {num_unknown} NaN of {len(score)}, but must be known",
             hint="leave those out, and say how many they are",
         )
     if not np.isin(label, (0, 1)).all():

@@ -30,52 +30,54 @@ def bayes_at_n(
     Both come from a few samples of each problem.
 
     Each problem's outcomes are categorical, under a Dirichlet prior of its own. The score is the mean over problems of
-    the weighted chances. The problems are taken as given: the interval covers no others, so that it is narrower than
-    one resampled by problem.
+    the weighted chances. The problems are taken as given: the interval covers no other problems, so that it is narrower
+    than an interval from problems drawn again.
 
     Source: Bayes@N, Hariri et al., "Don't Pass@k" (2510.04265), equations from the authors' package. Differs: problems
     may have different numbers of samples.
 
     Args:
-        counts: [P, C], how many samples of each problem are of each category; for verdicts, wrong and right ones.
+        counts: [P, C], the number of samples of each problem in each category; for verdicts: wrong, right.
         weights: [C], the score of each category.
-        prior: Parameters of the Dirichlet law, a number or broadcast to [P, C], above 0; 1: uniform.
+        prior: Parameters of the Dirichlet law above 0, one number or an array that fits [P, C]; 1: uniform.
         level: The level of the interval, in (0, 1).
 
     Raises:
         ConfigError: no problem, a negative or unknown count, rows or weights of another length.
     """
     check_level(level)
-    table, weight = numbers("counts", counts), vector("weights", weights)
-    check_table("counts", table, 0)
-    if not len(table) or table.shape[1] != len(weight):
+    count_table, category_weights = numbers("counts", counts), vector("weights", weights)
+    check_table("counts", count_table, 0)
+    if not len(count_table) or count_table.shape[1] != len(category_weights):
         raise ConfigError(
-            f"counts is of shape {table.shape} and weights of {weight.shape}, but must be [P, C] and [C], with P of "
-            "at least 1"
+            f"counts is of shape {count_table.shape} and weights of {category_weights.shape}, but must be [P, C] and "
+            "[C], with P of at least 1"
         )
-    given = numbers("prior", prior)
+    prior_values = numbers("prior", prior)
     try:
-        before = np.broadcast_to(given, table.shape)
+        prior_table = np.broadcast_to(prior_values, count_table.shape)
     except ValueError:
-        raise ConfigError(f"prior is of shape {given.shape}, but must be a number or fit {table.shape}") from None
-    if not (np.isfinite(before).all() and (before > 0).all()):
+        raise ConfigError(
+            f"prior is of shape {prior_values.shape}, but must be a number or fit {count_table.shape}"
+        ) from None
+    if not (np.isfinite(prior_table).all() and (prior_table > 0).all()):
         raise ConfigError("prior has a value that is not above 0")
-    after = table + before
-    total = after.sum(axis=1)
-    means = after @ weight / total
-    variances = (after @ weight**2 / total - means**2) / (total + 1)
-    deviation = math.sqrt(max(0.0, float(variances.sum()))) / len(table)
-    return Belief(normal_interval(float(means.mean()), deviation, level, len(table)), deviation)
+    posterior = count_table + prior_table
+    posterior_sums = posterior.sum(axis=1)
+    means = posterior @ category_weights / posterior_sums
+    variances = (posterior @ category_weights**2 / posterior_sums - means**2) / (posterior_sums + 1)
+    deviation = math.sqrt(max(0.0, float(variances.sum()))) / len(count_table)
+    return Belief(normal_interval(float(means.mean()), deviation, level, len(count_table)), deviation)
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectedMean:
-    """The accuracy of what a judge scored, corrected by checked verdicts.
+    """The accuracy of items that a judge scored, corrected by checked verdicts.
 
     Args:
         mean: The mean with the interval of the normal law. Its `num` counts checked verdicts.
         error: Standard error.
-        weight: What the judge's scores count, in [0, 1]; 0: checked verdicts alone.
+        weight: The weight of the judge's scores, in [0, 1]; 0: checked verdicts alone count.
         judged: The mean of all the judge's scores, without correction.
     """
 
@@ -88,9 +90,10 @@ class CorrectedMean:
 def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *, level: float = LEVEL) -> CorrectedMean:
     """Return the mean verdict over all items, from a judge's scores and a few true verdicts.
 
-    The scores are of all items. The true verdicts are of items that were drawn at random.
+    The judge scores all items. The true verdicts are of items that were drawn at random.
 
-    A judge may be wrong in any way: the mean is free of its bias, and the better it agrees, the narrower the interval.
+    A judge may be wrong in any way: the mean is free of the judge's bias. The better the judge agrees with the true
+    verdicts, the narrower the interval.
 
     Source: Angelopoulos, Duchi, Zrnic, "PPI++" (2311.01453), the mean with power tuning, from the code of ppi_py as
     remembered; weights are clipped to [0, 1] as there. The interval is asymptotic: with few checked items it is too
@@ -98,25 +101,31 @@ def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *,
 
     Args:
         verdicts: [n], true verdicts of the checked items, n at least 2.
-        scores: [n], the judge's of the same items.
-        others: [N], the judge's of the items that were not checked, N at least 2. Items must be independent.
+        scores: [n], the judge's scores of the checked items.
+        others: [N], the judge's scores of all other items, N at least 2. Items must be independent.
         level: The level of the interval, in (0, 1).
 
     Raises:
         ConfigError: a value that is not known, lengths that differ, or fewer than two items.
     """
     check_level(level)
-    truth, seen, unseen = vector("verdicts", verdicts), vector("scores", scores), vector("others", others)
-    if len(truth) != len(seen) or min(len(truth), len(unseen)) < 2:
+    true_verdicts, checked_scores = vector("verdicts", verdicts), vector("scores", scores)
+    other_scores = vector("others", others)
+    if len(true_verdicts) != len(checked_scores) or min(len(true_verdicts), len(other_scores)) < 2:
         raise ConfigError(
-            f"verdicts is of length {len(truth)}, scores of {len(seen)} and others of {len(unseen)}, but must be of "
-            "one length "
-            "(verdicts and scores), and of at least 2 each"
+            f"verdicts is of length {len(true_verdicts)}, scores of {len(checked_scores)} and others of "
+            f"{len(other_scores)}, but must be of one length (verdicts and scores), and of at least 2 each"
         )
-    n, rest, both = len(truth), len(unseen), np.concatenate([seen, unseen])
-    spread = float(both.var())
-    together = float(((truth - truth.mean()) * (seen - seen.mean())).mean())
-    weight = min(1.0, max(0.0, together / ((1 + n / rest) * spread))) if spread > 0 else 0.0
-    value = float(truth.mean() + weight * (unseen.mean() - seen.mean()))
-    error = math.sqrt(float((truth - weight * seen).var(ddof=1)) / n + weight**2 * float(unseen.var(ddof=1)) / rest)
-    return CorrectedMean(normal_interval(value, error, level, n), error, weight, float(both.mean()))
+    num_checked, num_others = len(true_verdicts), len(other_scores)
+    all_scores = np.concatenate([checked_scores, other_scores])
+    variance = float(all_scores.var())
+    covariance = float(((true_verdicts - true_verdicts.mean()) * (checked_scores - checked_scores.mean())).mean())
+    weight = 0.0
+    if variance > 0:
+        weight = min(1.0, max(0.0, covariance / ((1 + num_checked / num_others) * variance)))
+    value = float(true_verdicts.mean() + weight * (other_scores.mean() - checked_scores.mean()))
+    error = math.sqrt(
+        float((true_verdicts - weight * checked_scores).var(ddof=1)) / num_checked
+        + weight**2 * float(other_scores.var(ddof=1)) / num_others
+    )
+    return CorrectedMean(normal_interval(value, error, level, num_checked), error, weight, float(all_scores.mean()))

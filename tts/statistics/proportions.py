@@ -56,9 +56,10 @@ def numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     """Return the probability that at least one of k samples is right, without bias.
 
-    It is estimated from n samples of which c are right.
+    The probability is estimated from n samples, c of them right.
 
-    The estimate is the share of right ones among all subsets of k of the n samples; 1 - (1 - c/n)^k would be biased.
+    The estimate is the share of subsets with a right sample among all subsets of k of the n samples. The simpler
+    formula 1 - (1 - c/n)^k is biased.
 
     Source: Chen et al., "Evaluating large language models trained on code" (2021), arXiv:2107.03374, equation 1:
         1 - C(n - c, k) / C(n, k), here as a product of min(c, k) factors.
@@ -70,27 +71,29 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     Raises:
         ConfigError: values that are no numbers, or of shapes that do not fit each other.
     """
-    given = [numbers(name, values) for name, values in (("n", n), ("c", c), ("k", k))]
+    arrays = [numbers(name, values) for name, values in (("n", n), ("c", c), ("k", k))]
     try:
-        n_, c_, k_ = np.broadcast_arrays(*given)
+        n_, c_, k_ = np.broadcast_arrays(*arrays)
     except ValueError:
         raise ConfigError(
-            f"n, c and k are of the shapes {', '.join(str(each.shape) for each in given)}, but must fit each other"
+            f"n, c and k are of the shapes {', '.join(str(array.shape) for array in arrays)}, but must fit each other"
         ) from None
-    valid = (c_ >= 0) & (c_ <= n_) & (k_ >= 1) & (k_ <= n_) & np.isfinite(n_)
-    valid &= (n_ == np.floor(n_)) & (c_ == np.floor(c_)) & (k_ == np.floor(k_))
-    few, many = np.where(valid, np.minimum(c_, k_), 0), np.where(valid, np.maximum(c_, k_), 0)
-    size = np.where(valid, n_, 1)
-    missed = np.ones(size.shape)
-    for i in range(int(few.max(initial=0))):
-        missed *= np.where(i < few, np.maximum(size - many - i, 0) / np.maximum(size - i, 1), 1)
-    return np.where(valid, 1 - missed, np.nan)
+    is_valid = (c_ >= 0) & (c_ <= n_) & (k_ >= 1) & (k_ <= n_) & np.isfinite(n_)
+    is_valid &= (n_ == np.floor(n_)) & (c_ == np.floor(c_)) & (k_ == np.floor(k_))
+    smaller = np.where(is_valid, np.minimum(c_, k_), 0)  # the number of factors
+    larger = np.where(is_valid, np.maximum(c_, k_), 0)
+    num_samples = np.where(is_valid, n_, 1)
+    miss_chance = np.ones(num_samples.shape)
+    for i in range(int(smaller.max(initial=0))):
+        factor = np.maximum(num_samples - larger - i, 0) / np.maximum(num_samples - i, 1)
+        miss_chance *= np.where(i < smaller, factor, 1)
+    return np.where(is_valid, 1 - miss_chance, np.nan)
 
 
 def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     """Return the probability that all of k samples are right (pass^k), without bias.
 
-    It is estimated from n samples of which c are right.
+    The probability is estimated from n samples, c of them right.
 
     The estimate is C(c, k) / C(n, k), the share of subsets of k without a wrong sample.
 
@@ -109,10 +112,10 @@ def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArray[np.float64]:
     """Return the probability that at least a share of k samples is right (G-Pass@k), without bias.
 
-    At least one of them must be right.
+    At least one of the k samples must be right, even with a share of 0.
 
-    The estimate is the share of subsets of k of the n samples, of which c are right. With a share of 0 it is
-    `pass_at_k`, with 1 `pass_hat_k`.
+    The probability is estimated by subsets of k of n samples, c of them right. With a share of 0 the result is that of
+    `pass_at_k`, with a share of 1 that of `pass_hat_k`.
 
     Source: Liu et al., "Are Your LLMs Capable of Stable Reasoning?" (2412.13147), equations 2 to 4: sum of the
         hypergeometric law from max(1, ceil(share k)). Differs: share k is rounded at nine decimals, since 0.28 x 25 is
@@ -123,7 +126,7 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArr
         n: Samples of each problem.
         c: Right samples of each problem.
         k: Samples of a subset.
-        share: The least share of right ones, in [0, 1] (tau in the paper).
+        share: The least share of right samples in a subset, in [0, 1] (tau in the paper).
 
     Returns:
         As `pass_at_k`. `clustered_mean` of the values of problems, with bounds=(0, 1), gives the interval.
@@ -138,8 +141,8 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArr
 def max_at_k(values: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     """Return the expected greatest value of k samples (max@k), without bias, from the values of n samples.
 
-    It is the mean over all subsets of k: sum_i v_(i) (C(i, k) - C(i - 1, k)) / C(n, k), with the values in rising
-    order. Of values 0 and 1 it is `pass_at_k`.
+    The result is the mean over all subsets of k: sum_i v_(i) (C(i, k) - C(i - 1, k)) / C(n, k), with the values in
+    rising order. For values 0 and 1 it equals `pass_at_k`.
 
     Source: Chen et al., "Evaluating large language models trained on code" (2107.03374), equation 1, for any reward.
 
@@ -148,31 +151,33 @@ def max_at_k(values: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
         k: Samples of a subset, of any shape.
 
     Returns:
-        Of k's shape; NaN where k is no whole number with 1 <= k <= n.
+        An array of k's shape; NaN where k is no whole number with 1 <= k <= n.
 
     Raises:
         ConfigError: values that are no list of finite numbers.
     """
-    rising = np.sort(numbers("values", values))
-    if rising.ndim != 1 or not np.isfinite(rising).all():
+    sorted_values = np.sort(numbers("values", values))
+    if sorted_values.ndim != 1 or not np.isfinite(sorted_values).all():
         raise ConfigError(f"values is {quote(values)}, but must be a list of finite numbers")
     ks = numbers("k", k)
-    # [..., n + 1]: all k among the i lowest
-    below = 1 - pass_at_k(len(rising), len(rising) - np.arange(len(rising) + 1), ks[..., None])
-    return np.diff(below, axis=-1) @ rising if len(rising) else np.full(ks.shape, np.nan)
+    n = len(sorted_values)
+    if n == 0:
+        return np.full(ks.shape, np.nan)
+    num_above = n - np.arange(n + 1)  # values above the i lowest
+    none_above = 1 - pass_at_k(n, num_above, ks[..., None])  # [..., n + 1]: the chance that all k are of the i lowest
+    return np.diff(none_above, axis=-1) @ sorted_values
 
 
 def _share_of_subsets(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArray[np.float64]:
-    """Return the share of subsets of k of n in which at least a share, and at least one, is of the c right ones; NaN as
-    `pass_at_k`.
+    """Return the share of subsets of k of n samples with enough right samples; NaN as `pass_at_k`.
+
+    Enough are the given share of the k samples, and at least one sample.
     """
-    unknown = np.isnan(pass_at_k(n, c, k))
-    n_, c_, k_ = (
-        np.where(unknown, 1, each)
-        for each in np.broadcast_arrays(*(numbers(*one) for one in (("n", n), ("c", c), ("k", k))))
-    )
-    least = np.maximum(np.ceil(np.round(share * k_, 9)), 1)
-    return np.where(unknown, np.nan, stats.hypergeom.sf(least - 1, n_, c_, k_))
+    is_undefined = np.isnan(pass_at_k(n, c, k))
+    arrays = np.broadcast_arrays(numbers("n", n), numbers("c", c), numbers("k", k))
+    n_, c_, k_ = (np.where(is_undefined, 1, array) for array in arrays)
+    fewest_right = np.maximum(np.ceil(np.round(share * k_, 9)), 1)
+    return np.where(is_undefined, np.nan, stats.hypergeom.sf(fewest_right - 1, n_, c_, k_))
 
 
 def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
@@ -183,12 +188,13 @@ def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
     Source: Wilson, "Probable inference, the law of succession, and statistical inference" (1927).
 
     Args:
-        successes: The number of successes of `n` independent trials. Both may be fractions, as effective numbers are.
+        successes: The number of successes of `n` independent trials. Both numbers may be fractions, as effective sizes
+            are.
         n: The number of trials, above 0.
         level: The level of the interval, in (0, 1).
 
     Returns:
-        With n = 0 a value of NaN in [0, 1]: nothing is known.
+        The share of successes with its interval; with n = 0, NaN with the interval [0, 1].
 
     Raises:
         ConfigError: not 0 <= successes <= n, or a level outside (0, 1).
@@ -200,12 +206,12 @@ def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
         return Estimate(math.nan, 0.0, 1.0, level, 0)
     z = float(stats.norm.isf((1 - level) / 2))
     share = successes / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    center = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # at the ends the interval reaches them exactly, whatever the rounding
-    return Estimate(
-        share, 0.0 if successes == 0 else centre - half, 1.0 if successes == n else centre + half, level, int(n)
-    )
+    # an interval that ends at 0 or 1 ends there exactly, whatever the rounding
+    low = 0.0 if successes == 0 else center - half
+    high = 1.0 if successes == n else center + half
+    return Estimate(share, low, high, level, int(n))
 
 
 def check_level(level: float) -> None:

@@ -21,7 +21,7 @@ Statistic = Callable[[Floats], Floats]
 Method = Literal["percentile", "basic"]
 
 RESAMPLES = 2000
-_MOST_UNDEFINED = 0.05  # share of resamples; with more, the rest is no fair picture of the whole
+_MOST_UNDEFINED = 0.05  # share of resamples with an undefined statistic; with more there is no interval
 _BLOCK = 2_000_000  # numbers of a table that is made at once
 _ROUNDING = 1e-9
 
@@ -38,27 +38,27 @@ def bootstrap(
 ) -> Estimate:
     """Return a statistic of clusters with an interval from clusters drawn again with replacement.
 
-    Idea: a statistic is written as a function of how often each cluster counts, so that all resamples are one product
-        of matrices. A difference of two systems is one statistic that computes both from the same counts: so the
-        systems are paired.
+    Idea: a statistic is a function of the counts of clusters, that is how often each was drawn. So all resamples are
+        one product of matrices. A difference of two systems is one statistic, which computes both systems from the same
+        counts: so the systems are paired.
     Source: Efron and Tibshirani, "An introduction to the bootstrap" (1993), chapter 13. The ends are widened as in
         Hesterberg, "What teachers should know about the bootstrap" (2015), arXiv:1411.5279. So the interval of a mean
         is right for few clusters too, where plain percentiles are too narrow.
 
     Args:
-        statistic: Counts [R, P] to values [R].
-        num_clusters: P.
-        rng: Draws the resamples.
+        statistic: A function from counts [R, P] to values [R].
+        num_clusters: The number P of clusters.
+        rng: The generator of the resamples.
         level: The level of the interval, in (0, 1).
         resamples: The number of resamples.
-        method: "percentile": the resamples' quantiles. "basic": those reflected at the estimate, for a statistic that
-            resampling moves to one side (a calibration error grows by it).
-        width: The numbers that the statistic holds for one resample, if more than P. They bound how many resamples are
+        method: "percentile": the quantiles of the resamples. "basic": these quantiles reflected at the estimate, for a
+            statistic that resampling moves to one side, as a calibration error, which grows.
+        width: The numbers that the statistic holds for one resample, if more than P. This width bounds the resamples
             computed at once, hence the memory.
 
     Returns:
-        Ends are NaN with fewer than two clusters, or where more than a twentieth of the resamples leave the statistic
-        undefined.
+        The statistic with its interval. Ends are NaN with fewer than two clusters, or where more than a twentieth of
+        the resamples leave the statistic undefined.
 
     Raises:
         ConfigError: a level outside (0, 1), or fewer than one resample.
@@ -66,7 +66,7 @@ def bootstrap(
     if num_clusters == 0:
         _check(level, resamples)
         return Estimate(math.nan, math.nan, math.nan, level, 0)
-    return bootstrap_kinds(
+    (estimate,) = bootstrap_kinds(
         lambda counts: statistic(counts)[:, None],
         np.ones(num_clusters),
         rng,
@@ -74,7 +74,8 @@ def bootstrap(
         resamples=resamples,
         method=method,
         width=width,
-    )[0]
+    )
+    return estimate
 
 
 def bootstrap_kinds(
@@ -89,13 +90,12 @@ def bootstrap_kinds(
 ) -> tuple[Estimate, ...]:
     """Return several statistics of the same resamples, as `bootstrap` does.
 
-    Clusters that are alike are drawn together.
-
-    So a million problems that are solved or not cost what two do.
+    Clusters that are alike are of one kind, and are drawn together. So a million problems that are solved or not cost
+    as much as two.
 
     Args:
-        statistics: How often each kind of cluster counts, [R, U], to values [R, D].
-        sizes: [U], how many clusters of each kind there are, at least one each.
+        statistics: A function from the counts of kinds, [R, U], to values [R, D].
+        sizes: [U], the number of clusters of each kind, at least one.
         rng: As in `bootstrap`.
         level: As in `bootstrap`.
         resamples: As in `bootstrap`.
@@ -106,23 +106,25 @@ def bootstrap_kinds(
         ConfigError: as `bootstrap`, or no clusters.
     """
     _check(level, resamples)
-    size = np.asarray(sizes).astype(np.int64)
-    if not len(size) or (size < 1).any():
+    kind_sizes = np.asarray(sizes).astype(np.int64)
+    if not len(kind_sizes) or (kind_sizes < 1).any():
         raise ConfigError(
-            f"sizes has {len(size)} kinds, the least of {size.min(initial=0)} clusters, but must have one of each at "
-            "least"
+            f"sizes has {len(kind_sizes)} kinds, the least of {kind_sizes.min(initial=0)} clusters, but must have one "
+            "of each at least"
         )
-    num_clusters = int(size.sum())
-    values = statistics(size[None, :].astype(np.float64))[0].tolist()
+    num_clusters = int(kind_sizes.sum())
+    values = statistics(kind_sizes[None, :].astype(np.float64))[0].tolist()
     if num_clusters == 1:
         return tuple(Estimate(value, math.nan, math.nan, level, 1) for value in values)
-    found = np.concatenate([statistics(_counts(rng, rows, size)) for rows in blocks(resamples, max(width, len(size)))])
-    widened = math.sqrt(num_clusters / (num_clusters - 1)) * stats.t.isf((1 - level) / 2, num_clusters - 1)
-    tail = float(stats.norm.sf(widened))
-    return tuple(
-        Estimate(value, *_ends(value, each, tail, method), level, num_clusters)
-        for value, each in zip(values, found.T, strict=True)
-    )
+    block_rows = blocks(resamples, max(width, len(kind_sizes)))
+    resampled = np.concatenate([statistics(_counts(rng, rows, kind_sizes)) for rows in block_rows])  # [R, D]
+    z_widened = math.sqrt(num_clusters / (num_clusters - 1)) * stats.t.isf((1 - level) / 2, num_clusters - 1)
+    tail = float(stats.norm.sf(z_widened))
+    estimates: list[Estimate] = []
+    for value, resampled_values in zip(values, resampled.T, strict=True):
+        low, high = _ends(value, resampled_values, tail, method)
+        estimates.append(Estimate(value, low, high, level, num_clusters))
+    return tuple(estimates)
 
 
 def clustered_mean(
@@ -139,9 +141,9 @@ def clustered_mean(
     With `sizes` the observations of all problems count together.
 
     Without bounds the interval is that of `bootstrap`. With bounds it is that of the Bayesian bootstrap, for which half
-    a problem of the usual size is imagined at either bound. So it is never a point: where all problems are solved,
-    those drawn again would be solved too, which is no evidence for the next one. Of problems that are solved or not it
-    is Jeffreys's interval.
+    a problem of the usual size is imagined at either bound. So the interval is never a point: where all problems are
+    solved, resampled problems are solved too, which is no evidence for a new problem. For problems that are solved or
+    not the interval is Jeffreys's.
 
     Source: Rubin, "The Bayesian bootstrap" (1981); Brown, Cai and DasGupta, "Interval estimation for a binomial
     proportion"
@@ -149,14 +151,14 @@ def clustered_mean(
 
     Args:
         totals: [P], a value for each problem, or the sum of its observations.
-        sizes: [P], how many those are; None: one each.
+        sizes: [P], the number of observations of each problem; None: one each.
         rng: The generator of the resamples.
         level: The level of the interval, in (0, 1).
         resamples: The number of resamples.
-        bounds: Least and greatest possible value, such as (0, 1) for shares.
+        bounds: The least and the greatest possible value, such as (0, 1) for shares.
 
     Returns:
-        The sum of totals over the sum of sizes; NaN where that is 0. Problems of size 0 do not count.
+        The sum of totals over the sum of sizes; NaN if all sizes are 0. Problems of size 0 do not count.
 
     Raises:
         ConfigError: a NaN or infinite value, lengths that differ, a negative size, or a value outside the bounds.
@@ -171,65 +173,73 @@ def clustered_mean(
         raise ConfigError("totals has a value for a problem of size 0, but must be 0 there")
     _check(level, resamples)
     total, size = total[size > 0], size[size > 0]
-    if not (num := len(total)):
+    num_clusters = len(total)
+    if num_clusters == 0:
         return Estimate(math.nan, math.nan, math.nan, level, 0)
     value = float(total.sum() / size.sum())
-    different, alike = kinds(np.stack([total, size], axis=1))
-    total, size = different.T
+    distinct_rows, multiplicities = kinds(np.stack([total, size], axis=1))
+    total, size = distinct_rows.T
 
     def mean(counts: Floats) -> Floats:
         return ratio(counts @ total, counts @ size)
 
     if bounds is None:
-        estimate = bootstrap_kinds(lambda counts: mean(counts)[:, None], alike, rng, level=level, resamples=resamples)[
-            0
-        ]
+        (estimate,) = bootstrap_kinds(
+            lambda counts: mean(counts)[:, None], multiplicities, rng, level=level, resamples=resamples
+        )
         return replace(estimate, value=value)
     means = total / size
-    if (means < bounds[0] - _ROUNDING).any() or (means > bounds[1] + _ROUNDING).any():
+    least, greatest = bounds
+    if (means < least - _ROUNDING).any() or (means > greatest + _ROUNDING).any():
         raise ConfigError(f"totals has means from {means.min()} to {means.max()}, but bounds is {bounds}")
-    imagined = np.full(2, size @ alike / num)
-    total, size, alike = np.r_[total, imagined * bounds], np.r_[size, imagined], np.r_[alike, 0.5, 0.5]
-    # gamma weights that sum to one are of Dirichlet's law; equal problems have one weight, whose shape is their number
-    drawn = (rng.standard_gamma(alike, (rows, len(alike))) for rows in blocks(resamples, len(alike)))
-    found = np.concatenate([mean(weights) for weights in drawn])
-    low, high = (float(end) for end in np.quantile(found, [(1 - level) / 2, (1 + level) / 2]))
-    return Estimate(value, min(low, value), max(high, value), level, num)
+    imagined_sizes = np.full(2, size @ multiplicities / num_clusters)
+    total, size = np.r_[total, imagined_sizes * bounds], np.r_[size, imagined_sizes]
+    shapes = np.r_[multiplicities, 0.5, 0.5]  # of the gamma law; equal problems share one weight
+    # gamma weights over their sum have Dirichlet's law
+    weight_blocks = (rng.standard_gamma(shapes, (rows, len(shapes))) for rows in blocks(resamples, len(shapes)))
+    resampled_means = np.concatenate([mean(weights) for weights in weight_blocks])
+    low, high = np.quantile(resampled_means, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return Estimate(value, min(low, value), max(high, value), level, num_clusters)
 
 
-def _ends(value: float, found: Floats, tail: float, method: Method) -> tuple[float, float]:
-    undefined = np.isnan(found)
-    if math.isnan(value) or undefined.mean() > _MOST_UNDEFINED:
+def _ends(value: float, resampled: Floats, tail: float, method: Method) -> tuple[float, float]:
+    """Return the ends of an interval from resampled values [R]; NaN where too many are undefined."""
+    is_undefined = np.isnan(resampled)
+    if math.isnan(value) or is_undefined.mean() > _MOST_UNDEFINED:
         return math.nan, math.nan
-    low, high = (float(end) for end in np.quantile(found[~undefined], [tail, 1 - tail]))
-    return (2 * value - high, 2 * value - low) if method == "basic" else (low, high)
+    low, high = np.quantile(resampled[~is_undefined], [tail, 1 - tail]).tolist()
+    if method == "basic":
+        return 2 * value - high, 2 * value - low
+    return low, high
 
 
 def _counts(rng: np.random.Generator, rows: int, sizes: Whole) -> Floats:
-    """Return how often each kind is drawn, [rows, U], as many clusters being drawn as there are."""
-    kinds, num_clusters = len(sizes), int(sizes.sum())
-    if kinds < num_clusters:
+    """Draw as many clusters as there are, `rows` times, and return the counts of kinds, [rows, U]."""
+    num_kinds, num_clusters = len(sizes), int(sizes.sum())
+    if num_kinds < num_clusters:
         return rng.multinomial(num_clusters, sizes / num_clusters, rows).astype(np.float64)
-    drawn = rng.integers(kinds, size=(rows, kinds)) + kinds * np.arange(rows)[:, None]
-    return np.bincount(drawn.ravel(), minlength=rows * kinds).reshape(rows, kinds).astype(np.float64)
+    kind_draws = rng.integers(num_kinds, size=(rows, num_kinds))
+    places = kind_draws + num_kinds * np.arange(rows)[:, None]  # in a flat table [rows, kinds]
+    counts = np.bincount(places.ravel(), minlength=rows * num_kinds)
+    return counts.reshape(rows, num_kinds).astype(np.float64)
 
 
 def kinds(rows: Floats) -> tuple[Floats, Whole]:
-    """Return the different rows of a table [P, D] in ascending order, and how often each occurs.
+    """Return the distinct rows of a table [P, D] in ascending order, and how often each occurs.
 
     Rows that differ by rounding are equal. So the number of kinds, and the draws of resamples, do not depend on the
     machine.
     """
     scale = np.abs(rows).max(axis=0)
     keys = np.round(rows / np.where(scale > 0, scale, 1), 12)
-    _, first, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
-    return rows[first], counts
+    _, first_places, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
+    return rows[first_places], counts
 
 
 def blocks(rows: int, width: int) -> list[int]:
-    """Return how many rows of that width to make at once, so that a table of them stays small."""
-    most = max(1, _BLOCK // width)
-    return [min(most, rows - start) for start in range(0, rows, most)]
+    """Return the numbers of rows of the blocks into which a table is divided, so that each is small."""
+    rows_per_block = max(1, _BLOCK // width)
+    return [min(rows_per_block, rows - start) for start in range(0, rows, rows_per_block)]
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
@@ -244,32 +254,39 @@ def _check(level: float, resamples: int) -> None:
 
 
 def number_clusters(clusters: ArrayLike, length: int) -> tuple[Whole, int]:
-    """Return the number of each value's cluster, [length], and how many clusters there are.
+    """Return the number of each value's cluster, [length], and the count of clusters.
 
     Raises:
         ConfigError: there is not one name for each value.
     """
     try:
-        names, at = np.unique(given := np.asarray(clusters), return_inverse=True)
+        cluster_names = np.asarray(clusters)
+        distinct_names, cluster_of = np.unique(cluster_names, return_inverse=True)
     except (TypeError, ValueError):
         raise ConfigError(
             f"clusters is {quote(clusters)}, but must name one cluster for each of {length} values, all by texts or "
             "all by numbers"
         ) from None
-    if given.shape != (length,):
-        raise ConfigError(f"clusters is of shape {given.shape}, but must name one cluster for each of {length} values")
-    return at.astype(np.int64), len(names)
+    if cluster_names.shape != (length,):
+        raise ConfigError(
+            f"clusters is of shape {cluster_names.shape}, but must name one cluster for each of {length} values"
+        )
+    return cluster_of.astype(np.int64), len(distinct_names)
 
 
 def vector(name: str, values: ArrayLike) -> Floats:
-    """Return a list of numbers; refuse what is none, and values that are not known."""
-    found = numbers(name, values)
-    if found.ndim != 1:
-        raise ConfigError(f"{name} is of shape {found.shape}, but must be a list of numbers")
-    if not np.isfinite(found).all():
+    """Return a list of finite numbers as an array.
+
+    Raises:
+        ConfigError: the values are no list of numbers, or one is NaN or infinite.
+    """
+    array = numbers(name, values)
+    if array.ndim != 1:
+        raise ConfigError(f"{name} is of shape {array.shape}, but must be a list of numbers")
+    num_unknown = int((~np.isfinite(array)).sum())
+    if num_unknown > 0:
         raise ConfigError(
-            f"{name} has {int((~np.isfinite(found)).sum())} values of {len(found)} that are NaN or infinite, but must "
-            "be known",
+            f"{name} has {num_unknown} values of {len(array)} that are NaN or infinite, but must be known",
             hint="leave those problems out, and say how many they are",
         )
-    return found
+    return array

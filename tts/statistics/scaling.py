@@ -133,10 +133,10 @@ def fit_saturation(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> Saturation:
-    """Fit where more samples, or rounds, stop paying.
+    """Fit the law of saturation, and the number of samples, or rounds, after which more do not pay.
 
-    Problems of unequal difficulty follow this law only in part: one chance for all of them ends too early for the hard
-    ones. Where that matters, fit each group of difficulty by itself.
+    Problems of unequal difficulty follow this law only in part: with one chance for all, hard problems seem to saturate
+    too early. Where that matters, fit each group of difficulty by itself.
 
     Source: Wang et al., "Scaling over scaling" (2025), arXiv:2505.20522. Differs: the threshold is
         N* = ceil(ln(gain / (ceiling p)) / ln(1 - p)), the first N of which one more gains at most `gain`; 0 if even the
@@ -151,7 +151,7 @@ def fit_saturation(
         resamples: The number of resamples.
 
     Returns:
-        Parameters are NaN where nothing is ever right.
+        The law, whose parameters are NaN where nothing is ever right.
 
     Raises:
         ConfigError: as `fit_coverage`, or a gain that is not in (0, 1).
@@ -166,17 +166,19 @@ def fit_saturation(
     (ceiling, chance, enough), fit = _fit_law(
         _SATURATION._replace(parameters=with_enough), k, accuracy, rng, level, resamples
     )
-    whole = replace(enough, **{end: float(np.ceil(getattr(enough, end))) for end in ("value", "low", "high")})
-    return Saturation(ceiling, chance, whole, fit)
+    value, low, high = np.ceil([enough.value, enough.low, enough.high]).tolist()
+    whole_enough = replace(enough, value=value, low=low, high=high)
+    return Saturation(ceiling, chance, whole_enough, fit)
 
 
 class _Law(NamedTuple):
-    """A law whose place is two coordinates on the whole line.
+    """A law with two parameters, as functions of a place: two unbounded coordinates that stand for the parameters.
 
     Args:
-        start: Sizes [K] and curves [R, K] to places [R, 2].
-        values: Sizes and places to the law [R, K] and its slopes [2, R, K].
-        parameters: Curves and places to what is reported, [R, D]; NaN where the curve does not determine it.
+        start: A function from sizes [K] and curves [R, K] to first places [R, 2] of a fit.
+        values: A function from sizes and places to values of the law [R, K] and its slopes [2, R, K].
+        parameters: A function from curves and places to reported parameters [R, D]. They are NaN where the curve does
+            not determine them.
     """
 
     start: Callable[[Floats, Floats], Floats]
@@ -185,33 +187,35 @@ class _Law(NamedTuple):
 
 
 def _coverage_start(k: Floats, curves: Floats) -> Floats:
-    """Return the line through ln(-ln coverage) over ln k."""
-    doubled = np.log(-np.log(np.clip(curves, 1e-6, 1 - 1e-6)))
+    """Return the places [R, 2] of the lines through ln(-ln coverage) over ln k: ln(-a) and ln(-b)."""
+    log_log = np.log(-np.log(np.clip(curves, 1e-6, 1 - 1e-6)))
     x = np.log(k) - np.log(k).mean()
-    slope = np.minimum(doubled @ x / (x @ x), -1e-3)
-    return np.stack([doubled.mean(axis=1) - slope * np.log(k).mean(), np.log(-slope)], axis=1)
+    slope = np.minimum(log_log @ x / (x @ x), -1e-3)
+    intercept = log_log.mean(axis=1) - slope * np.log(k).mean()
+    return np.stack([intercept, np.log(-slope)], axis=1)
 
 
 def _coverage_values(k: Floats, place: Floats) -> tuple[Floats, Floats]:
     power = -np.exp(place[:, 1:]) * np.log(k)  # [R, K], b ln k
-    log = -np.exp(place[:, :1] + power)  # a k^b
-    value = np.exp(log)
-    return value, np.stack([value * log, value * log * power])
+    log_coverage = -np.exp(place[:, :1] + power)  # a k^b
+    value = np.exp(log_coverage)
+    return value, np.stack([value * log_coverage, value * log_coverage * power])
 
 
 def _coverage_parameters(means: Floats, place: Floats) -> Floats:
-    told = (means.max(axis=1) > 0) & (means.min(axis=1) < 1)
-    return np.where(told[:, None], -np.exp(place), np.nan)
+    is_determined = (means.max(axis=1) > 0) & (means.min(axis=1) < 1)
+    return np.where(is_determined[:, None], -np.exp(place), np.nan)
 
 
 def _saturation_start(k: Floats, curves: Floats) -> Floats:
-    """Return the best of a row of chances, each with the ceiling that suits it best."""
+    """Return the place of the best of 40 chances, each with the ceiling that fits the curve best."""
     chances = np.geomspace(0.1 / k.max(), 0.9, 40)
     shapes = 1 - (1 - chances[:, None]) ** k  # [40, K]
-    along, square = curves @ shapes.T, (shapes**2).sum(axis=1)
-    ceilings = np.clip(along / square, 1e-3, 1 - 1e-3)
-    best = np.argmin(ceilings**2 * square - 2 * ceilings * along, axis=1)
-    return np.stack([special.logit(ceilings[np.arange(len(curves)), best]), special.logit(chances[best])], axis=1)
+    products, squares = curves @ shapes.T, (shapes**2).sum(axis=1)
+    ceilings = np.clip(products / squares, 1e-3, 1 - 1e-3)
+    best = np.argmin(ceilings**2 * squares - 2 * ceilings * products, axis=1)  # least squared distance to the curve
+    best_ceilings = ceilings[np.arange(len(curves)), best]
+    return np.stack([special.logit(best_ceilings), special.logit(chances[best])], axis=1)
 
 
 def _saturation_values(k: Floats, place: Floats) -> tuple[Floats, Floats]:
@@ -230,17 +234,29 @@ _SATURATION = _Law(_saturation_start, _saturation_values, _saturation_parameters
 
 
 def _enough_samples(ceiling: Floats, chance: Floats, gain: float) -> Floats:
-    """Return the N, as a real number, from which one more gains at most `gain`."""
-    first = ceiling * chance
-    worth = first > gain
-    rest = np.log(gain / np.where(worth, first, 1)) / np.log1p(-np.minimum(chance, 1 - 1e-12))
-    return np.where(np.isnan(first), np.nan, np.where(worth, rest, 0.0))
+    """Return the number of samples, as a real number, after which one more gains at most `gain`."""
+    first_gain = ceiling * chance
+    is_paying = first_gain > gain  # the first sample
+    num_enough = np.log(gain / np.where(is_paying, first_gain, 1)) / np.log1p(-np.minimum(chance, 1 - 1e-12))
+    return np.where(np.isnan(first_gain), np.nan, np.where(is_paying, num_enough, 0.0))
 
 
 def _fit_law(
     law: _Law, k: ArrayLike, values: ArrayLike, rng: np.random.Generator, level: float, resamples: int
 ) -> tuple[tuple[Estimate, ...], Fit]:
-    """Return the parameters, by problems drawn again, and how well the law fits."""
+    """Return the parameters of a law with intervals from problems drawn again, and how well the law fits.
+
+    Args:
+        law: The law.
+        k: The sizes [K].
+        values: The curve of each problem [P, K].
+        rng: The generator of the resamples.
+        level: The level of the intervals.
+        resamples: The number of resamples.
+
+    Raises:
+        ConfigError: the sizes or the curves are not valid.
+    """
     sizes = vector("k", k)
     curves = numbers("the values", values)
     if len(sizes) < 2 or (sizes < 1).any() or len(np.unique(sizes)) < len(sizes):
@@ -253,7 +269,7 @@ def _fit_law(
         raise ConfigError(
             "the curves have values that are not from 0 to 1", hint="ask for no k beyond the samples of a problem"
         )
-    curves, alike = kinds(curves)
+    curves, multiplicities = kinds(curves)
 
     def fit_means(counts: Floats) -> tuple[Floats, Floats]:
         means = counts @ curves / counts.sum(axis=1, keepdims=True)
@@ -261,23 +277,24 @@ def _fit_law(
 
     estimates = bootstrap_kinds(
         lambda counts: law.parameters(*fit_means(counts)),
-        alike,
+        multiplicities,
         rng,
         level=level,
         resamples=resamples,
         width=16 * len(sizes),
     )
-    means, place = fit_means(alike[None, :].astype(np.float64))
-    observed, fitted = means[0], law.values(sizes, place)[0][0]
-    spread, missed = float(((observed - observed.mean()) ** 2).sum()), float(((observed - fitted) ** 2).sum())
-    r2 = 1 - missed / spread if spread > 1e-12 else math.nan
+    means, place = fit_means(multiplicities[None, :].astype(np.float64))
+    observed, fitted = means[0], law.values(sizes, place)[0][0]  # [K]
+    total_squares = float(((observed - observed.mean()) ** 2).sum())
+    residual_squares = float(((observed - fitted) ** 2).sum())
+    r2 = 1 - residual_squares / total_squares if total_squares > 1e-12 else math.nan
     return estimates, Fit(sizes, observed, fitted, r2, float(np.abs(observed - fitted).max()))
 
 
 def _least_squares(law: _Law, k: Floats, curves: Floats) -> Floats:
-    """Return the places [R, 2] of least squared distance to each curve, all at once.
+    """Return the places [R, 2] at which the law has the least squared distance to each curve.
 
-    The method is Levenberg's and Marquardt's.
+    All curves are fitted at once, by the method of Levenberg and Marquardt.
 
     Source: Marquardt, "An algorithm for least-squares estimation of nonlinear parameters" (1963).
     """
@@ -285,20 +302,22 @@ def _least_squares(law: _Law, k: Floats, curves: Floats) -> Floats:
     value, slopes = law.values(k, place)
     loss, damping = ((curves - value) ** 2).sum(axis=1), np.full(len(curves), 1e-3)
     for _ in range(_ROUNDS):
-        pull = (slopes * (curves - value)).sum(axis=2)  # [2, R]
-        (first, cross), second = (slopes * slopes[0]).sum(axis=2), (slopes[1] ** 2).sum(axis=1)
-        first, second = first * (1 + damping) + 1e-15, second * (1 + damping) + 1e-15
-        step = np.stack([second * pull[0] - cross * pull[1], first * pull[1] - cross * pull[0]]) / (
-            first * second - cross**2
-        )
+        gradient = (slopes * (curves - value)).sum(axis=2)  # [2, R]
+        # the damped matrix [[a, b], [b, d]] of the normal equations, whose solution is the step
+        a, b = (slopes * slopes[0]).sum(axis=2)
+        d = (slopes[1] ** 2).sum(axis=1)
+        a, d = a * (1 + damping) + 1e-15, d * (1 + damping) + 1e-15
+        step = np.stack([d * gradient[0] - b * gradient[1], a * gradient[1] - b * gradient[0]]) / (a * d - b**2)
         trial = np.clip(place + np.clip(step.T, -2, 2), -_FURTHEST, _FURTHEST)
-        value_there, slopes_there = law.values(k, trial)
-        loss_there = ((curves - value_there) ** 2).sum(axis=1)
-        better = loss_there <= loss
-        settled = bool((np.abs(trial - place) < _SETTLED).all())
-        place, value = np.where(better[:, None], trial, place), np.where(better[:, None], value_there, value)
-        slopes, loss = np.where(better[:, None], slopes_there, slopes), np.where(better, loss_there, loss)
-        damping = np.clip(np.where(better, damping / 4, damping * 8), 1e-9, 1e9)
-        if settled:
+        trial_value, trial_slopes = law.values(k, trial)
+        trial_loss = ((curves - trial_value) ** 2).sum(axis=1)
+        is_better = trial_loss <= loss
+        is_settled = bool((np.abs(trial - place) < _SETTLED).all())
+        place = np.where(is_better[:, None], trial, place)
+        value = np.where(is_better[:, None], trial_value, value)
+        slopes = np.where(is_better[:, None], trial_slopes, slopes)
+        loss = np.where(is_better, trial_loss, loss)
+        damping = np.clip(np.where(is_better, damping / 4, damping * 8), 1e-9, 1e9)
+        if is_settled:
             break
     return place

@@ -30,8 +30,8 @@ _EQUAL = 1e-12
 class Averaged(NamedTuple):
     """Averages over subsets, with their errors.
 
-    The `value` is NaN where it is undefined. The `error` is the standard error of what was drawn; 0: all subsets were
-    counted.
+    The `value` is NaN where it is undefined. The `error` is the standard error over random subsets; 0: all subsets
+    were counted.
     """
 
     value: Floats
@@ -41,32 +41,34 @@ class Averaged(NamedTuple):
 def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
     """Return the probability that the most frequent answer of k samples is right (maj@k), exactly.
 
-    Idea: the classes are merged one by one. What is carried, for all s and m, is a chance: that s samples of those
-        merged so far hold no class more often than m times. A class that ties adds a factor y. The integral of y^t over
-        [0, 1], which Gauss's rule has exactly, is 1/(t + 1): the chance that the right answer wins against t others.
+    Idea: the classes are merged one by one. For all s and m a chance is carried: that s samples of the merged classes
+        hold no class more often than m times. A class that ties adds a factor y. The integral of y^t over [0, 1], which
+        Gauss's rule has exactly, is 1/(t + 1): the chance that the right answer wins against t others.
 
     Args:
         answers: [n], index of each sample's class of equivalent answers, -1 without an answer.
-        right: [n], 0 or 1 (ignored without an answer); where members of a class differ, the class is right as often
-            as its members are.
-        k: How many samples, of any shape.
+        right: [n], 0 or 1, ignored without an answer. Where members of a class differ, the class is right as often as
+            its members are.
+        k: Numbers of samples, an array of any shape.
 
     Returns:
-        Of k's shape, in [0, 1]; NaN where k is no whole number with 1 <= k <= n.
+        Probabilities in [0, 1], of k's shape; NaN where k is no whole number with 1 <= k <= n.
 
     Raises:
         ConfigError: lists of different lengths, an answer below -1, or a `right` that is not known.
 
     Cost: of the order of n max(k)^2, for all k together.
     """
-    answer, good = _pool(answers, right)
-    sizes, rights = _count_classes(answer, good)
-    ks, valid = _subset_sizes(k, len(answer))
-    most = int(ks[valid].max(initial=0))
-    curve = np.zeros(most + 1)
-    for i in np.flatnonzero(rights):
-        curve += rights[i] / sizes[i] * _wins(int(sizes[i]), np.delete(sizes, i), int((answer < 0).sum()), most)
-    return np.where(valid, curve[np.where(valid, ks, 0).astype(np.int64)], np.nan)
+    classes, is_right = _pool(answers, right)
+    sizes, right_counts = _count_classes(classes, is_right)
+    ks, is_valid = _subset_sizes(k, len(classes))
+    greatest_k = int(ks[is_valid].max(initial=0))
+    chances = np.zeros(greatest_k + 1)
+    num_silent = int((classes < 0).sum())
+    for i in np.flatnonzero(right_counts):
+        win_chances = _wins(int(sizes[i]), np.delete(sizes, i), num_silent, greatest_k)
+        chances += right_counts[i] / sizes[i] * win_chances
+    return np.where(is_valid, chances[np.where(is_valid, ks, 0).astype(np.int64)], np.nan)
 
 
 def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
@@ -74,13 +76,13 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
 
     Best-of-k takes the answer of the highest score among k samples.
 
-    Among samples of one score the first wins. A sample of unknown score (NaN) wins only where no score is known, and
-    one without an answer never does. The best of k is of a level where k samples hold one of it and none above: a
-    difference of two hypergeometric chances.
+    Among samples of one score the first wins. A sample of unknown score (NaN) wins only where no score is known, and a
+    sample without an answer never wins. Samples of one score are a level. The best of k samples is of a level if k
+    samples have a member of this level and none of a higher level: a difference of two hypergeometric chances.
 
     Args:
-        scores: [n].
-        answers: As in `majority_at_k`; only their absence counts.
+        scores: [n], the score of each sample.
+        answers: As in `majority_at_k`; only the absence of an answer counts.
         right: As in `majority_at_k`.
         k: As in `majority_at_k`.
 
@@ -90,19 +92,21 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
     Raises:
         ConfigError: as `majority_at_k`.
     """
-    answer, good = _pool(answers, right)
-    score = _scores("scores", scores, len(answer))
-    ks, _ = _subset_sizes(k, len(answer))
-    if not len(answer):
+    classes, is_right = _pool(answers, right)
+    score = _scores("scores", scores, len(classes))
+    ks, _ = _subset_sizes(k, len(classes))
+    if not len(classes):
         return np.full(ks.shape, np.nan)
-    unknown = np.isnan(score)
-    tier = np.where(answer < 0, 2, np.where(unknown, 1, 0))
-    _, level = np.unique(np.c_[tier, np.where(unknown | (answer < 0), 0, -score)], axis=0, return_inverse=True)
-    sizes = np.bincount(level.ravel())
-    shares = np.bincount(level.ravel(), np.where(answer < 0, 0, good)) / sizes
-    # [..., levels + 1], of the first so many samples
-    reached = pass_at_k(len(answer), np.r_[0, np.cumsum(sizes)], ks[..., None])
-    return np.diff(reached, axis=-1) @ shares
+    is_unknown = np.isnan(score)
+    has_answer = classes >= 0
+    tier = np.where(has_answer, np.where(is_unknown, 1, 0), 2)  # answers with a score come first
+    negated_scores = np.where(has_answer & ~is_unknown, -score, 0)
+    _, level_of = np.unique(np.c_[tier, negated_scores], axis=0, return_inverse=True)  # the best level is 0
+    level_sizes = np.bincount(level_of.ravel())
+    right_shares = np.bincount(level_of.ravel(), np.where(has_answer, is_right, 0)) / level_sizes
+    num_up_to_level = np.r_[0, np.cumsum(level_sizes)]
+    reach_chances = pass_at_k(len(classes), num_up_to_level, ks[..., None])  # [..., levels + 1]
+    return np.diff(reach_chances, axis=-1) @ right_shares
 
 
 def weighted_at_k(
@@ -116,11 +120,11 @@ def weighted_at_k(
 ) -> Averaged:
     """Return the probability that the answer of the greatest summed weight among k samples is right.
 
-    It is exact where the weights are all alike, which makes it a majority, and where there are no more than `draws`
-    subsets; else that many subsets are drawn, the same for all k, each with its first k samples.
+    The probability is exact where all weights are equal, which is a vote of the majority, and where there are at most
+    `draws` subsets. Else it is a mean over `draws` random orders of the samples, whose first k samples are the subset.
 
     Args:
-        weights: [n], at least 0; NaN: unknown, which counts 0, or 1 each where no weight of the subset is known.
+        weights: [n], at least 0; NaN: unknown. An unknown weight counts 0, or 1 if the subset has no known weight.
         answers: As in `majority_at_k`.
         right: As in `majority_at_k`.
         k: As in `majority_at_k`.
@@ -133,63 +137,69 @@ def weighted_at_k(
     Raises:
         ConfigError: as `majority_at_k`; a weight that is negative or infinite, or fewer than two draws.
     """
-    answer, good = _pool(answers, right)
-    weight = _scores("weights", weights, len(answer))
-    if (weight < 0).any() or np.isinf(weight).any():
+    classes, is_right = _pool(answers, right)
+    sample_weights = _scores("weights", weights, len(classes))
+    if (sample_weights < 0).any() or np.isinf(sample_weights).any():
         raise ConfigError(
             "weights has a negative or infinite value, but must be at least 0", hint="map scores to [0, 1] first"
         )
     if draws < 2:
         raise ConfigError(f"draws is {draws}, but must be at least 2")
-    known = weight[~np.isnan(weight)]
-    if not len(known) or (len(known) == len(weight) and known[0] > 0 and (known == known[0]).all()):
-        value = majority_at_k(answer, good, k)
+    known_weights = sample_weights[~np.isnan(sample_weights)]
+    are_all_equal = len(known_weights) == len(sample_weights) and bool((known_weights == known_weights[:1]).all())
+    if not len(known_weights) or (are_all_equal and known_weights[0] > 0):
+        value = majority_at_k(classes, is_right, k)
         return Averaged(value, np.where(np.isnan(value), np.nan, 0.0))
-    n = len(answer)
-    ks, valid = _subset_sizes(k, n)
+    n = len(classes)
+    ks, is_valid = _subset_sizes(k, n)
     ranks = rng.permuted(np.tile(np.arange(n), (draws, 1)), axis=1)
     value, error = np.full(ks.shape, np.nan), np.full(ks.shape, np.nan)
-    for each in np.unique(ks[valid]).astype(int).tolist():
-        exact = math.comb(n, each) <= draws
-        found = _weigh(_subsets(n, each) if exact else ranks < each, answer, weight, good)
-        value[ks == each] = found.mean()
-        error[ks == each] = 0.0 if exact else found.std(ddof=1) / math.sqrt(draws)
+    for size in np.unique(ks[is_valid]).astype(int).tolist():
+        is_exact = math.comb(n, size) <= draws
+        masks = _subsets(n, size) if is_exact else ranks < size  # [S, n]
+        right_chances = _weigh(masks, classes, sample_weights, is_right)
+        value[ks == size] = right_chances.mean()
+        error[ks == size] = 0.0 if is_exact else right_chances.std(ddof=1) / math.sqrt(draws)
     return Averaged(value, error)
 
 
 def _wins(own: int, others: Whole, silent: int, most: int) -> Floats:
     """Return, for each number of samples up to `most`, the chance that a class is the most frequent.
 
-    Ties are shared evenly.
+    Ties are shared evenly. A lane is one height m, the frequency of the class, with one of Gauss's nodes for its ties.
 
     Args:
-        own: Samples of the class.
-        others: The samples of each other class.
-        silent: The samples without an answer.
-        most: The greatest number of samples.
+        own: The number of samples of the class.
+        others: The number of samples of each other class.
+        silent: The number of samples without an answer.
+        most: The greatest number of drawn samples.
     """
-    lanes = [_lane(m, max(0, min(int((others >= m).sum()), most // m - 1))) for m in range(1, min(own, most) + 1)]
+    lanes: list[Floats] = []
+    for m in range(1, min(own, most) + 1):
+        num_possible_ties = min(int((others >= m).sum()), most // m - 1)
+        lanes.append(_lane(m, max(0, num_possible_ties)))
     if not lanes:
         return np.zeros(most + 1)
-    height, tie, weight = np.concatenate(lanes, axis=1)[:, :, None]
-    first = np.searchsorted(height[:, 0], np.arange(most + 2)).tolist()  # the lanes of height m start at first[m]
-    # [lanes, most + 1], over subsets of each size of what is merged: no class above `height`, and `tie` for each class
-    # at it
-    chance = np.repeat((np.arange(most + 1) <= silent)[None, :].astype(np.float64), len(height), axis=0)
-    merged = silent
+    heights, tie_nodes, node_weights = np.concatenate(lanes, axis=1)[:, :, None]
+    lane_starts = np.searchsorted(heights[:, 0], np.arange(most + 2)).tolist()  # the first lane of each height
+    # [lanes, most + 1]: for each size of a subset of the merged samples, the chance that no class is above the height,
+    # times the node for each class that ties
+    chances = np.repeat((np.arange(most + 1) <= silent)[None, :].astype(np.float64), len(heights), axis=0)
+    num_merged = silent
     for size in others.tolist():
-        table = _hypergeometric(merged, size, most)
-        before, chance = chance, table[:, 0] * chance
+        table = _hypergeometric(num_merged, size, most)
+        earlier_chances, chances = chances, table[:, 0] * chances
         for j in range(1, min(size, own, most) + 1):
-            at, above = slice(first[j], first[j + 1]), slice(first[j + 1], None)
-            chance[above, j:] += table[j:, j] * before[above, : most + 1 - j]
-            chance[at, j:] += table[j:, j] * tie[at] * before[at, : most + 1 - j]
-        merged += size
-    table, found = _hypergeometric(merged, own, most), np.zeros(most + 1)
+            tied, above = slice(lane_starts[j], lane_starts[j + 1]), slice(lane_starts[j + 1], None)
+            chances[above, j:] += table[j:, j] * earlier_chances[above, : most + 1 - j]
+            chances[tied, j:] += table[j:, j] * tie_nodes[tied] * earlier_chances[tied, : most + 1 - j]
+        num_merged += size
+    table, win_chances = _hypergeometric(num_merged, own, most), np.zeros(most + 1)
     for m in range(1, min(own, most) + 1):
-        at = slice(first[m], first[m + 1])
-        found[m:] += table[m:, m] * (weight[at] * chance[at, : most + 1 - m]).sum(axis=0)
-    return found
+        of_height = slice(lane_starts[m], lane_starts[m + 1])
+        tie_integral = (node_weights[of_height] * chances[of_height, : most + 1 - m]).sum(axis=0)
+        win_chances[m:] += table[m:, m] * tie_integral
+    return win_chances
 
 
 @functools.lru_cache(maxsize=4096)
@@ -199,16 +209,17 @@ def _lane(height: int, ties: int) -> Floats:
     return np.stack([np.full(len(nodes), float(height)), (1 + nodes) / 2, weights / 2])
 
 
-def _hypergeometric(rest: int, size: int, most: int) -> Floats:
-    """Return [most + 1, min(size, most) + 1]: the chance that s samples of `rest` and `size` hold j of the latter.
+def _hypergeometric(num_rest: int, size: int, greatest: int) -> Floats:
+    """Return a table [s, j]: the chance that s of `num_rest` + `size` samples have j of the latter.
 
-    It is 0 where there are no such samples.
+    The numbers go up to `greatest`. The chance is 0 where no such samples exist.
     """
-    s, j = np.arange(most + 1)[:, None], np.arange(min(size, most) + 1)[None, :]
-    possible = (j <= s) & (s - j <= rest)
-    all_of_s = np.minimum(s, rest + size)
-    log = _log_choose(size, j) + _log_choose(rest, np.where(possible, s - j, 0)) - _log_choose(rest + size, all_of_s)
-    return np.exp(np.where(possible, log, -np.inf))
+    s, j = np.arange(greatest + 1)[:, None], np.arange(min(size, greatest) + 1)[None, :]
+    is_possible = (j <= s) & (s - j <= num_rest)
+    all_of_s = np.minimum(s, num_rest + size)
+    from_rest = np.where(is_possible, s - j, 0)
+    log_chance = _log_choose(size, j) + _log_choose(num_rest, from_rest) - _log_choose(num_rest + size, all_of_s)
+    return np.exp(np.where(is_possible, log_chance, -np.inf))
 
 
 def _log_choose(n: int, k: Whole) -> Floats:
@@ -216,56 +227,59 @@ def _log_choose(n: int, k: Whole) -> Floats:
 
 
 def _subsets(n: int, k: int) -> NDArray[np.bool_]:
-    """Return [S, n]: which samples each of all subsets of k has."""
+    """Return all subsets of k of n samples as masks, [S, n]."""
     members = np.array(list(itertools.combinations(range(n), k)))
     masks = np.zeros((len(members), n), np.bool_)
     np.put_along_axis(masks, members, values=True, axis=1)
     return masks
 
 
-def _weigh(masks: NDArray[np.bool_], answer: Whole, weight: Floats, good: Floats) -> Floats:
-    """Return [S]: the chance that the class of greatest weight is right in each subset."""
-    taken = masks.astype(np.float64)
-    classes = (answer[:, None] == np.unique(answer[answer >= 0])).astype(np.float64)  # [n, A]
-    counts, rights = taken @ classes, taken @ (classes * good[:, None])
-    totals = taken @ (classes * np.nan_to_num(weight)[:, None])
-    totals = np.where((taken @ ~np.isnan(weight) > 0)[:, None], totals, counts)
-    totals = np.where(counts > 0, totals, -1.0)
-    tied = (counts > 0) & (totals >= totals.max(axis=1, initial=0, keepdims=True) * (1 - _EQUAL))
-    among = (counts * tied).sum(axis=1)
-    return (rights * tied).sum(axis=1) / np.maximum(among, 1)
+def _weigh(masks: NDArray[np.bool_], class_of: Whole, sample_weights: Floats, is_right: Floats) -> Floats:
+    """Return, for each subset [S], the chance that the class of greatest weight is right."""
+    members = masks.astype(np.float64)  # [S, n]
+    is_of_class = (class_of[:, None] == np.unique(class_of[class_of >= 0])).astype(np.float64)  # [n, A]
+    class_counts, right_counts = members @ is_of_class, members @ (is_of_class * is_right[:, None])  # [S, A]
+    class_weights = members @ (is_of_class * np.nan_to_num(sample_weights)[:, None])
+    has_known_weight = members @ ~np.isnan(sample_weights) > 0  # [S]
+    class_weights = np.where(has_known_weight[:, None], class_weights, class_counts)
+    class_weights = np.where(class_counts > 0, class_weights, -1.0)
+    greatest_weights = class_weights.max(axis=1, initial=0, keepdims=True)
+    is_tied = (class_counts > 0) & (class_weights >= greatest_weights * (1 - _EQUAL))
+    tied_counts, tied_right_counts = (class_counts * is_tied).sum(axis=1), (right_counts * is_tied).sum(axis=1)
+    return tied_right_counts / np.maximum(tied_counts, 1)
 
 
-def _count_classes(answer: Whole, good: Floats) -> tuple[Whole, Floats]:
-    """Return how many samples each class has, and how many of those are right."""
-    answered = answer >= 0
-    _, at = np.unique(answer[answered], return_inverse=True)
-    return np.bincount(at).astype(np.int64), np.bincount(at, good[answered]).astype(np.float64)
+def _count_classes(classes: Whole, is_right: Floats) -> tuple[Whole, Floats]:
+    """Return the number of samples of each class, and the number of right samples of each class."""
+    has_answer = classes >= 0
+    _, class_of = np.unique(classes[has_answer], return_inverse=True)
+    return np.bincount(class_of).astype(np.int64), np.bincount(class_of, is_right[has_answer]).astype(np.float64)
 
 
 def _subset_sizes(k: ArrayLike, n: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return k as numbers, and which of them are sizes of subsets."""
+    """Return k as numbers, and for each whether it is the size of a subset of n samples."""
     ks = numbers("k", k)
     return ks, (ks >= 1) & (ks <= n) & (ks == np.floor(ks))
 
 
 def _pool(answers: ArrayLike, right: ArrayLike) -> tuple[Whole, Floats]:
-    answer, good = numbers("answers", answers), numbers("right", right)
-    if answer.ndim != 1 or answer.shape != good.shape:
+    """Return the classes of answers [n] and whether they are right [n], once both are checked."""
+    classes, is_right = numbers("answers", answers), numbers("right", right)
+    if classes.ndim != 1 or classes.shape != is_right.shape:
         raise ConfigError(
-            f"answers is of shape {answer.shape} and right of {good.shape}, but must be two lists of one length"
+            f"answers is of shape {classes.shape} and right of {is_right.shape}, but must be two lists of one length"
         )
-    if not ((answer >= -1) & (answer == np.floor(answer))).all():
+    if not ((classes >= -1) & (classes == np.floor(classes))).all():
         raise ConfigError("answers has a value that is no whole number of at least -1", hint="-1 stands for no answer")
-    if not ((good >= 0) & (good <= 1))[answer >= 0].all():
+    if not ((is_right >= 0) & (is_right <= 1))[classes >= 0].all():
         raise ConfigError(
             "right has a value that is not from 0 to 1", hint="without reference answers only coverage is known"
         )
-    return answer.astype(np.int64), good
+    return classes.astype(np.int64), is_right
 
 
 def _scores(name: str, values: ArrayLike, length: int) -> Floats:
-    found = numbers(name, values)
-    if found.shape != (length,):
-        raise ConfigError(f"{name} is of shape {found.shape}, but must have a number for each of {length} answers")
-    return found
+    array = numbers(name, values)
+    if array.shape != (length,):
+        raise ConfigError(f"{name} is of shape {array.shape}, but must have a number for each of {length} answers")
+    return array

@@ -55,17 +55,17 @@ def mean_with_error(values: ArrayLike, clusters: ArrayLike | None = None, *, lev
     """
     check_level(level)
     value = vector("values", values)
-    at, num = number_clusters(np.arange(len(value)) if clusters is None else clusters, len(value))
+    cluster_of, num_clusters = number_clusters(np.arange(len(value)) if clusters is None else clusters, len(value))
     if not len(value):
         return MeanWithError(Estimate(math.nan, math.nan, math.nan, level, 0), math.nan, math.nan)
     mean = float(value.mean())
-    if num < 2:
-        return MeanWithError(Estimate(mean, math.nan, math.nan, level, num), math.nan, math.nan)
-    sums = np.bincount(at, value - mean, num)
-    error = math.sqrt(float(sums @ sums) * num / (num - 1)) / len(value)
-    half = float(stats.t.isf((1 - level) / 2, num - 1)) * error
-    p = float(2 * stats.t.sf(abs(mean) / error, num - 1)) if error else float(mean == 0)
-    return MeanWithError(Estimate(mean, mean - half, mean + half, level, num), error, p)
+    if num_clusters < 2:
+        return MeanWithError(Estimate(mean, math.nan, math.nan, level, num_clusters), math.nan, math.nan)
+    sums = np.bincount(cluster_of, value - mean, num_clusters)
+    error = math.sqrt(float(sums @ sums) * num_clusters / (num_clusters - 1)) / len(value)
+    half = float(stats.t.isf((1 - level) / 2, num_clusters - 1)) * error
+    p = float(2 * stats.t.sf(abs(mean) / error, num_clusters - 1)) if error else float(mean == 0)
+    return MeanWithError(Estimate(mean, mean - half, mean + half, level, num_clusters), error, p)
 
 
 def difference_with_error(
@@ -73,9 +73,8 @@ def difference_with_error(
 ) -> MeanWithError:
     """Return the mean difference of two models on the same items, with its standard error.
 
-    It is a paired t-test, clustered where asked.
-
-    `paired_difference` has the exact test of the same question.
+    The result is that of a paired t-test, clustered where clusters are given. `paired_difference` has the exact test of
+    the same question.
 
     Args:
         first: [N], a value of the first model for each item.
@@ -86,10 +85,12 @@ def difference_with_error(
     Raises:
         ConfigError: as `mean_with_error`, or lengths that differ.
     """
-    one, other = vector("first", first), vector("second", second)
-    if len(one) != len(other):
-        raise ConfigError(f"first is of length {len(one)} and second of {len(other)}, but must be of the same items")
-    return mean_with_error(one - other, clusters, level=level)
+    first_values, second_values = vector("first", first), vector("second", second)
+    if len(first_values) != len(second_values):
+        raise ConfigError(
+            f"first is of length {len(first_values)} and second of {len(second_values)}, but must be of the same items"
+        )
+    return mean_with_error(first_values - second_values, clusters, level=level)
 
 
 def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
@@ -97,33 +98,36 @@ def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
 
     Each mean is of `samples` samples.
 
-    The variance has two parts: of the difference between problems, which is free of the noise of sampling, and that
-    noise divided by `samples`. The first is estimated without bias and is 0 where that is negative.
+    The variance has two parts: the variance between problems, which is free of the noise of sampling, and this noise
+    divided by `samples`. The estimate of the first part has no bias, except that a negative estimate is set to 0.
 
     Args:
-        first: [P, N], values of the first one's samples of each problem, N at least 2.
-        second: [P, M], values of the second one's samples of the same problems, M at least 2.
-        samples: The samples of each in the study.
+        first: [P, N], values of N samples of the first strategy for each problem, N at least 2.
+        second: [P, M], values of M samples of the second strategy for the same problems, M at least 2.
+        samples: The samples of each problem by each strategy in the study.
 
     Returns:
-        What `problems_needed`, `power_of` and `detectable_difference` ask for as spread.
+        The spread that `problems_needed`, `power_of` and `detectable_difference` take.
 
     Raises:
         ConfigError: another shape, fewer than two problems or samples, or a value that is not known.
     """
     check_int("samples", samples, 1, optional=False)
-    tables = [numbers(name, each) for name, each in (("first", first), ("second", second))]
-    if any(t.ndim != 2 or min(t.shape) < 2 or not np.isfinite(t).all() for t in tables) or len(tables[0]) != len(
-        tables[1]
-    ):
+    first_table, second_table = numbers("first", first), numbers("second", second)
+    are_tables = all(
+        table.ndim == 2 and min(table.shape) >= 2 and np.isfinite(table).all() for table in (first_table, second_table)
+    )
+    if not are_tables or len(first_table) != len(second_table):
         raise ConfigError(
-            f"first is of shape {tables[0].shape} and second of {tables[1].shape}, but must be [problems, samples] "
-            "of the same problems, at least 2 of both, with finite values"
+            f"first is of shape {first_table.shape} and second of {second_table.shape}, but must be [problems, "
+            "samples] of the same problems, at least 2 of both, with finite values"
         )
-    seen = float((tables[0].mean(axis=1) - tables[1].mean(axis=1)).var(ddof=1))
-    noise = [float(t.var(axis=1, ddof=1).mean()) for t in tables]
-    between = max(0.0, seen - sum(one / t.shape[1] for one, t in zip(noise, tables, strict=True)))
-    return math.sqrt(between + sum(noise) / samples)
+    observed = float((first_table.mean(axis=1) - second_table.mean(axis=1)).var(ddof=1))
+    first_noise = float(first_table.var(axis=1, ddof=1).mean())
+    second_noise = float(second_table.var(axis=1, ddof=1).mean())
+    noise_of_pilot = first_noise / first_table.shape[1] + second_noise / second_table.shape[1]
+    between_problems = max(0.0, observed - noise_of_pilot)
+    return math.sqrt(between_problems + (first_noise + second_noise) / samples)
 
 
 def power_of(problems: int, difference: float, spread: float, *, level: float = LEVEL) -> float:
@@ -135,10 +139,10 @@ def power_of(problems: int, difference: float, spread: float, *, level: float = 
         problems: The number of problems, at least 2.
         difference: The difference of the means.
         spread: Standard deviation of the difference over problems, above 0.
-        level: What counts as seen: an interval of that confidence leaves out 0.
+        level: The confidence of the interval. A difference is seen if the interval leaves out 0.
 
     Raises:
-        ConfigError: a number that cannot be one, or a level outside (0, 1).
+        ConfigError: an argument is out of its range.
     """
     check_int("problems", problems, 2, optional=False)
     check_level(level)
@@ -146,14 +150,18 @@ def power_of(problems: int, difference: float, spread: float, *, level: float = 
         raise ConfigError(f"spread is {spread!r}, but must be a number above 0")
     if not math.isfinite(difference):
         raise ConfigError(f"difference is {difference!r}, but must be a finite number")
-    least, shift = stats.t.isf((1 - level) / 2, problems - 1), abs(difference) * math.sqrt(problems) / spread
+    critical_t = stats.t.isf((1 - level) / 2, problems - 1)
+    shift = abs(difference) * math.sqrt(problems) / spread
+    near_tail = float(stats.nct.sf(critical_t, problems - 1, shift))
     # the far tail of the noncentral law is lost to rounding at large shifts, where it is 0
-    far = float(stats.nct.cdf(-least, problems - 1, shift)) if shift < 10 else 0.0
-    return min(1.0, float(stats.nct.sf(least, problems - 1, shift)) + (0.0 if math.isnan(far) else far))
+    far_tail = float(stats.nct.cdf(-critical_t, problems - 1, shift)) if shift < 10 else 0.0
+    if math.isnan(far_tail):
+        far_tail = 0.0
+    return min(1.0, near_tail + far_tail)
 
 
 def detectable_difference(problems: int, spread: float, *, power: float = 0.8, level: float = LEVEL) -> float:
-    """Return the smallest difference that a study of so many problems sees with the given power.
+    """Return the smallest difference that a study of `problems` problems sees with the given power.
 
     Raises:
         ConfigError: as `power_of`, or a power that is not between 1 - level and 1.
@@ -163,9 +171,12 @@ def detectable_difference(problems: int, spread: float, *, power: float = 0.8, l
     low, high = 0.0, spread
     while power_of(problems, high, spread, level=level) < power:
         low, high = high, 2 * high
-    for _ in range(60):
+    for _ in range(60):  # halve the interval that has the difference
         middle = (low + high) / 2
-        low, high = (low, middle) if power_of(problems, middle, spread, level=level) >= power else (middle, high)
+        if power_of(problems, middle, spread, level=level) >= power:
+            high = middle
+        else:
+            low = middle
     return high
 
 
