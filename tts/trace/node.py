@@ -74,12 +74,12 @@ class TraceNode:
 
 
 def plain_values(value: Any) -> Any:
-    """Return dataclasses, mappings and sequences as dicts and lists.
+    """Return a value with its dataclasses, mappings and sequences as dicts and lists.
 
     Numbers that JSON lacks (NaN, infinities) become None.
     """
     kind = type(value)
-    if kind in (str, int, bool, NoneType):  # first, since most are: a gateway writes a trace for each request
+    if kind in (str, int, bool, NoneType):  # first for speed, since most values are of these types
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None

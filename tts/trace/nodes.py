@@ -77,9 +77,9 @@ def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[C
 
 
 def _dropped_nodes(tree: Tree) -> set[int]:
-    """Return the pruned nodes without those above a node that was kept.
+    """Return the pruned nodes, except ancestors of a kept node.
 
-    Nodes above a kept node are part of its path, although their state is released.
+    Such ancestors are part of the path of the kept node, although their state is released.
     """
     dropped = set(tree.pruned)
     for t in tree.nodes:
@@ -97,17 +97,21 @@ def _node(
 ) -> TraceNode:
     scores, outcomes, notes = dict[str, tuple[float, ...]](), dict[str, tuple[float, ...]](), dict[str, str]()
     for role in roles:
-        if (known := tree.scores.get((t.node, role))) is not None:
-            scores[role] = (
-                known.steps if known.steps is not None else (math.nan if known.whole is None else known.whole,)
-            )
-            if known.tests is not None:
-                outcomes[role] = known.tests
-            if known.note:
-                notes[role] = known.note
+        step_scores = tree.scores.get((t.node, role))
+        if step_scores is None:
+            continue
+        if step_scores.steps is not None:
+            scores[role] = step_scores.steps
+        else:
+            scores[role] = (math.nan if step_scores.whole is None else step_scores.whole,)
+        if step_scores.tests is not None:
+            outcomes[role] = step_scores.tests
+        if step_scores.note:
+            notes[role] = step_scores.note
     parent = tree.parent_of(t)
-    if candidate is not None:  # scores that the strategy gave are added
-        scores |= {role: (score,) for role, score in candidate.scores.items() if role not in roles}
+    if candidate is not None:
+        scores_of_strategy = {role: (score,) for role, score in candidate.scores.items() if role not in roles}
+        scores |= scores_of_strategy
     return TraceNode(
         node=t.node,
         parent=None if parent is None else parent.node,
@@ -137,25 +141,25 @@ def _with_tokens(node: TraceNode, tree: Tree, tokenizer: Tokenizer | None) -> Tr
         ids = () if prompt is None or tokenizer is None else tuple(tokenizer.prompt(prompt))
         return dataclasses.replace(node, prompt=prompt, token_ids=ids)
     num_own = node.tokens if tree.parent_of(t) is not t.parent else len(t.token_ids)
-    cut = slice(
-        max(0, len(t.token_ids) - num_own), None
-    )  # of a divided node, the first part has the tokens before these
-    ids, thought = t.token_ids[cut], 0
+    # a node that was divided has its first tokens in another node
+    own_part = slice(max(0, len(t.token_ids) - num_own), None)
+    ids = t.token_ids[own_part]
+    num_thought_tokens = 0
     if node.thought and tokenizer is not None:
-        thought = _thought_tokens(ids, node.thought, tokenizer)
+        num_thought_tokens = _thought_tokens(ids, node.thought, tokenizer)
     return dataclasses.replace(
         node,
         token_ids=ids,
-        logprobs=t.logprobs[cut],
-        sampling_logprobs=t.sampling_logprobs[cut],
-        thought_tokens=thought,
+        logprobs=t.logprobs[own_part],
+        sampling_logprobs=t.sampling_logprobs[own_part],
+        thought_tokens=num_thought_tokens,
     )
 
 
 def _thought_tokens(ids: Sequence[int], characters: int, tokenizer: Tokenizer) -> int:
-    """Return how many first tokens spell so many characters.
+    """Return the number of first tokens that spell `characters` characters.
 
-    The result is all tokens where the tokenizer does not know one, as in forced text.
+    All tokens count where the tokenizer does not know a token, as in forced text.
     """
     try:
         return bisect_left(range(len(ids)), characters, key=lambda count: len(tokenizer.write(ids[:count])))
@@ -163,8 +167,8 @@ def _thought_tokens(ids: Sequence[int], characters: int, tokenizer: Tokenizer) -
         return len(ids)
 
 
-def _thought(t: Trajectory, own: str) -> int:
-    """Return how many characters of a node's own text are of a thought, its marks included."""
+def _thought(t: Trajectory, own_text: str) -> int:
+    """Return the number of characters of a node's own text that are of a thought, with the thought's marks."""
     text = t.full_text
-    end = t.marks.split(text)[1]
-    return min(len(own), max(0, end - (len(text) - len(own))))
+    thought_end = t.marks.split(text)[1]
+    return min(len(own_text), max(0, thought_end - (len(text) - len(own_text))))

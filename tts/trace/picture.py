@@ -63,32 +63,37 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
     Args:
         record: `Trace.to_dict`.
         winner: The node that the answer was taken from. Of more than `MOST_NODES` nodes the first are shown.
-        animated: Whether the picture grows; if not, it shows the whole tree at once.
+        animated: Whether the picture grows; if not, the whole tree is shown at once.
     """
     tree = _read(record["nodes"])
     answer_path = _way(tree, winner)
     x, depth = _place_nodes(tree)
     top = 3.2 * svg.LETTER
     deepest = max(depth.values(), default=0)
-    radius = max(2.5, min(9, 0.42 * (_TREE - _LEFT) / max(1, sum(not tree.children[node] for node in tree.nodes))))
-    turn = min(0.8, _SECONDS / max(1, tree.waves))
+    num_leaves = sum(not tree.children[node] for node in tree.nodes)
+    radius = max(2.5, min(9, 0.42 * (_TREE - _LEFT) / max(1, num_leaves)))
+    seconds_per_wave = min(0.8, _SECONDS / max(1, tree.waves))
 
     def position(node: int) -> tuple[str, str]:
         return svg.number(x[node]), svg.number(top + depth[node] * _LEVEL)
 
     body = [svg.words(_LEFT, 1.6 * svg.LETTER, svg.cut(record["problem"], 52), "bold")]
     for number, node in tree.nodes.items():
-        times, fades = f"--t:{svg.number(tree.born[number] * turn)}s", ""
+        style, class_attribute = f"--t:{svg.number(tree.born[number] * seconds_per_wave)}s", ""
         if node["pruned"]:
-            times, fades = f"{times};--p:{svg.number(tree.died[number] * turn + 0.5)}s", ' class="out"'
-        point, parent_point = position(number), None if node["parent"] is None else position(node["parent"])
-        edge = "" if parent_point is None else f'<path class="edge" d="M{" ".join(parent_point)}L{" ".join(point)}"/>'
+            end_of_path = svg.number(tree.died[number] * seconds_per_wave + 0.5)
+            style, class_attribute = f"{style};--p:{end_of_path}s", ' class="out"'
+        x_text, y_text = position(number)
+        edge = ""
+        if node["parent"] is not None:
+            parent_point = " ".join(position(node["parent"]))
+            edge = f'<path class="edge" d="M{parent_point}L{x_text} {y_text}"/>'
         kind = "node way" if number in answer_path else "node"
         dot = (
-            f'<circle class="{kind}" cx="{point[0]}" cy="{point[1]}" r="{svg.number(radius)}" '
+            f'<circle class="{kind}" cx="{x_text}" cy="{y_text}" r="{svg.number(radius)}" '
             f'fill-opacity="{_fill(node)}"/>'
         )
-        body.append(f'<g{fades} style="{times}">{edge}{dot}</g>')
+        body.append(f'<g{class_attribute} style="{style}">{edge}{dot}</g>')
     if answer_path:
         line = "L".join(" ".join(position(number)) for number in answer_path)
         steps = [number for number in answer_path if tree.nodes[number]["parent"] is not None]
@@ -96,15 +101,13 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
             svg.words(_STEPS, float(position(step)[1]) + 6, svg.cut(tree.nodes[step]["text"], 23), "mono")
             for step in steps
         ]
-        end_s = svg.number(tree.waves * turn + 0.5)
+        end_s = svg.number(tree.waves * seconds_per_wave + 0.5)
         body.append(f'<g style="--t:{end_s}s"><path class="path" d="M{line}"/>{"".join(step_texts)}</g>')
     bottom = top + deepest * _LEVEL + 2.6 * svg.LETTER
     answer = "no answer" if record["answer"] is None else f"answer: {svg.cut(record['answer'], 44)}"
-    node_count = (
-        f"{len(tree.nodes):,} nodes"
-        if len(tree.nodes) == len(record["nodes"])
-        else f"the first {MOST_NODES} of {len(record['nodes']):,} nodes"
-    )
+    node_count = f"{len(tree.nodes):,} nodes"
+    if len(tree.nodes) < len(record["nodes"]):
+        node_count = f"the first {MOST_NODES} of {len(record['nodes']):,} nodes"
     pruned = sum(node["pruned"] for node in tree.nodes.values())
     body += [
         svg.words(_LEFT, bottom, answer, "win bold"),
@@ -125,17 +128,14 @@ def sharing(record: Mapping[str, Any]) -> str:
     """Return a picture of the live paths at the moment with the most tokens.
 
     Each block is a node: as wide as its tokens, as high as its paths. A store of keys and values that shares holds a
-    block once; one without sharing holds it once a path.
+    block once; a store without sharing holds a block once for each path.
     """
     tree = _read(record["nodes"])
-    live = max(
-        (_live(tree, wave) for wave in range(tree.waves + 1)),
-        key=lambda found: _tokens(tree, found),
-        default=set[int](),
-    )
-    rows: dict[int, tuple[int, int]] = {}  # the first path of each node, and the place after its last path
-    tokens_above: dict[int, int] = {}  # the tokens above each node
-    paths, alone = 0, 0
+    live_by_wave = [_live(tree, wave) for wave in range(tree.waves + 1)]
+    live = max(live_by_wave, key=lambda nodes: _tokens(tree, nodes))
+    rows: dict[int, tuple[int, int]] = {}  # node -> its first path, and the place after its last path
+    tokens_above: dict[int, int] = {}  # node -> the tokens above the node
+    paths, unshared_tokens = 0, 0
     stack = [(root, 0) for root in reversed(tree.roots) if root in live]
     order: list[int] = []
     while stack:
@@ -143,36 +143,42 @@ def sharing(record: Mapping[str, Any]) -> str:
         tokens_above[number] = tokens_before
         order.append(number)
         tokens_after = tokens_before + tree.nodes[number]["tokens"]
-        below = [child for child in tree.children[number] if child in live]
-        if not below:
+        live_children = [child for child in tree.children[number] if child in live]
+        if not live_children:
             rows[number] = (paths, paths + 1)
-            paths, alone = paths + 1, alone + tokens_after
-        stack += [(child, tokens_after) for child in reversed(below)]
+            paths += 1
+            unshared_tokens += tokens_after
+        stack += [(child, tokens_after) for child in reversed(live_children)]
     for number in reversed(order):
         if number not in rows:
-            inside = [rows[child] for child in tree.children[number] if child in live]
-            rows[number] = (inside[0][0], inside[-1][1])
-    longest = max((tokens_above[number] + tree.nodes[number]["tokens"] for number in order), default=1)
-    scale, high = (svg.WIDTH - 2 * _LEFT) / max(1, longest), max(4.0, min(30.0, 420 / max(1, paths)))
-    num_held = _tokens(tree, live)
-    body = [svg.words(_LEFT, 1.6 * svg.LETTER, f"{num_held:,} tokens held, {alone:,} without sharing", "bold")]
+            live_children = [child for child in tree.children[number] if child in live]
+            first_path, _ = rows[live_children[0]]
+            _, end_of_paths = rows[live_children[-1]]
+            rows[number] = (first_path, end_of_paths)
+    most_tokens = max((tokens_above[number] + tree.nodes[number]["tokens"] for number in order), default=1)
+    width_per_token = (svg.WIDTH - 2 * _LEFT) / max(1, most_tokens)
+    row_height = max(4.0, min(30.0, 420 / max(1, paths)))
+    tokens_held = _tokens(tree, live)
+    headline = f"{tokens_held:,} tokens held, {unshared_tokens:,} without sharing"
+    body = [svg.words(_LEFT, 1.6 * svg.LETTER, headline, "bold")]
     top = 2.5 * svg.LETTER
     for number in order:
-        first, end = rows[number]
-        left, wide = _LEFT + tokens_above[number] * scale, tree.nodes[number]["tokens"] * scale
-        place = f'x="{svg.number(left)}" y="{svg.number(top + first * high)}"'
-        size = f'width="{svg.number(wide)}" height="{svg.number((end - first) * high)}"'
+        first_path, end_of_paths = rows[number]
+        left = _LEFT + tokens_above[number] * width_per_token
+        width = tree.nodes[number]["tokens"] * width_per_token
+        height = (end_of_paths - first_path) * row_height
+        place = f'x="{svg.number(left)}" y="{svg.number(top + first_path * row_height)}"'
+        size = f'width="{svg.number(width)}" height="{svg.number(height)}"'
         body.append(f'<rect class="block" {place} {size}/>')
-        if (end - first) * high >= 26 and (room := int((wide - 8) / 10.3)) >= 5:
-            body.append(
-                svg.words(
-                    left + 5, top + (first + end) / 2 * high + 6, svg.cut(tree.nodes[number]["text"], room), "mono"
-                )
-            )
-    bottom = top + paths * high + 1.6 * svg.LETTER
+        num_letters = int((width - 8) / 10.3)
+        if height >= 26 and num_letters >= 5:
+            baseline = top + (first_path + end_of_paths) / 2 * row_height + 6
+            body.append(svg.words(left + 5, baseline, svg.cut(tree.nodes[number]["text"], num_letters), "mono"))
+    bottom = top + paths * row_height + 1.6 * svg.LETTER
     body.append(svg.words(_LEFT, bottom, f"{paths:,} live paths; width: tokens; height: paths that share them", "soft"))
     description = (
-        f"Where most tokens were live: {paths} paths hold {num_held} tokens, and would hold {alone} without sharing."
+        f"Where most tokens were live: {paths} paths hold {tokens_held} tokens, and would hold {unshared_tokens} "
+        "without sharing."
     )
     return svg.document(
         bottom + svg.LETTER, f"Keys and values that paths share: {record['problem']}", description, body, _BLOCKS
@@ -182,43 +188,48 @@ def sharing(record: Mapping[str, Any]) -> str:
 def spending(record: Mapping[str, Any]) -> str:
     """Return a picture of the tokens spent after each call.
 
-    Generated tokens stand below those of verifiers. The limit on tokens is drawn where there is one.
+    Generated tokens stand below the tokens of verifiers. A limit on tokens is drawn if the budget has one.
     """
     generated, verified = [0], [0]
     for call in record["calls"]:
         usage = call["usage"]
         generated.append(generated[-1] + usage["generated_tokens"] + usage["cancelled_tokens"])
         verified.append(verified[-1] + usage["verifier_tokens"])
-    limit = re.search(r"\btokens=(\d+)", record["budget"])
-    limit_tokens = int(limit[1]) if limit else None
+    limit_match = re.search(r"\btokens=(\d+)", record["budget"])
+    limit_tokens = int(limit_match[1]) if limit_match else None
     left, right, top, bottom = 84.0, 440.0, 70.0, 330.0
     highest = max(generated[-1] + verified[-1], limit_tokens or 0, 1)
 
-    def across(call: int) -> float:
+    def x_of(call: int) -> float:
         return left + (right - left) * call / max(1, len(generated) - 1)
 
     def y_of(tokens: int) -> float:
         return bottom - (bottom - top) * tokens / highest
 
     def stairs(tokens: Sequence[int]) -> list[tuple[float, float]]:
-        return [(across(x), y_of(tokens[call])) for call in range(1, len(tokens)) for x in (call - 1, call)]
+        points: list[tuple[float, float]] = []
+        for call in range(1, len(tokens)):
+            y = y_of(tokens[call])
+            points += [(x_of(call - 1), y), (x_of(call), y)]
+        return points
 
     def area(kind: str, low: Sequence[int], high: Sequence[int]) -> str:
         path = "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in [*stairs(high), *reversed(stairs(low))])
         return f'<path class="{kind}" d="M{path}Z"/>'
 
-    both = [one + other for one, other in zip(generated, verified, strict=True)]
-    total = f"{both[-1]:,} of {limit_tokens:,} tokens spent" if limit_tokens else f"{both[-1]:,} tokens spent"
+    all_tokens = [sum(both_kinds) for both_kinds in zip(generated, verified, strict=True)]
+    of_limit = f" of {limit_tokens:,}" if limit_tokens else ""
+    total = f"{all_tokens[-1]:,}{of_limit} tokens spent"
     body = [svg.words(_LEFT, 1.6 * svg.LETTER, f"{total} in {len(generated) - 1:,} calls", "bold")]
     if len(generated) > 1:
-        body += [area("made", [0] * len(generated), generated), area("read", generated, both)]
+        body += [area("made", [0] * len(generated), generated), area("read", generated, all_tokens)]
     body.append(
         f'<path class="axis" d="M{svg.number(left)} {svg.number(top)}V{svg.number(bottom)}H{svg.number(right)}"/>'
     )
-    places = [(y_of(generated[-1] // 2) + 7, f"generated {generated[-1]:,}", "accent")]
+    labels = [(y_of(generated[-1] // 2) + 7, f"generated {generated[-1]:,}", "accent")]
     if verified[-1]:
-        places.append((y_of(generated[-1] + verified[-1] // 2) + 7, f"verifier {verified[-1]:,}", "other"))
-    body += [svg.words(right + 10, y, text, f"{kind} bold") for y, text, kind in places]
+        labels.append((y_of(generated[-1] + verified[-1] // 2) + 7, f"verifier {verified[-1]:,}", "other"))
+    body += [svg.words(right + 10, y, text, f"{kind} bold") for y, text, kind in labels]
     if limit_tokens:
         body.append(
             f'<path class="limit" d="M{svg.number(left)} {svg.number(y_of(limit_tokens))}H{svg.number(right)}"/>'
@@ -236,7 +247,7 @@ def spending(record: Mapping[str, Any]) -> str:
 def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
     """Return the tree of the first `MOST_NODES` nodes.
 
-    A new wave begins where a node's parent came in the present one.
+    A new wave begins at a node whose parent came in the present wave.
     """
     children: dict[int, list[int]] = {}
     born: dict[int, int] = {}
@@ -247,44 +258,50 @@ def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
         children[number] = []
         if parent is not None:
             children[parent].append(number)
-            wave += born[parent] == wave
+            if born[parent] == wave:
+                wave += 1
         born[number] = wave
     died = dict(born)
     for node in reversed(nodes):
-        if (parent := node["parent"]) is not None:
+        parent = node["parent"]
+        if parent is not None:
             died[parent] = max(died[parent], died[node["node"]])
     roots = [node["node"] for node in nodes if node["parent"] is None]
     return _Tree({node["node"]: node for node in nodes}, children, roots, born, died, wave)
 
 
 def _parents_first(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return nodes in their order, each after its parent.
+    """Return nodes in their order, but each after its parent.
 
-    Where a piece was cut in two, the upper part has the higher number.
+    A parent may come later: if a piece of text was cut in two, the upper part has the higher number.
     """
-    known = {node["node"]: node for node in nodes}
+    by_number = {node["node"]: node for node in nodes}
     ordered: dict[int, Mapping[str, Any]] = {}
     for node in nodes:
         ancestor: Mapping[str, Any] | None = node
         chain: list[Mapping[str, Any]] = []
         while ancestor is not None and ancestor["node"] not in ordered:
             chain.append(ancestor)
-            ancestor = None if ancestor["parent"] is None else known[ancestor["parent"]]
-        ordered.update((each["node"], each) for each in reversed(chain))
+            ancestor = None if ancestor["parent"] is None else by_number[ancestor["parent"]]
+        for new_node in reversed(chain):
+            ordered[new_node["node"]] = new_node
     return list(ordered.values())
 
 
 def _way(tree: _Tree, winner: int | None) -> list[int]:
-    """Return the path to a node, from its root on; empty where it is not shown."""
-    way: list[int] = []
+    """Return the path to a node, from its root on; empty if the node is not shown."""
+    path: list[int] = []
     while winner is not None and winner in tree.nodes:
-        way.append(winner)
+        path.append(winner)
         winner = tree.nodes[winner]["parent"]
-    return way[::-1]
+    return path[::-1]
 
 
 def _place_nodes(tree: _Tree) -> tuple[dict[int, float], dict[int, int]]:
-    """Return places across, by leaf, and depths of all nodes."""
+    """Return the x coordinates and the depths of all nodes, by number.
+
+    Leaves stand side by side, and every other node midway between its first and its last child.
+    """
     depth: dict[int, int] = {}
     for number, node in tree.nodes.items():
         depth[number] = 0 if node["parent"] is None else depth[node["parent"]] + 1
@@ -297,8 +314,9 @@ def _place_nodes(tree: _Tree) -> tuple[dict[int, float], dict[int, int]]:
         stack += reversed(tree.children[number])
     x = {leaf: _LEFT + (_TREE - _LEFT) * (i + 0.5) / len(leaves) for i, leaf in enumerate(leaves)}
     for number in reversed(list(tree.nodes)):
-        if below := tree.children[number]:
-            x[number] = (x[below[0]] + x[below[-1]]) / 2
+        children = tree.children[number]
+        if children:
+            x[number] = (x[children[0]] + x[children[-1]]) / 2
     return x, depth
 
 
@@ -316,7 +334,7 @@ def _tokens(tree: _Tree, nodes: set[int]) -> int:
 
 
 def _fill(node: Mapping[str, Any]) -> str:
-    """Return how full a node is drawn, by its last score, clipped to [0, 1]; a root is full."""
+    """Return the opacity of a node's fill: its last score, clipped to [0, 1]; a root has 1."""
     if node["parent"] is None:
         return "1"
     scores = [steps[-1] for steps in node["scores"].values() if steps]

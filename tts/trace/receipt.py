@@ -120,16 +120,17 @@ def receipt_of(calls: Sequence[Call], usage: Usage, parts: PartAnswers) -> Recei
     """
     groups: dict[tuple[str, Work], list[Usage]] = {}
     for call in calls:
-        groups.setdefault((call.model, _WORK.get(call.kind, "write")), []).append(call.usage)
+        work = _WORK.get(call.kind, "write")
+        groups.setdefault((call.model, work), []).append(call.usage)
     phases = tuple(_phase(role, work, usages) for (role, work), usages in groups.items())
-    known = parts.answers_or_reason()
+    answers = parts.answers_or_reason()
     return Receipt(
         phases=phases,
         tokens=sum(phase.tokens for phase in phases),
         usd=usage.usd,
         seconds=usage.seconds,
-        parts=None if isinstance(known, str) else known,
-        reason=known if isinstance(known, str) else "",
+        parts=None if isinstance(answers, str) else answers,
+        reason=answers if isinstance(answers, str) else "",
     )
 
 
@@ -147,9 +148,9 @@ def _phase(role: str, work: Work, usages: Sequence[Usage]) -> Phase:
 
 
 class PartAnswers:
-    """The answers that parts of the samples would have given, or why the answers are not known.
+    """The answers that parts of the samples would have given, or the reason why none are known.
 
-    The answers are computed on first use, as few receipts are read. An object compares and pickles as its answers.
+    The answers are computed on first use, as few receipts are read. Two objects are equal if their answers are equal.
 
     Args:
         given: The answers, or the reason, or a function that computes either.
@@ -180,7 +181,7 @@ class PartAnswers:
 def part_answers(
     plan: Plan, selection: Selection, candidates: Sequence[Candidate], tree: Tree, verifiers: Mapping[str, Verifier]
 ) -> tuple[PartAnswer, ...] | str:
-    """Return the answers of the first quarter and half of the samples, or why they are not known.
+    """Return the answers of the first quarter and half of the samples, or the reason why none are known.
 
     Args:
         plan: The plan of the search.
@@ -203,11 +204,8 @@ def part_answers(
             selected = choose_by_scores(selection, candidates[:count], scores)
         except TTSError:  # the selection needs a score that is not known, or more of a search than scores
             return f"the selection {selection.registered_as} would need new calls"
-        answers.append(
-            PartAnswer(
-                share=share, samples=count, answer=next(iter(selected.answers), None), confidence=selected.confidence
-            )
-        )
+        answer = selected.answers[0] if selected.answers else None
+        answers.append(PartAnswer(share=share, samples=count, answer=answer, confidence=selected.confidence))
     return tuple(answers)
 
 
@@ -238,9 +236,10 @@ class TreeScores(KnownScores):
         return np.array([aggregate_scores(self._known_scores(node, role), aggregate) for node in nodes], np.float64)
 
     def _known_scores(self, node: int, role: str) -> StepScores:
-        if (known := self._tree.scores.get((node, role))) is None:
+        scores = self._tree.scores.get((node, role))
+        if scores is None:
             raise _unknown_role(role)
-        return known
+        return scores
 
 
 def _unknown_role(role: str) -> ConfigError:

@@ -62,11 +62,11 @@ def _paint(style: str, colours: Mapping[str, str]) -> str:
 def words(x: float, y: float, text: str, kind: str = "", *, anchor: str = "start") -> str:
     """Return a line of text with its baseline at (x, y).
 
-    `kind` has classes. `anchor` is "start", "middle" or "end".
+    `kind` has the CSS classes. `anchor` is the part of the text at x: "start", "middle" or "end".
     """
-    named = f' class="{kind}"' if kind else ""
-    placed = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text x="{number(x)}" y="{number(y)}"{named}{placed}>{safe(text)}</text>'
+    class_attribute = f' class="{kind}"' if kind else ""
+    anchor_attribute = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{number(x)}" y="{number(y)}"{class_attribute}{anchor_attribute}>{safe(text)}</text>'
 
 
 def cut(text: str, most: int) -> str:

@@ -99,7 +99,9 @@ class Trace:
         rows = [
             (c.kind, c.model, c.rows, f"{u.tokens:,}", f"{u.prompt_tokens:,}", f"{u.seconds:.3g}") for c, u in calls
         ]
-        rows += [(f"{more:,} more", "", "", "", "", "")] if (more := len(self.calls) - _SHOWN) > 0 else []
+        num_hidden = len(self.calls) - _SHOWN
+        if num_hidden > 0:
+            rows.append((f"{num_hidden:,} more", "", "", "", "", ""))
         return f"<p>{cell(repr(self))}</p>" + grid(("call", "model", "rows", "tokens", "tokens in", "seconds"), rows)
 
     def receipt(self) -> Receipt:
@@ -108,7 +110,8 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values (no NaN: unknown is None), and the receipt."""
-        record: dict[str, Any] = {"format": FORMAT, **plain_values(dataclasses.replace(self, nodes=tuple(self.nodes)))}
+        with_plain_nodes = dataclasses.replace(self, nodes=tuple(self.nodes))
+        record: dict[str, Any] = {"format": FORMAT, **plain_values(with_plain_nodes)}
         del record["parts"]
         record["receipt"] = plain_values(self.receipt())
         if not record["judgements"]:
@@ -146,8 +149,9 @@ class Trace:
             for name in ("warnings", "kept_tokens", "reasons"):
                 data[name] = tuple(data.get(name, ()))
             data["parts"] = parts_of(data.pop("receipt", None))
-            data["judgements"] = tuple(_judgement(one) for one in data.get("judgements", ()))
-            data["confidence"] = math.nan if data["confidence"] is None else data["confidence"]
+            data["judgements"] = tuple(_judgement(judgement) for judgement in data.get("judgements", ()))
+            if data["confidence"] is None:
+                data["confidence"] = math.nan
             return cls(**data)
         except ConfigError:
             raise
@@ -157,7 +161,8 @@ class Trace:
     def canonical(self) -> dict[str, Any]:
         """Return the record that the same seed gives again, without times and cancelled tokens."""
         record = self.to_dict()
-        for usage in (record["usage"], *(call["usage"] for call in record["calls"])):
+        usages = [record["usage"], *(call["usage"] for call in record["calls"])]
+        for usage in usages:
             for name in _TIMED:
                 del usage[name]
         record["receipt"] = {name: record["receipt"][name] for name in ("parts", "reason")}
@@ -169,9 +174,8 @@ class Trace:
 
         graph = networkx.DiGraph(problem=self.problem, strategy=self.strategy, answer=self.answer)
         for node in self.nodes:
-            graph.add_node(
-                node.node, **{f.name: getattr(node, f.name) for f in dataclasses.fields(node) if f.name != "node"}
-            )
+            names = [field.name for field in dataclasses.fields(node) if field.name != "node"]
+            graph.add_node(node.node, **{name: getattr(node, name) for name in names})
             if node.parent is not None:
                 graph.add_edge(node.parent, node.node)
         return graph
@@ -187,9 +191,9 @@ class Trace:
         """Return a picture in SVG, for light and dark pages, of 640 units across.
 
         Args:
-            picture: "tree": the tree as it grew, animated once for at most five seconds; the first 600 nodes of larger
-                ones. "still": the same tree without movement. "kv": tokens of keys and values that live paths share,
-                where the most were live. "budget": tokens spent after each call.
+            picture: "tree": the tree as it grew, animated once for at most five seconds. Of a larger tree the first
+                600 nodes are shown. "still": the same tree without movement. "kv": tokens of keys and values that live
+                paths share, at the moment with the most tokens. "budget": tokens spent after each call.
 
         Raises:
             ConfigError: there is no such picture.
@@ -213,24 +217,23 @@ class Trace:
         task: Task | None = None,
         **filters: Any,
     ) -> Exported:
-        """Write the search as rows for trainers, and a card beside them; see docs/how-to/training_data.md.
+        """Write the search as rows for trainers, and a card beside the rows; see docs/how-to/training_data.md.
 
         Args:
             path: The file; it ends in .jsonl or .parquet.
             form: "trl-sft", "trl-dpo", "trl-kto", "trl-prm", "trl-grpo", "chat", "tokens" or "tree".
             problem: The id of the problem; None: its text.
             reference: The reference answer, which verdicts need; None: unknown.
-            task: The task that judges and finds steps; None: the one that the trace names.
-            filters: Those of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
+            task: The task that judges and finds steps; None: the task that the trace names.
+            filters: Fields of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
 
         Raises:
-            ConfigError: Another form or ending, an unknown filter, no row is left, or the form needs tokens, which
-                files do not have.
+            ConfigError: the form, the ending or a filter is unknown, no row is left, or the form needs tokens, which a
+                trace from a file does not have.
         """
         judge = tasks.get(self.task) if task is None else task
-        return export_searches(
-            [self.record(judge, problem, reference, filters.get("verifier"))], path, form, Filters(**filters)
-        )
+        record = self.record(judge, problem, reference, filters.get("verifier"))
+        return export_searches([record], path, form, Filters(**filters))
 
     def record(
         self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None
@@ -246,18 +249,21 @@ class Trace:
         verdicts: dict[str, bool] = {}
 
         def judge(answer: str | None) -> bool | None:
-            if reference is None or answer is None:
-                return None if reference is None else False
+            if reference is None:
+                return None
+            if answer is None:
+                return False
             if answer not in verdicts:
                 decision = task.decide(answer, reference)
                 verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
             return verdicts[answer]
 
         nodes = tuple(self.nodes)
-        root = next((node for node in nodes if node.parent is None), None)
+        roots = [node for node in nodes if node.parent is None]
+        prompt = roots[0].prompt if roots else None
         return SearchRows(
             problem=self.problem if problem is None else problem,
-            prompt=self.problem if root is None or root.prompt is None else root.prompt,
+            prompt=self.problem if prompt is None else prompt,
             reference=reference,
             model=self.model,
             strategy=self.strategy,
@@ -278,10 +284,9 @@ class Trace:
             ConfigError: another ending, or a place that cannot be written.
         """
         path = _with_suffix(path)
+        writers = {".html": self.to_html, ".json": self.to_json, ".svg": self.to_svg}
         try:
-            path.write_text(
-                {".html": self.to_html, ".json": self.to_json, ".svg": self.to_svg}[path.suffix](), encoding="utf-8"
-            )
+            path.write_text(writers[path.suffix](), encoding="utf-8")
         except OSError as failure:
             raise _unwritable(path, failure) from None
 
@@ -289,10 +294,10 @@ class Trace:
 def winning_node(trace: Trace) -> int | None:
     """Return the node that the answer was taken from.
 
-    The node is the heaviest candidate with exactly this answer, and of equally heavy ones the first.
+    The node is the heaviest candidate with exactly this answer; of equally heavy candidates, the first.
 
     Returns:
-        Its number; None without an answer, or where no candidate has the answer in the same words.
+        The number of the node; None without an answer, or where no candidate has the answer in the same words.
     """
     if trace.answer is None:
         return None

@@ -105,12 +105,13 @@ class Sieve:
         return True
 
     def _keep_samples(self, record: SearchRows) -> Iterator[PathSample]:
+        """Yield the samples that pass the filters `keep` and `distinct`, and count all others by reason."""
         keep = self.keep if self.filters.keep == "auto" else self.filters.keep
         for sample in record.samples:
-            good = self.filters.is_good(sample) if keep == "good" else True
-            if good is None:
+            is_good = self.filters.is_good(sample) if keep == "good" else True
+            if is_good is None:
                 self.left_out[self.filters.unknown] += 1
-            elif not good:
+            elif not is_good:
                 self.left_out["samples that are not good"] += 1
             elif keep == "best" and not sample.is_best:
                 self.left_out["samples that are not the best of their search"] += 1
@@ -127,11 +128,13 @@ class Sieve:
         return False
 
     def _balance_answers(self, samples: Sequence[PathSample]) -> list[PathSample]:
+        """Return as many samples of each answer as the rarest answer has."""
         counts = Counter(sample.answer for sample in samples if sample.answer is not None)
-        most, counts_so_far, balanced = min(counts.values(), default=0), Counter[str | None](), list[PathSample]()
+        rarest_count = min(counts.values(), default=0)
+        counts_so_far, balanced = Counter[str | None](), list[PathSample]()
         for sample in samples:
             counts_so_far[sample.answer] += 1
-            if sample.answer is not None and counts_so_far[sample.answer] <= most:
+            if sample.answer is not None and counts_so_far[sample.answer] <= rarest_count:
                 balanced.append(sample)
         self.left_out["samples beyond the balance of answers"] += len(samples) - len(balanced)
         return balanced
@@ -143,16 +146,16 @@ def check_filters(filters: Filters, form: str, used: Collection[str], *, masks: 
     Args:
         filters: The filters.
         form: The name of the form.
-        used: The names of the filters that it uses.
-        masks: Whether its rows have masks of tokens.
+        used: The names of the filters that the form uses.
+        masks: Whether rows of the form have masks of tokens.
 
     Raises:
         ConfigError: A filter would be ignored, or cannot be followed.
     """
-    for one in fields(filters):
-        if getattr(filters, one.name) != one.default and one.name not in used:
+    for field_ in fields(filters):
+        if getattr(filters, field_.name) != field_.default and field_.name not in used:
             raise ConfigError(
-                f"{one.name} was given, but the form {form} does not use it",
+                f"{field_.name} was given, but the form {form} does not use it",
                 hint=f"it uses {', '.join(sorted(used)) or 'none'}",
             )
     if filters.threshold != Filters().threshold and filters.judge != "score":

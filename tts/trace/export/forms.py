@@ -9,7 +9,7 @@ functions, or ignore them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -95,24 +95,30 @@ def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
 
     Both samples of a pair were drawn for the same prompt.
     """
-    by_prompt = defaultdict[Prompt, tuple[list[PathSample], list[PathSample]]](lambda: ([], []))
+    good, bad = defaultdict[Prompt, list[PathSample]](list), defaultdict[Prompt, list[PathSample]](list)
+    prompts: dict[Prompt, None] = {}  # in the order of their first samples
     for sample in sieve.samples(record):
-        good = sieve.filters.is_good(sample)
-        if good is None:
+        is_good = sieve.filters.is_good(sample)
+        if is_good is None:
             sieve.left_out[sieve.filters.unknown] += 1
-        else:
-            by_prompt[sample.prompt][good].append(sample)
-    for prompt, (rejected, chosen) in by_prompt.items():
-        unpaired = list(rejected)
-        for sample in chosen:
-            partner = next((one for one in unpaired if _is_apart(sample, one, sieve.filters.margin)), None)
-            if partner is None:
+            continue
+        prompts.setdefault(sample.prompt)
+        (good if is_good else bad)[sample.prompt].append(sample)
+    for prompt in prompts:
+        unpaired = list(bad[prompt])
+        for chosen in good[prompt]:
+            partners = [sample for sample in unpaired if _is_apart(chosen, sample, sieve.filters.margin)]
+            if not partners:
                 sieve.left_out["good samples without a bad one to pair"] += 1
                 continue
-            unpaired.remove(partner)
+            rejected = partners[0]
+            unpaired.remove(rejected)
             if sieve.admit(record):
-                texts = [_turn(one, _text(one, sieve.filters)) for one in (sample, partner)]
-                yield {"prompt": messages_of(prompt), "chosen": texts[0], "rejected": texts[1]}
+                yield {
+                    "prompt": messages_of(prompt),
+                    "chosen": _turn(chosen, _text(chosen, sieve.filters)),
+                    "rejected": _turn(rejected, _text(rejected, sieve.filters)),
+                }
         sieve.left_out["bad samples without a good one to pair"] += len(unpaired)
 
 
@@ -126,47 +132,53 @@ def _is_apart(chosen: PathSample, rejected: PathSample, margin: float | None) ->
 
 def _kto(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     for sample in sieve.samples(record):
-        good = sieve.filters.is_good(sample)
-        if good is None:
+        is_good = sieve.filters.is_good(sample)
+        if is_good is None:
             sieve.left_out[sieve.filters.unknown] += 1
         elif sieve.admit(record):
             yield {
                 "prompt": messages_of(sample.prompt),
                 "completion": _turn(sample, _text(sample, sieve.filters)),
-                "label": good,
+                "label": is_good,
             }
 
 
 def _prm(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     """Label each step.
 
-    The label follows the verifier's score of the step, or the share of right samples among those with the same first
-    steps.
+    The label follows the verifier's score of the step, or the share of right samples among the samples with the same
+    first steps.
     """
     shares = _right_shares(record)
     for sample in sieve.samples(record):
-        by_score = sieve.filters.judge == "score"
-        soft = sample.values if by_score else [shares.get(sample.steps[: i + 1]) for i in range(len(sample.steps))]
-        if not sample.steps or len(soft) != len(sample.steps) or None in soft:
-            sieve.left_out["samples without a score of each step" if by_score else sieve.filters.unknown] += 1
+        is_by_score = sieve.filters.judge == "score"
+        soft_labels: Sequence[float | None] = sample.values
+        if not is_by_score:
+            soft_labels = [shares.get(sample.steps[: i + 1]) for i in range(len(sample.steps))]
+        if not sample.steps or len(soft_labels) != len(sample.steps) or None in soft_labels:
+            sieve.left_out["samples without a score of each step" if is_by_score else sieve.filters.unknown] += 1
         elif sieve.admit(record):
-            known = [float(value) for value in soft if value is not None]
+            known_labels = [float(value) for value in soft_labels if value is not None]
+            if is_by_score:
+                labels = [value >= sieve.filters.threshold for value in known_labels]
+            else:
+                labels = [value > 0 for value in known_labels]
             yield {
                 "prompt": prompt_text(sample.prompt),
                 "completions": [step.rstrip() for step in sample.steps],
-                "labels": [value >= sieve.filters.threshold if by_score else value > 0 for value in known],
-                "soft_labels": known,
+                "labels": labels,
+                "soft_labels": known_labels,
             }
 
 
 def _right_shares(record: SearchRows) -> Mapping[tuple[str, ...], float]:
-    """Return, for each beginning of steps, the share of right ones among the samples with this beginning."""
-    counts = defaultdict[tuple[str, ...], list[bool]](list)
+    """Return, for each sequence of first steps, the share of right samples among the samples that begin with it."""
+    verdicts = defaultdict[tuple[str, ...], list[bool]](list)
     for sample in record.samples:
         if sample.right is not None:
             for count in range(1, len(sample.steps) + 1):
-                counts[sample.steps[:count]].append(sample.right)
-    return {steps: sum(rights) / len(rights) for steps, rights in counts.items()}
+                verdicts[sample.steps[:count]].append(sample.right)
+    return {first_steps: sum(rights) / len(rights) for first_steps, rights in verdicts.items()}
 
 
 def _grpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
@@ -199,7 +211,7 @@ def _tokens(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
         if tokens is None:
             sieve.left_out["samples without token ids"] += 1
         elif sieve.admit(record):
-            masked = tokens.thought if sieve.filters.thoughts == "mask" else 0
+            num_masked = tokens.thought if sieve.filters.thoughts == "mask" else 0
             sampling = tokens.sampling_logprobs
             yield {
                 **_origin(record),
@@ -207,7 +219,7 @@ def _tokens(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
                 "ids": list(tokens.ids),
                 "logprobs": list(tokens.logprobs),
                 "sampling_logprobs": None if sampling is None else list(sampling),
-                "mask": [int(wrote and place >= masked) for place, wrote in enumerate(tokens.written)],
+                "mask": [int(is_written and i >= num_masked) for i, is_written in enumerate(tokens.written)],
                 "weight": sample.weight,
                 "text": sample.text,
                 "answer": sample.answer,

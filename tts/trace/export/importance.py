@@ -35,32 +35,41 @@ def importance_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) 
         paths: The paths that ended, by their nodes from the root on.
 
     Returns:
-        Nothing where the law of the weights is not fixed: a level depends on how long other paths took, a path of
-        weight was dropped or failed, temperatures differ, a sweep did not come to its end, or the search divided
-        nothing by weights.
+        The weights; none where the law of the weights is not fixed. That is so if a level depends on how long other
+        paths took, a path of weight was dropped or failed, or temperatures differ. It is also so if a sweep did not
+        come to its end, or the search divided nothing by weights.
     """
-    if not levels or not all(level.is_fixed for level in levels) or len({level.temperature for level in levels}) > 1:
+    temperatures = {level.temperature for level in levels}
+    if not levels or not all(level.is_fixed for level in levels) or len(temperatures) > 1:
         return {}
     if all(level.kind == "split" for level in levels):
         return _split_weights(levels, paths)
-    sweeps = [list(of) for _, of in groupby(levels, key=lambda level: level.sweep)]
+    sweeps = [list(levels_of_sweep) for _, levels_of_sweep in groupby(levels, key=lambda level: level.sweep)]
     if any(sweep[-1].kind != "ended" for sweep in sweeps):
         return {}
     weights = defaultdict[int, float](float)
     for sweep in sweeps:
-        log_weights = np.array(sweep[-1].log_weights) / sweep[-1].temperature
-        shares = np.exp(log_weights - _log_mean(sweep[-1]) + log_normalizer(sweep)) / len(log_weights) / len(sweeps)
-        for node, share in zip(sweep[-1].nodes, shares.tolist(), strict=True):
+        last_level = sweep[-1]
+        log_weights = np.array(last_level.log_weights) / last_level.temperature  # [particles]
+        relative_weights = np.exp(log_weights - _log_mean(last_level) + log_normalizer(sweep))
+        shares = relative_weights / len(log_weights) / len(sweeps)
+        for node, share in zip(last_level.nodes, shares.tolist(), strict=True):
             weights[node] += share
     return weights
 
 
 def _split_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) -> Mapping[int, float]:
-    continuations = {node: count for level in levels for node, count in zip(level.nodes, level.counts, strict=True)}
-    weights = {
-        path[-1]: math.prod(1 / continuations[node] for node in path[:-1] if node in continuations) for path in paths
-    }
-    return weights if len(paths) == sum(levels[0].counts) else {}  # else a row failed, or was never begun
+    """Return the weight of each path by its last node: each split divides the weight evenly."""
+    if len(paths) != sum(levels[0].counts):  # a row failed, or was never begun
+        return {}
+    continuations: dict[int, int] = {}  # node -> the number of paths in which it goes on
+    for level in levels:
+        continuations.update(zip(level.nodes, level.counts, strict=True))
+    weights: dict[int, float] = {}
+    for path in paths:
+        split_nodes = [node for node in path[:-1] if node in continuations]
+        weights[path[-1]] = math.prod(1 / continuations[node] for node in split_nodes)
+    return weights
 
 
 def log_normalizer(sweep: Sequence[Level]) -> float:

@@ -120,8 +120,9 @@ def samples_of(
         role: The verifier whose scores are taken; None: the first one that scored a candidate.
     """
     by_number = {node.node: node for node in nodes}
-    ends = sorted((node for node in nodes if node.candidate is not None), key=lambda node: node.candidate or 0)
-    paths = [path_to(node, by_number) for node in ends]
+    candidate_nodes = [node for node in nodes if node.candidate is not None]
+    last_nodes = sorted(candidate_nodes, key=lambda node: node.candidate or 0)
+    paths = [path_to(node, by_number) for node in last_nodes]
     weights = importance_weights(levels, [[node.node for node in path] for path in paths])
     return [_sample(path, best, judge, split, role, weights) for path in paths]
 
@@ -142,56 +143,59 @@ def _sample(
     role: str | None,
     weights: Mapping[int, float],
 ) -> PathSample:
-    root, end = path[0], path[-1]
+    root, last_node = path[0], path[-1]
     text = "".join(node.text for node in path[1:])
     steps = tuple(split(text))
-    scores = end.scores.get(role) if role is not None else next(iter(end.scores.values()), None)
-    values = () if scores is None else tuple(scores)
+    if role is None and last_node.scores:
+        role = next(iter(last_node.scores))  # the first verifier
+    values = () if role is None else tuple(last_node.scores.get(role, ()))
+    are_step_scores = len(values) == len(steps) and not any(math.isnan(value) for value in values)
     return PathSample(
         prompt=root.text if root.prompt is None else root.prompt,
         text=text,
         thought=sum(node.thought for node in path[1:]),
         steps=steps,
-        values=values if len(values) == len(steps) and not any(map(math.isnan, values)) else (),
-        answer=end.answer,
-        right=judge(end.answer),
+        values=values if are_step_scores else (),
+        answer=last_node.answer,
+        right=judge(last_node.answer),
         score=None if not values or math.isnan(values[-1]) else values[-1],
-        is_best=end.node == best,
-        weight=weights.get(end.node),
+        is_best=last_node.node == best,
+        weight=weights.get(last_node.node),
         tokens=_tokens(path),
-        node=end.node,
+        node=last_node.node,
     )
 
 
 def _tokens(path: Sequence[TraceNode]) -> PathTokens | None:
-    """Return the tokens of a path; None: they are not fully known.
+    """Return the tokens of a path; None: the tokens are not fully known.
 
-    The tokens must all be the policy's, and one of them must have a log-probability.
+    All tokens must be the policy's, and at least one must have a log-probability.
     """
     root, pieces = path[0], path[1:]
     if any(node.model != "policy" for node in path):  # a file has one tokenizer
         return None
-    if (
-        not root.token_ids
-        or any(not node.token_ids and node.text for node in pieces)
-        or not any(node.logprobs for node in pieces)
-    ):
+    has_all_ids = len(root.token_ids) > 0 and all(node.token_ids or not node.text for node in pieces)
+    if not has_all_ids or not any(node.logprobs for node in pieces):
         return None
-    ids, logprobs, sampling, written, thought = list[int](), list[float](), list[float](), list[bool](), 0
+    ids, written = list[int](), list[bool]()
+    logprobs, sampling_logprobs = list[float](), list[float]()
+    num_thought_tokens = 0
     for node in pieces:
-        count, wrote = len(node.token_ids), len(node.logprobs) == len(node.token_ids)
+        num_tokens = len(node.token_ids)
+        unknown = (0.0,) * num_tokens
+        is_by_model = len(node.logprobs) == num_tokens
         if node.thought:
-            thought = len(ids) + node.thought_tokens
+            num_thought_tokens = len(ids) + node.thought_tokens
         ids += node.token_ids
-        logprobs += node.logprobs if wrote else [0.0] * count
-        sampling += node.sampling_logprobs if len(node.sampling_logprobs) == count else [0.0] * count
-        written += [wrote] * count
-    is_known = all(len(node.sampling_logprobs) == len(node.logprobs) for node in pieces)
+        logprobs += node.logprobs if is_by_model else unknown
+        sampling_logprobs += node.sampling_logprobs if len(node.sampling_logprobs) == num_tokens else unknown
+        written += [is_by_model] * num_tokens
+    are_sampling_logprobs_known = all(len(node.sampling_logprobs) == len(node.logprobs) for node in pieces)
     return PathTokens(
         prompt=root.token_ids,
         ids=tuple(ids),
         logprobs=tuple(logprobs),
-        sampling_logprobs=tuple(sampling) if is_known else None,
+        sampling_logprobs=tuple(sampling_logprobs) if are_sampling_logprobs_known else None,
         written=tuple(written),
-        thought=thought,
+        thought=num_thought_tokens,
     )

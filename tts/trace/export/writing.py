@@ -40,8 +40,11 @@ class Exported:
     left_out: Mapping[str, int]
 
     def __str__(self) -> str:
-        left = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
-        return f"{self.rows:,} rows of {self.searches:,} searches in {self.path}{left and '; left out: '}{left}"
+        text = f"{self.rows:,} rows of {self.searches:,} searches in {self.path}"
+        if self.left_out:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
+            text += f"; left out: {reasons}"
+        return text
 
 
 def check_target(path: str | Path) -> Path:
@@ -68,57 +71,53 @@ def export_searches(
 ) -> Exported:
     """Write searches to a file, and a card with the ending .md beside it.
 
-    An existing file is replaced when all rows are written. One search is in memory at a time, and of a Parquet file one
-    group of rows.
+    An existing file is replaced when all rows are written. One search is in memory at a time; for a Parquet file also
+    one group of rows.
 
     Args:
         records: The searches.
         path: The file; it ends in .jsonl or .parquet.
         form: A name of `tts.trace.export.forms.FORMS`.
-        filters: Which samples become rows.
+        filters: The filters of samples.
         facts: Further lines of the card, by name, such as the licence of the problems.
 
     Returns:
-        What was written.
+        The written file, with the numbers of its rows and searches.
 
     Raises:
-        ConfigError: Another ending or form, searches of several models, or no row is left.
-        MissingDependency: Parquet without pyarrow.
-        TTSError: A file cannot be written.
+        ConfigError: the ending or the form is unknown, searches are of several models, or no row is left.
+        MissingDependency: pyarrow is missing, which Parquet needs.
+        TTSError: a file cannot be written.
     """
     target, form_rules = check_target(path), form_of(form, filters)
     sieve, card = Sieve(filters, form_rules.keep), _Card(form, filters, facts or {})
-    rows = itertools.chain.from_iterable(
-        form_rules.rows(record, sieve) for record in card.note_searches(check_one_model(iter(records)))
-    )
-    plain = map(_plain, rows)
-    with replace_file(target) as part:
-        count = (
-            write_json_lines(plain, part)
-            if target.suffix.lower() == ".jsonl"
-            else _write_parquet(plain, part, form_rules)
-        )
-        if not count:
-            reasons = "; ".join(f"{number:,} {reason}" for reason, number in sieve.left_out.items() if number)
+    searches = card.note_searches(check_one_model(iter(records)))
+    rows = itertools.chain.from_iterable(form_rules.rows(record, sieve) for record in searches)
+    plain_rows = map(_plain, rows)
+    with replace_file(target) as partial_file:
+        if target.suffix.lower() == ".jsonl":
+            num_rows = write_json_lines(plain_rows, partial_file)
+        else:
+            num_rows = _write_parquet(plain_rows, partial_file, form_rules)
+        left_out = {reason: number for reason, number in sieve.left_out.items() if number}
+        if not num_rows:
+            reasons = "; ".join(f"{number:,} {reason}" for reason, number in left_out.items())
+            after_colon = f": {reasons}" if reasons else ""
             raise ConfigError(
-                f"no row of the form {form} is left of {card.searches:,} searches{reasons and ': '}{reasons}",
-                hint=_cure(form),
+                f"no row of the form {form} is left of {card.searches:,} searches{after_colon}", hint=_cure(form)
             )
-    exported = Exported(
-        target, count, card.searches, {reason: number for reason, number in sieve.left_out.items() if number}
-    )
-    with replace_file(target.with_suffix(".md")) as part:
-        part.write_text(card.text(exported), encoding="utf-8")
+    exported = Exported(target, num_rows, card.searches, left_out)
+    with replace_file(target.with_suffix(".md")) as partial_file:
+        partial_file.write_text(card.text(exported), encoding="utf-8")
     return exported
 
 
 def _cure(form: str) -> str:
-    text_forms = ", ".join(name for name, one in FORMS.items() if not one.tokens)
-    return (
-        f"forms without token ids are {text_forms}"
-        if FORMS[form].tokens
-        else "relax the filters, or judge by the score of a verifier"
-    )
+    """Return a hint for an export without rows."""
+    if not FORMS[form].tokens:
+        return "relax the filters, or judge by the score of a verifier"
+    text_forms = ", ".join(name for name, other_form in FORMS.items() if not other_form.tokens)
+    return f"forms without token ids are {text_forms}"
 
 
 def _plain(value: Any) -> Any:
@@ -133,28 +132,29 @@ def _plain(value: Any) -> Any:
 
 
 class _Card:
-    """What a card says, gathered while searches pass."""
+    """The contents of a card, gathered while searches pass."""
 
     def __init__(self, form: str, filters: Filters, facts: Mapping[str, Any]) -> None:
         self.searches = 0
         self._form, self._filters, self._facts = form, filters, facts
-        self._told: dict[str, dict[str, None]] = {
+        # the distinct values of each field of the searches, as keys in order
+        self._values: dict[str, dict[str, None]] = {
             name: {} for name in ("model", "strategy", "budget", "seed", "temperature")
         }
         self._problems: set[str] = set()
 
     def note_searches(self, records: Iterator[SearchRows]) -> Iterator[SearchRows]:
-        """Yield searches unchanged, and note what they are of."""
+        """Yield searches unchanged, and note their problems, models and settings."""
         for record in records:
             self.searches += 1
             self._problems.add(record.problem)
-            for name, values in self._told.items():
+            for name, values in self._values.items():
                 values.setdefault(str(getattr(record, name)))
             yield record
 
     def text(self, exported: Exported) -> str:
         """Return the card, as Markdown with a header that data set hubs read."""
-        chosen = {
+        set_filters = {
             name: value for name, value in asdict(self._filters).items() if value is not None and value is not False
         }
         licence = join_surrogates(str(self._facts.get("licence") or "unknown"))
@@ -172,8 +172,8 @@ class _Card:
             f"| rows | {exported.rows:,} |",
             f"| searches | {exported.searches:,} |",
             f"| problems | {len(self._problems):,} |",
-            *(_line(name, ", ".join(values)) for name, values in self._told.items()),
-            *(_line(f"filter {name}", value) for name, value in chosen.items()),
+            *(_line(name, ", ".join(values)) for name, values in self._values.items()),
+            *(_line(f"filter {name}", value) for name, value in set_filters.items()),
             *(_line(f"left out: {reason}", f"{count:,}") for reason, count in exported.left_out.items()),
             *(_line(name, value) for name, value in self._facts.items()),
             "",
@@ -194,12 +194,13 @@ def _write_parquet(rows: Iterator[Row], path: Path, form: Form) -> int:
         from pyarrow import parquet
     except ImportError as missing:
         raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
-    first = next(rows, None)
-    if first is None:
+    first_row = next(rows, None)
+    if first_row is None:
         return 0
-    schema, count = pa.schema([(name, _arrow_type(pa, kind, first[name])) for name, kind in form.columns.items()]), 0
+    columns = [(name, _arrow_type(pa, kind, first_row[name])) for name, kind in form.columns.items()]
+    schema, num_rows = pa.schema(columns), 0
     with parquet.ParquetWriter(path, schema) as writer:
-        for group in _groups(itertools.chain([first], rows)):
+        for group in _groups(itertools.chain([first_row], rows)):
             try:
                 writer.write_table(pa.Table.from_pylist(group, schema))
             except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:
@@ -207,8 +208,8 @@ def _write_parquet(rows: Iterator[Row], path: Path, form: Form) -> int:
                     f"rows have values of several types in one column ({failure})",
                     hint="export texts and chats into a file each",
                 ) from failure
-            count += len(group)
-    return count
+            num_rows += len(group)
+    return num_rows
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
