@@ -110,7 +110,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def limits() -> list[tuple[str, str]]:
-    """Return named rows of the engine's measurements here, or one of why the engine does not start."""
+    """Return named rows of the engine's measurements here, or a row that says why it does not start."""
     if installed_version("torch") is None:
         return []
     try:

@@ -79,11 +79,12 @@ def replay(  # noqa: PLR0913 - the options of the command
     stored = Study.from_store(study, store=store)
     options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
     replays: list[ReplayedCurve] = []
-    for is_recorded in _orders(order, first=first):
+    for is_recorded in _orders(order, is_first_given=first):
         replays += stored.replay(strategy or (), sizes, unit=unit, first=is_recorded, **options)
     curves = [replayed.curve for replayed in replays]
-    flags: dict[tables.Form, bool] = {"csv": as_csv, "json": as_json, "text": True}
-    form = next(name for name, is_asked in flags.items() if is_asked)
+    form: tables.Form = "text"
+    if as_csv or as_json:
+        form = "csv" if as_csv else "json"
     text = tables.format_rows(points_of(replays), form, table_width()).rstrip("\n")
     typer.echo(text if as_csv or as_json else visible(text))
     if laws:
@@ -92,7 +93,7 @@ def replay(  # noqa: PLR0913 - the options of the command
         plots.save(plots.draw(curves, x, palette=Palette.from_project(stored.store)), out)
 
 
-def _orders(order: str, *, first: bool) -> list[bool]:
+def _orders(order: str, *, is_first_given: bool) -> list[bool]:
     """Return a flag for each order to evaluate: True for the recorded order, False for the mean over all.
 
     Raises:
@@ -100,14 +101,14 @@ def _orders(order: str, *, first: bool) -> list[bool]:
     """
     from tts.errors import ConfigError, unknown_name
 
-    known = {"recorded": [True], "all": [False], "both": [True, False]}
-    if order and order not in known:
-        raise unknown_name("order", order, known)
-    if first and order not in ("", "recorded"):
+    flags_by_order = {"recorded": [True], "all": [False], "both": [True, False]}
+    if order and order not in flags_by_order:
+        raise unknown_name("order", order, flags_by_order)
+    if is_first_given and order not in ("", "recorded"):
         raise ConfigError(
             f"--first was given beside --order {order}, but means --order recorded", hint="leave --first out"
         )
-    return known[order or ("recorded" if first else "all")]
+    return flags_by_order[order or ("recorded" if is_first_given else "all")]
 
 
 def _prices(text: str) -> Prices | None:

@@ -196,9 +196,9 @@ def _run_in_store(
     if batches is not None and summary.unpaid and not summary.interrupted:
         with raise_at_sigterm(interrupt):
             summary = _answer_batches(cast("BatchExecutor", prepared.executor), batches, run_cells, summary)
-    left = summary.counts.pending + summary.counts.leased
-    if left and summary.interrupted:
-        warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
+    num_open = summary.counts.pending + summary.counts.leased
+    if num_open and summary.interrupted:
+        warn(f"stopped: {num_open:,} cells are left; what is done is kept, and the same command goes on from here")
         return True
     try:
         _conclude(store, summary, is_waited_for=batches is None or batches.files is None)

@@ -275,7 +275,7 @@ def patch(  # noqa: PLR0913 - the options of the command
     if test_command is not None:
         verifier = PatchTests(command=test_command, hidden=None if hidden is None else str(hidden))
         plan = f"best_of_n(n={n}) | best"
-    chosen: list[Solution] = []
+    accepted: list[Solution] = []
     with (
         _repository(repo, demo=demo) as folder,
         Workspace(
@@ -291,13 +291,13 @@ def patch(  # noqa: PLR0913 - the options of the command
 
         _end(
             search,
-            lambda solution: chosen.extend(_show_patch(solution, trace, tested=verifier is not None)),
+            lambda solution: accepted.extend(_show_patch(solution, trace, tested=verifier is not None)),
             debug=False,
         )
-        if not chosen:
+        if not accepted:
             raise typer.Exit(FAILED)
         if apply:
-            chosen[0].apply()
+            accepted[0].apply()
             message_console().print("the patch is applied")
 
 

@@ -6,6 +6,7 @@ Without a setting the command lists the parts, or shows the documentation of one
 from __future__ import annotations
 
 import inspect
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -110,7 +111,8 @@ def _show(name: str, console: Console) -> None:
     tables = (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS, TABLE, BACKENDS, EMBEDDERS)
     registries = [names for names in tables if name in names]
     if not registries:
-        raise unknown_name("part", name, {known for names in tables for known in names.names()})
+        known_names = set(chain.from_iterable(names.names() for names in tables))
+        raise unknown_name("part", name, known_names)
     for names in registries:
         _show_part(names.kind, name, names.get(name), console)
 

@@ -157,8 +157,10 @@ def _aucs(scores: Floats, labels: Floats, cluster_of: NDArray[np.int64]) -> Floa
     # a level: the observations of one cluster with one score
     starts = np.flatnonzero(np.r_[True, (cluster_of[1:] != cluster_of[:-1]) | (scores[1:] != scores[:-1])])
     sizes = np.diff(np.r_[starts, len(scores)])
+    # the mean rank of each level among all observations, less the observations of earlier clusters
     ranks = np.repeat(starts + (sizes + 1) / 2, sizes) - np.searchsorted(cluster_of, cluster_of)
-    positives, num = np.bincount(cluster_of, labels), np.bincount(cluster_of).astype(np.float64)
+    positives, cluster_sizes = np.bincount(cluster_of, labels), np.bincount(cluster_of).astype(np.float64)
     return ratio(
-        np.bincount(cluster_of, ranks * labels) - positives * (positives + 1) / 2, positives * (num - positives)
+        np.bincount(cluster_of, ranks * labels) - positives * (positives + 1) / 2,
+        positives * (cluster_sizes - positives),
     )

@@ -56,7 +56,7 @@ class _Tree(NamedTuple):
 
 
 def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = True) -> str:
-    """Return a picture of the tree as it grew, within five seconds, once.
+    """Return a picture of the tree as it grew, animated once, for at most five seconds.
 
     A node's fill is its last score, and pruned nodes fade.
 

@@ -95,7 +95,7 @@ def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
 
     Both samples of a pair were drawn for the same prompt.
     """
-    good, bad = defaultdict[Prompt, list[PathSample]](list), defaultdict[Prompt, list[PathSample]](list)
+    good_samples, bad_samples = defaultdict[Prompt, list[PathSample]](list), defaultdict[Prompt, list[PathSample]](list)
     prompts: dict[Prompt, None] = {}  # in the order of their first samples
     for sample in sieve.samples(record):
         is_good = sieve.filters.is_good(sample)
@@ -103,10 +103,13 @@ def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
             sieve.left_out[sieve.filters.unknown] += 1
             continue
         prompts.setdefault(sample.prompt)
-        (good if is_good else bad)[sample.prompt].append(sample)
+        if is_good:
+            good_samples[sample.prompt].append(sample)
+        else:
+            bad_samples[sample.prompt].append(sample)
     for prompt in prompts:
-        unpaired = list(bad[prompt])
-        for chosen in good[prompt]:
+        unpaired = list(bad_samples[prompt])
+        for chosen in good_samples[prompt]:
             partners = [sample for sample in unpaired if _is_apart(chosen, sample, sieve.filters.margin)]
             if not partners:
                 sieve.left_out["good samples without a bad one to pair"] += 1

@@ -15,7 +15,7 @@ _LONGEST_NOTE = 2000  # characters of a verifier's note that a prompt shows
 async def open_prompt(search: Search, kind: str, texts: Sequence[str], group: int | None = None) -> Trajectory | None:
     """Return the root of a prompt that shows earlier solutions.
 
-    None is returned where the task refuses the solutions, or where they fill the context.
+    None is returned where the task refuses the solutions, or where the solutions fill the context.
 
     Raises:
         SearchEnded: the budget cannot pay the prompt.
@@ -44,8 +44,10 @@ async def root_showing(search: Search, prompt: str, texts: Sequence[str]) -> Tra
     Raises:
         SearchEnded: the budget cannot pay the prompt.
     """
-    root = await open_prompt(search, prompt if len(texts) > 1 else "revise", texts) if texts else None
-    return root or search.root
+    if not texts:
+        return search.root
+    kind = prompt if len(texts) > 1 else "revise"
+    return await open_prompt(search, kind, texts) or search.root
 
 
 def whole(candidates: Sequence[Candidate]) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +113,7 @@ class WideAhead(Wide):
 async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], lookahead: int = 0) -> NDArray[np.float64]:
     """Return the score that guides the search for each path; -inf where the score is unknown.
 
-    With a lookahead the path is scored together with up to `lookahead` greedy steps after it.
+    With a lookahead a path is scored together with up to `lookahead` greedy steps after the path.
 
     Raises:
         SearchEnded: the budget cannot pay for a single score.
@@ -122,8 +123,8 @@ async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], loo
 
 
 def split(children: Sequence[Sequence[Trajectory]]) -> tuple[list[Trajectory], list[Trajectory]]:
-    """Return the children that go on and those that have ended, in order."""
-    paths = [child for siblings in children for child in siblings]
+    """Return the active children and the ended children, each in order."""
+    paths = list(chain.from_iterable(children))
     return [t for t in paths if t.status == "active"], [t for t in paths if t.status != "active"]
 
 

@@ -127,8 +127,8 @@ class ParticleMethod(Guided):
             n = self.n
             if n is None:
                 affordable = max(1, await affordable_width(search, self.temperature) // (1 + self.lookahead))
-                least = min(2, affordable)  # a single particle is never resampled
-                n = min(MOST_WIDTH, max(least, affordable // self.sweeps_in_all))
+                fewest = min(2, affordable)  # a single particle is never resampled
+                n = min(MOST_WIDTH, max(fewest, affordable // self.sweeps_in_all))
             paths += await self.sweep(search, n, round_number * self.sweeps_in_all)
         distinct_paths = {t.node: t for t in paths}.values()
         candidates = [search.finish(t) for t in distinct_paths]
@@ -150,12 +150,12 @@ def known_weights(log_odds: LogWeights) -> LogWeights:
 
 
 async def weigh(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
-    """Score the whole prefix of each particle, and add the level's weight."""
+    """Score the whole prefix of each particle, and add the weight of this level to its log-weight."""
     paths = [particle.path for particle in particles]
     ends = await search.rollout(paths, method.lookahead, temperature=0.0) if method.lookahead else paths
-    odds = known_weights(await search.score(ends, method.verifier, method.aggregate, scale="log_odds"))
+    all_log_odds = known_weights(await search.score(ends, method.verifier, method.aggregate, scale="log_odds"))
     weighed: list[Particle] = []
-    for particle, log_odds in zip(particles, odds.tolist(), strict=True):
+    for particle, log_odds in zip(particles, all_log_odds.tolist(), strict=True):
         potential = log_odds * method.twist if particle.path.status == "active" else log_odds
         gain = potential - particle.potential if method.target == "last" else potential
         weighed.append(Particle(particle.path, particle.carried + gain, potential))
@@ -177,8 +177,8 @@ async def sweep(
     Args:
         search: The search.
         method: The particle method, which has the parameters.
-        n: The number of particles, with the reference.
-        temperature: The temperature of each resampling.
+        n: The number of particles, the reference included.
+        temperature: The function that returns the temperature of each resampling.
         address: The chain and the sweep, as an address of the draws.
         reference: A finished path that keeps the last place and is never replaced. Free particles may become copies of
             its first t steps, and go on from there.
@@ -194,13 +194,14 @@ async def sweep(
     particles = [Particle(path) for path in chain.from_iterable(families)]
     reference_particle, num_steps = Particle(search.root), 1
     while True:
-        cloud = particles
+        cloud = particles  # all particles, with the reference as the last
         if reference is not None:
             cloud = [*particles, replace(reference_particle, path=_cut(reference, num_steps))]
         cloud = await weigh(search, cloud, method)
         log_weights = np.array([particle.carried for particle in cloud])
         nodes = tuple(particle.path.node for particle in cloud)
         num_active = sum(particle.path.status == "active" for particle in cloud)
+        # whether the distribution of the weights is independent of the time that other paths took
         is_fixed = (
             method.has_fixed_temperature
             and reference is None
@@ -213,9 +214,9 @@ async def sweep(
         if not num_active:
             search.notes.levels.append(level)
             return Particles(
-                tuple(particle.path for particle in cloud),
-                log_weights,
-                np.array([particle.potential for particle in cloud]),
+                paths=tuple(particle.path for particle in cloud),
+                log_weights=log_weights,
+                potentials=np.array([particle.potential for particle in cloud]),
             )
         p = softmax(log_weights, level_temperature)
         if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):  # equal but for rounding counts

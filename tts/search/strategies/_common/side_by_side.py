@@ -66,14 +66,14 @@ class SideBySide(Strategy):
             SearchEnded: the budget is used up, or the rows of every path of a wave failed three times.
         """
         for _ in rounds(search, self.n):
-            missing = _WIDTH if self.n is None else self.n - len(search.candidates)
-            if missing <= 0:
+            num_missing = _WIDTH if self.n is None else self.n - len(search.candidates)
+            if num_missing <= 0:
                 break
             affordable = search.affordable_samples(stepwise=True) if self.n is None else None  # None: no limit
-            payable = missing if affordable is None else affordable // cost
+            payable = num_missing if affordable is None else affordable // cost
             width = 1  # the first solution shows the length of later solutions
             if search.candidates:
-                width = max(1, min(missing, _MOST, payable))
+                width = max(1, min(num_missing, _MOST, payable))
             await _wave(search, [root or search.root] * width, step)
         return search.candidates
 

@@ -41,21 +41,21 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
     if n is not None:
         yield from range(n)
         return
-    spent_before, left_before, num_idle = spent_amounts(search), search.left, 0
-    has_time_limit = "seconds" in left_before
+    spent_earlier, earlier_amounts_left, num_idle = spent_amounts(search), search.left, 0
+    has_time_limit = "seconds" in earlier_amounts_left
     for k in itertools.count():
         yield k
         spent = spent_amounts(search)
         if has_time_limit:  # count tokens: reading the clock costs a system call, and seconds do not measure a round
-            is_idle = _tokens(spent) == _tokens(spent_before)
+            is_idle = _tokens(spent) == _tokens(spent_earlier)
         else:
-            left = search.left
-            is_idle = left == left_before
-            left_before = left
+            amounts_left = search.left
+            is_idle = amounts_left == earlier_amounts_left
+            earlier_amounts_left = amounts_left
         num_idle = num_idle + 1 if is_idle else 0
-        if spent == spent_before or num_idle > _IDLE:
+        if spent == spent_earlier or num_idle > _IDLE:
             raise SearchEnded("nothing is spent any more")
-        spent_before = spent
+        spent_earlier = spent
 
 
 def _tokens(spent: Mapping[str, float]) -> float:
@@ -76,7 +76,8 @@ async def affordable_width(search: Search, temperature: float | None = None, *, 
     Raises:
         SearchEnded: the budget is used up.
     """
-    if not search.candidates and search.left.keys() - {"samples", "verifier_calls", "seconds"}:
+    limits_by_length = search.left.keys() - {"samples", "verifier_calls", "seconds"}
+    if not search.candidates and limits_by_length:
         await search.complete([search.root], temperature=temperature)
     return search.affordable_samples(stepwise=stepwise) or 1
 
@@ -124,8 +125,8 @@ async def advance(
 ) -> list[list[Trajectory]]:
     """Return up to n children of each active path, in order, one step longer.
 
-    Paths are taken in waves, so that an iterator may have more than the budget pays. Only paths of waves that began
-    have a list of children.
+    Paths are taken in waves, so that an iterator may have more paths than the budget pays. Only paths of waves that
+    began have a list of children.
 
     Args:
         search: The search.
@@ -149,14 +150,15 @@ async def advance(
                 )
                 if any(children):
                     break
-            else:
+            else:  # no try gave a child
                 raise SearchEnded("every row failed")
         except SearchEnded as end:
+            # the children of earlier waves are returned, unless a stop rule ended the search
             if end.stop is not None or not by_path:
                 raise
             break
         by_path += children
-        if search.rows.unbegun > unbegun_before:
+        if search.rows.unbegun > unbegun_before:  # the budget did not pay some rows
             break
     return by_path
 
@@ -192,13 +194,13 @@ async def siblings_of(
     def rows() -> Iterator[tuple[int, Trajectory]]:
         num_subtrees = -(-n // branching)  # rounded up
         all_from_root = enumerate(itertools.repeat(search.root, num_subtrees))
-        for g, prefix in all_from_root if prefixes is None else prefixes.items():
-            yield from itertools.repeat((g, prefix), subtree_width(n, branching, g))
+        for subtree, prefix in all_from_root if prefixes is None else prefixes.items():
+            yield from itertools.repeat((subtree, prefix), subtree_width(n, branching, subtree))
 
     families = await advance(search, (prefix for _, prefix in rows()), max_steps=max_steps, temperature=temperature)
     siblings: dict[int, list[Trajectory]] = {}
-    for children, (g, _) in zip(families, rows(), strict=False):  # rows that did not begin have no list
-        siblings.setdefault(g, []).extend(children)
+    for children, (subtree, _) in zip(families, rows(), strict=False):  # rows that did not begin have no list
+        siblings.setdefault(subtree, []).extend(children)
     return siblings
 
 
@@ -222,8 +224,8 @@ async def one_step(
     at_last_step = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or is_stalled(t)}
     endless = {i for i in at_last_step if ts[i].depth >= max_steps + _TRIES}  # still open after several last steps
     before_last_step = [i for i in range(len(ts)) if i not in at_last_step]
-    for end, places in ((until, before_last_step), (END, sorted(at_last_step - endless))):
-        families = await search.expand([ts[i] for i in places], n, end, temperature=temperature, model=model)
+    for step_end, places in ((until, before_last_step), (END, sorted(at_last_step - endless))):
+        families = await search.expand([ts[i] for i in places], n, step_end, temperature=temperature, model=model)
         for i, siblings in zip(places, families, strict=True):
             children[i] = siblings
         if finishes:

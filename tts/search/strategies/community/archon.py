@@ -134,7 +134,7 @@ class Archon(Strategy):
         return Needs(prompts=("fuse", "revise"), models=writers(*roles, self.aggregator))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Run the layers; without n, repeat them while the budget lasts."""
+        """Run the layers; without n, repeat all layers while the budget lasts."""
         for _ in rounds(search, None if self.n is None else 1):
             start = len(search.candidates)
             n = self.n or await self._affordable(search)
@@ -142,8 +142,8 @@ class Archon(Strategy):
             for layer in self.layers[1:]:
                 reviews = await self._run_layer(search, layer, reviews)
             if any(review.made.answer is not None for review in reviews):
-                kept_places = {review.made.index for review in reviews}
-                dropped = [c for c in search.candidates[start:] if c.index not in kept_places]
+                kept_numbers = {review.made.index for review in reviews}
+                dropped = [c for c in search.candidates[start:] if c.index not in kept_numbers]
                 for candidate in dropped:
                     search.finish(candidate.trajectory, weight=0.0)
         return search.candidates
@@ -182,7 +182,7 @@ class Archon(Strategy):
             return [replace(review, critique=reply.strip()) for review, reply in zip(complete, replies, strict=True)]
         verdicts = [verdict_of(reply, "Yes", "No") for reply in replies]
         approved = [review for review, verdict in zip(complete, verdicts, strict=True) if verdict != 0]
-        return approved or complete
+        return approved or complete  # if all solutions are called wrong, all stay
 
     async def _replies(self, search: Search, prompts: Sequence[tuple[Message, ...]]) -> list[str]:
         """Return the judge's reply to each prompt; "" where there is no reply."""

@@ -84,15 +84,18 @@ class BudgetForcing(Strategy):
         if not start.marks.opened:
             (start,) = await search.extend([start], start.marks.open)
         for _ in rounds(search, self.n):
-            missing = _MOST_WIDTH if self.n is None else self.n - len(search.candidates)
-            if missing <= 0:
+            num_missing = _MOST_WIDTH if self.n is None else self.n - len(search.candidates)
+            if num_missing <= 0:
                 break
-            width = min(missing, search.affordable_samples() or missing) if search.candidates else 1
+            width = 1  # the first solution shows the length of later solutions
+            if search.candidates:
+                width = min(num_missing, search.affordable_samples() or num_missing)
             (thoughts,) = await search.expand(
                 [start], width, Thought(self.thought_tokens), temperature=self.temperature
             )
             thoughts = [await self._prolong(search, start, t) for t in thoughts]
-            await search.complete(await open_responses(search, thoughts, self.cue or ""), temperature=self.temperature)
+            responses = await open_responses(search, thoughts, self.cue or "")
+            await search.complete(responses, temperature=self.temperature)
         return search.candidates
 
     async def _prolong(self, search: Search, start: Trajectory, t: Trajectory) -> Trajectory:
@@ -117,14 +120,16 @@ class BudgetForcing(Strategy):
 async def _without_end(search: Search, t: Trajectory) -> Trajectory | None:
     """Return the path before the mark that ended its thought; None if no token boundary is before the mark.
 
-    A path that its end of sequence ended is returned as it is, because `extend` leaves this end out.
+    A path that ended with the end of sequence is returned unchanged, because `extend` leaves this token out.
     """
     close = t.marks.close.strip()
     if t.status == "finished" or t.parent is None:
         return t
     if t.text.lstrip().startswith(close):
         return t.parent
-    return await search.fork(t, close) if t.num_tokens - t.parent.num_tokens > 1 else None
+    if t.num_tokens - t.parent.num_tokens <= 1:
+        return None
+    return await search.fork(t, close)
 
 
 async def open_responses(search: Search, ts: Sequence[Trajectory], cue: str) -> list[Trajectory]:

@@ -91,7 +91,8 @@ class DeepConfidenceOnline(Judged):
         num_traces = self.warmup if self.n is None else min(self.n, self.warmup)
         await search.complete([search.root], num_traces, temperature=self.temperature)  # line 1
         threshold = await self._threshold(search)
-        for _ in rounds(search, None if self.n is None else math.ceil((self.n - num_traces) / self.width)):
+        num_rounds = None if self.n is None else math.ceil((self.n - num_traces) / self.width)
+        for _ in rounds(search, num_rounds):
             selected = await self._vote().select(search.candidates, search)
             if selected.confidence >= self.consensus:  # lines 3 and 4
                 raise SearchEnded("consensus")
@@ -109,12 +110,13 @@ class DeepConfidenceOnline(Judged):
         return float(np.percentile(known_scores, 100 - self.keep)) if len(known_scores) else -math.inf
 
     async def _traces(self, search: Search, width: int, threshold: float) -> None:
-        """Write some traces a piece at a time, and give up those that fall below the threshold."""
-        size = self.tokens or self._piece(search)
+        """Write some traces a piece at a time, and give up traces whose confidence falls below the threshold."""
+        piece_tokens = self.tokens or self._piece(search)
         traces = [search.root]
         for look in range(1, _LOOKS + 2):  # a look is a score of unfinished traces
-            until = END if look > _LOOKS else Tokens(size)
-            families = await search.expand(traces, width if look == 1 else 1, until, temperature=self.temperature)
+            until = END if look > _LOOKS else Tokens(piece_tokens)
+            num_children = width if look == 1 else 1  # all traces begin at the root
+            families = await search.expand(traces, num_children, until, temperature=self.temperature)
             longer_traces = list(chain.from_iterable(families))
             for t in longer_traces:
                 search.finish(t)
@@ -131,7 +133,7 @@ class DeepConfidenceOnline(Judged):
     async def _confident(self, search: Search, active: Sequence[Trajectory], threshold: float) -> list[Trajectory]:
         """Return the traces that are confident enough to go on, and drop the others."""
         window = traits_of(search.scoring.get(self.verifier)).window or 0
-        judged = [t for t in active if t.num_tokens >= window]
+        judged = [t for t in active if t.num_tokens >= window]  # shorter traces have no score yet
         scores = await search.score(judged, self.verifier, self.aggregate) if judged else np.zeros(0)
         stopped = {t.node: t for t, score in zip(judged, scores.tolist(), strict=True) if score < threshold}
         search.drop(list(stopped.values()))

@@ -67,9 +67,9 @@ class EntropySwitching(TwoModels):
 
         async def step(paths: Sequence[Trajectory]) -> list[Trajectory | None]:
             children: list[Trajectory | None] = [None] * len(paths)
-            unsure = {i for i, t in enumerate(paths) if entropy(t, self.window, temperature) > self.threshold}
-            sure = [i for i in range(len(paths)) if i not in unsure]
-            for model, places in ((self.draft, sure), ("policy", sorted(unsure))):
+            uncertain = {i for i, t in enumerate(paths) if entropy(t, self.window, temperature) > self.threshold}
+            certain = [i for i in range(len(paths)) if i not in uncertain]
+            for model, places in ((self.draft, certain), ("policy", sorted(uncertain))):
                 longer_paths = await self.write_step(search, [paths[i] for i in places], model)
                 for i, longer_path in zip(places, longer_paths, strict=True):
                     children[i] = longer_path
@@ -79,16 +79,17 @@ class EntropySwitching(TwoModels):
 
 
 def entropy(t: Trajectory, window: int | None = None, temperature: float = 1.0) -> float:
-    """Return the estimated entropy, in nats a token, of the laws of a path's last piece; 0 without tokens.
+    """Return the estimated entropy, in nats a token, of the laws of a path's last step; 0 without tokens.
 
     Args:
         t: The path.
-        window: The number of last tokens; None: all of the piece.
+        window: The number of last tokens that count; None: all tokens of the step.
         temperature: The temperature at which the tokens were drawn, at least 0.
     """
     logprobs = np.array(t.logprobs if window is None else t.logprobs[-window:])
     if not len(logprobs):
         return 0.0
+    # each token weighs p^(1 - 1/T), because it was drawn at temperature T
     log_weights = (1 - 1 / temperature) * logprobs if temperature > 0 else np.zeros(len(logprobs))
     weights = np.exp(log_weights - log_weights.max())
     return float(-(weights @ logprobs) / weights.sum())

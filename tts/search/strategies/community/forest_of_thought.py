@@ -108,11 +108,11 @@ class ForestOfThought(Strategy):
 
     async def _grow(self, search: Search) -> None:
         """Grow a tree. Its solutions become candidates, weighed by their values."""
-        frontier, known = [search.root], dict[str, float]()
+        frontier, known_values = [search.root], dict[str, float]()
         while frontier:
             promising: list[Valued] = []
             for _ in range(1 + self.corrections):
-                states = await self._tree.next_level(search, frontier, self.width, known)
+                states = await self._tree.next_level(search, frontier, self.width, known_values)
                 promising = [(t, value) for t, value in states if value > self._hopeless]
                 if promising:
                     break
@@ -152,15 +152,15 @@ class ForestOfThought(Strategy):
     async def _decide(self, search: Search, votes: Sequence[Candidate]) -> None:
         """Let the expert choose among the answers of the trees, if no answer has more than half of the votes."""
         first_by_answer = {c.answer_class: c for c in reversed(votes)}  # the first solution of each answer
-        shown = list(reversed(first_by_answer.values()))
-        if len(shown) < 2 or _most(votes) > len(votes) / 2:
+        voted_solutions = list(reversed(first_by_answer.values()))
+        if len(voted_solutions) < 2 or _most(votes) > len(votes) / 2:
             return
-        titled_texts = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(shown, 1)]
+        titled_texts = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(voted_solutions, 1)]
         prompt = asking(EXPERT, search.problem, *titled_texts)
         (replies,) = await replies_to(search, [prompt], 1, temperature=self.temperature, max_tokens=self.max_tokens)
-        chosen = read_choice(replies[0], len(shown)) if replies else None
-        if chosen is not None:
-            search.finish(shown[chosen].trajectory, weight=float(len(votes)))
+        chosen_place = read_choice(replies[0], len(voted_solutions)) if replies else None
+        if chosen_place is not None:
+            search.finish(voted_solutions[chosen_place].trajectory, weight=float(len(votes)))
 
 
 def _most(votes: Sequence[Candidate]) -> int:

@@ -103,6 +103,11 @@ class MindEvolution(Judged):
         return search.candidates
 
     async def _evolve(self, search: Search, n: int, round_number: int) -> None:
+        """Draw plain solutions for all islands, and evolve them over the generations.
+
+        Raises:
+            SearchEnded: the budget is used up, or a solution has the verifier's greatest score.
+        """
         # the first round counts a solution that was drawn to learn its length
         start = 0 if round_number == 0 else len(search.candidates)
         num_drawn = len(search.candidates) - start
@@ -159,8 +164,8 @@ class MindEvolution(Judged):
         """
         texts = [[c.trajectory.response.rstrip() for c in parents if not c.truncated] for parents in couples]
         roots: dict[int, Trajectory] = {}  # the critic's prompt, by the place of the couple
-        for i, shown in enumerate(texts):
-            root = await open_prompt(search, "critique", [shown[0]]) if shown else None
+        for i, parent_texts in enumerate(texts):
+            root = await open_prompt(search, "critique", [parent_texts[0]]) if parent_texts else None
             if root is not None:
                 roots[i] = root
         critiques = await search.expand([*roots.values()], 1, END, temperature=self.temperature)
@@ -168,7 +173,7 @@ class MindEvolution(Judged):
             if replies and replies[0].status == "finished":
                 texts[i][0] = f"{texts[i][0]}\n\nCritique of it:\n{replies[0].response.strip()}"
         search.drop([*roots.values(), *chain.from_iterable(critiques)])
-        author_roots = [await root_showing(search, "fuse", shown) for shown in texts]
+        author_roots = [await root_showing(search, "fuse", parent_texts) for parent_texts in texts]
         return await draw(search, author_roots, self.temperature)
 
     async def _affordable(self, search: Search) -> int:

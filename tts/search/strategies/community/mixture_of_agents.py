@@ -92,11 +92,11 @@ class MixtureOfAgents(Strategy):
                         await search.complete([root], num_missing, temperature=self.temperature, model=role)
                 previous_start, layer_start = layer_start, len(search.candidates)
                 root = await root_showing(search, self.prompt, whole(search.candidates[previous_start:layer_start]))
+            num_fused = 1
             if self.samples is None:
+                num_fused = None  # as many as the budget pays, which alone vote
                 previous_start = layer_start
-            await search.complete(
-                [root], None if self.samples is None else 1, temperature=self.temperature, model=self.aggregator
-            )
+            await search.complete([root], num_fused, temperature=self.temperature, model=self.aggregator)
         except SearchEnded as end:
             has_answer = any(c.answer is not None for c in search.candidates[previous_start:])
             start = previous_start if has_answer else 0

@@ -43,9 +43,8 @@ _MOST = 1024  # the most trajectories of a round that the budget sizes
 
 def _check(name: str, widths: object) -> tuple[int, ...]:
     counts = widths if isinstance(widths, list | tuple) else ()
-    if not counts or not all(
-        isinstance(width, int) and not isinstance(width, bool) and 1 <= width < 2**63 for width in counts
-    ):
+    are_whole = all(isinstance(width, int) and not isinstance(width, bool) for width in counts)
+    if not counts or not are_whole or not all(1 <= width < 2**63 for width in counts):
         rule = "a list of whole numbers of at least 1"
         raise ConfigError(f"{name} is {quote(widths)}, but must be {rule}", hint="for example widths=[16, 4]")
     return tuple(counts)
@@ -94,7 +93,8 @@ class PaCoRe(Strategy):
         try:
             widths = self.widths or (await self._affordable(search),)
             for k, width in enumerate((*widths, 1)):
-                previous_start, round_start = round_start, len(search.candidates) if k else 0
+                previous_start = round_start
+                round_start = len(search.candidates) if k else 0
                 root = await root_showing(search, self.prompt, self._messages(search, previous_start, round_start))
                 num_drawn = len(search.candidates) if k == 0 else 0  # a solution that showed a length counts
                 await draw(search, repeat(root, width - num_drawn), self.temperature)
@@ -110,9 +110,9 @@ class PaCoRe(Strategy):
         units = await affordable_width(search, self.temperature, stepwise=False)
         return min(_MOST, max(1, units - 1))
 
-    def _messages(self, search: Search, start: int, end: int) -> list[str]:
-        """Return the messages of the candidates from `start` to `end`, which the round before has drawn."""
-        texts = whole(search.candidates[start:end])
+    def _messages(self, search: Search, round_start: int, round_end: int) -> list[str]:
+        """Return the messages of the round whose candidates are those from `round_start` to `round_end`."""
+        texts = whole(search.candidates[round_start:round_end])
         if self.message == "response":
             return texts
         messages: list[str] = []

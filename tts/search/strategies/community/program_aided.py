@@ -96,12 +96,15 @@ class ProgramAided(SideBySide):
         outputs: dict[str, str] = {}  # by program
 
         async def step(paths: Sequence[Trajectory]) -> list[Trajectory | None]:
-            longer: list[Trajectory | None] = [None] * len(paths)
+            longer_paths: list[Trajectory | None] = [None] * len(paths)
             before_last_step: list[int] = []
             at_last_step: list[int] = []
             for i, t in enumerate(paths):
                 is_last = t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs
-                (at_last_step if is_last else before_last_step).append(i)
+                if is_last:
+                    at_last_step.append(i)
+                else:
+                    before_last_step.append(i)
             for until, places in ((_END, before_last_step), (END, at_last_step)):
                 if not places:
                     continue
@@ -111,13 +114,13 @@ class ProgramAided(SideBySide):
                 for i, children, program in zip(places, families, programs, strict=True):
                     if children:
                         output = None if program is None else outputs.get(program)
-                        longer[i] = await _append_output(search, children[0], output)
-            return longer
+                        longer_paths[i] = await _append_output(search, children[0], output)
+            return longer_paths
 
         return await self.waves(search, step, root=root)
 
     def _program(self, t: Trajectory) -> str | None:
-        """Return the program at the end of a path; None without one, or if the path has too many."""
+        """Return the program at the end of a path; None without a program, or if the path has too many blocks."""
         text = t.response
         blocks = list(_BLOCK.finditer(text))
         ends_with_block = bool(blocks) and not text[blocks[-1].end() :].strip()
@@ -126,7 +129,7 @@ class ProgramAided(SideBySide):
         return blocks[-1][1]
 
     async def _run(self, search: Search, programs: Sequence[str | None], outputs: dict[str, str]) -> None:
-        """Run the new programs side by side, and note their outputs. Programs that time cuts off have none."""
+        """Run the new programs side by side, and note their outputs; none for programs without time left."""
         slots = asyncio.Semaphore(_most_at_once(self._code(self.seconds)))
 
         async def run_program(program: str) -> None:

@@ -100,7 +100,9 @@ class RecursiveSelfAggregation(Strategy):
                 # a plain solution that was written to learn its length belongs to the first population
                 num_missing = n if k else n - len(search.candidates)
                 for wave in waves_of(range(num_missing)):
-                    await draw(search, [await self._root(search, k, j, texts) for j in wave], self.temperature)
+                    await draw(
+                        search, [await self._root(search, k, member, texts) for member in wave], self.temperature
+                    )
         except SearchEnded as end:
             raise end.restrict_candidates(slice(previous_start, None)) from None
         return search.candidates[start:]

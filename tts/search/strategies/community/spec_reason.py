@@ -126,8 +126,10 @@ class SpecReason(TwoModels):
             if tokens_left < token_bound:
                 raise SearchEnded("what is left does not pay the grades of the next drafts")
             return True
-        payable = search.affordable_samples()
-        return payable is None or (payable > 2 and tokens_left * (1 - 2 / payable) >= token_bound)
+        payable = search.affordable_samples()  # plain solutions, two of which must stay paid
+        if payable is None:
+            return True
+        return payable > 2 and tokens_left * (1 - 2 / payable) >= token_bound
 
 
 def grades_of(p: NDArray[np.float64], by: str) -> NDArray[np.float64]:

@@ -89,21 +89,21 @@ class GuidedByGut(Strategy):
 
     async def _explore(self, search: Search, n: int) -> None:
         """Step, score and choose in every open subtree, as in algorithm A5 with the score of B5."""
-        prefixes: dict[int, Trajectory] | None = None  # all begin at the root
+        prefixes: dict[int, Trajectory] | None = None  # None: all subtrees begin at the root
         prompt, level = words(search.problem.text), 0
         while prefixes is None or prefixes:
             temperature = self.temperature if level < self.levels or self.cool is None else self.cool
-            siblings = await siblings_of(
+            steps_of = await siblings_of(
                 search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=temperature
             )
-            for t in chain.from_iterable(siblings.values()):
+            for t in chain.from_iterable(steps_of.values()):
                 if t.status != "active":
                     search.finish(t, scores={"gut": confidence([t])})
             prefixes = {}
-            for g, steps in siblings.items():
+            for subtree, steps in steps_of.items():
                 best = max(steps, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt), default=None)
                 if best is not None and best.status == "active":
-                    prefixes[g] = best
+                    prefixes[subtree] = best
             search.keep(list(prefixes.values()))
             level += 1
 

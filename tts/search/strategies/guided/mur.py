@@ -89,7 +89,8 @@ class Mur(SideBySide):
                 children[i] = await self._best(search, candidates)
             return children
 
-        return await self.waves(search, step, cost=1 + self.branching // 2)
+        cost = 1 + self.branching // 2  # as if half of the steps were uncertain
+        return await self.waves(search, step, cost=cost)
 
     def _is_uncertain(self, parent: Trajectory, t: Trajectory) -> bool:
         return parent.depth > 0 and -step_logprob(t) > running_mean(parent, self.momentum) - math.log(self.gamma)
@@ -112,5 +113,6 @@ def running_mean(t: Trajectory, momentum: float) -> float:
     """
     mean = 0.0
     for step in t.path[1:]:
-        mean = momentum * mean - (1 - momentum) * step_logprob(step)
+        uncertainty = -step_logprob(step)
+        mean = momentum * mean + (1 - momentum) * uncertainty
     return mean

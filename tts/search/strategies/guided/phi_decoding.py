@@ -93,16 +93,16 @@ class PhiDecoding(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search; if n is None, again until the budget is used up."""
         for round_number in rounds(search, self.n):
-            missing = self.beams if self.n is None else min(self.beams, self.n - len(search.candidates))
-            if missing <= 0:
+            num_missing = self.beams if self.n is None else min(self.beams, self.n - len(search.candidates))
+            if num_missing <= 0:
                 break
-            await self._explore(search, round_number, missing)
+            await self._explore(search, round_number, num_missing)
         return search.candidates
 
     async def _explore(self, search: Search, round_number: int, beams: int) -> None:
         """Draw steps by foresight, then write the paths to their ends. Comments name the lines of algorithm B7."""
         paths: Iterable[Trajectory] = repeat(search.root, beams)
-        values: Iterable[float] = repeat(0.0)
+        values: Iterable[float] = repeat(0.0)  # of the paths: mean log-probabilities of their continuations
         for level in range(min(self.most, self.max_steps)):
             foresight = min(self.foresight, max(1, self.max_steps - level - 1))
             # line 1
@@ -124,11 +124,11 @@ class PhiDecoding(Strategy):
             groups = most_clusters(await search.embed(texts), min(self.clusters, len(texts)))  # line 3
             shares = np.bincount(groups)[groups] / len(steps)
             weights = (softmax(advantages, _SHARP) + softmax(shares)) / 2  # line 4
-            chosen = sorted(rng.choice(len(steps), min(beams, len(steps)), replace=False, p=weights).tolist())
-            for i in chosen:
+            chosen_places = sorted(rng.choice(len(steps), min(beams, len(steps)), replace=False, p=weights).tolist())
+            for i in chosen_places:
                 search.finish(steps[i])
-            chosen = [i for i in chosen if steps[i].status == "active"]
-            paths, values = [steps[i] for i in chosen], [step_values[i] for i in chosen]
+            chosen_places = [i for i in chosen_places if steps[i].status == "active"]
+            paths, values = [steps[i] for i in chosen_places], [step_values[i] for i in chosen_places]
             beams = len(paths)
             search.keep(paths)
             continuations_agree = len({*texts}) == 1 or shares.max() >= self.agreement
@@ -151,13 +151,13 @@ def wide_enough(logprobs: NDArray[np.float64], beams: int, deviations: float, rn
     by softmax(s / 0.1).
     """
     likely = np.flatnonzero(logprobs >= logprobs.mean() - deviations * logprobs.std() - _EVEN)
-    missing = min(beams, len(logprobs)) - len(likely)
-    if missing <= 0:
+    num_missing = min(beams, len(logprobs)) - len(likely)
+    if num_missing <= 0:
         return likely.tolist()
     unlikely = np.setdiff1d(np.arange(len(logprobs)), likely)
     p = softmax(logprobs[unlikely], _SHARP)
-    if np.count_nonzero(p) < missing:  # too few steps have a weight, so take the likeliest
+    if np.count_nonzero(p) < num_missing:  # too few steps have a weight, so take the likeliest
         likeliest_first = unlikely[np.argsort(-logprobs[unlikely], kind="stable")]
-        return sorted([*likely.tolist(), *likeliest_first[:missing].tolist()])
-    drawn = rng.choice(unlikely, missing, replace=False, p=p)
+        return sorted([*likely.tolist(), *likeliest_first[:num_missing].tolist()])
+    drawn = rng.choice(unlikely, num_missing, replace=False, p=p)
     return sorted([*likely.tolist(), *drawn.tolist()])

@@ -123,15 +123,15 @@ class Cascade(Strategy):
     def needs(self) -> Needs:
         """Return the needs: the models with their settings, and the verifier if a verifier decides."""
         # role -> its capabilities, as the keys of a dictionary in order
-        used: dict[str, dict[str, None]] = {role: {} for role in ("policy", *self.models)}
+        capabilities_of: dict[str, dict[str, None]] = {role: {} for role in ("policy", *self.models)}
         for i, role in enumerate(self.models):
             sampling = Sampling(effort=self._effort(i) or "", thought_tokens=self._thought(i))
-            used[role] |= dict.fromkeys(sampling.needs.values())
+            capabilities_of[role] |= dict.fromkeys(sampling.needs.values())
         limits = [limit for limit in self.thought_tokens or () if limit is not None]
         return Needs(
-            capabilities=tuple(used["policy"]),
+            capabilities=tuple(capabilities_of["policy"]),
             verifiers=() if self.verifier is None else (self.verifier,),
-            models={role: tuple(used[role]) for role in writers(*self.models)},
+            models={role: tuple(capabilities_of[role]) for role in writers(*self.models)},
             thought_tokens=max(limits, default=None),
         )
 
@@ -161,8 +161,10 @@ class Cascade(Strategy):
             earlier_start, stage_start = stage_start, len(search.candidates)
             is_last = i + 1 == len(self.models)
             try:
-                modes: dict[str, Any] = {"effort": self._effort(i), "thought_tokens": self._thought(i)}
-                await search.complete([search.root], self._count(i), temperature=self.temperature, model=role, **modes)
+                thought_settings: dict[str, Any] = {"effort": self._effort(i), "thought_tokens": self._thought(i)}
+                await search.complete(
+                    [search.root], self._count(i), temperature=self.temperature, model=role, **thought_settings
+                )
                 score = math.nan if is_last else await self._score(search, search.candidates[stage_start:])
             except SearchEnded as end:
                 has_answer = any(c.answer is not None for c in search.candidates[stage_start:])
@@ -193,18 +195,15 @@ def _is_limit(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def _numbers(
-    name: str, given: object, count: int, kind: type, bounds: tuple[float, float], rule: str
-) -> tuple[Any, ...]:
+def _numbers(name: str, value: Any, count: int, kind: type, bounds: tuple[float, float], rule: str) -> tuple[Any, ...]:
     """Return a list of numbers as a tuple.
 
     Raises:
         ConfigError: the value is no list of `count` numbers within the bounds.
     """
-    value: Any = given
     accepted_kinds = (int,) if kind is int else (int, float)
     low, high = bounds
     is_list = isinstance(value, list | tuple) and len(value) == count
     if not is_list or not all(type(number) in accepted_kinds and low <= number <= high for number in value):
-        raise ConfigError(f"{name} is {quote(given)}, but must be {rule}")
+        raise ConfigError(f"{name} is {quote(value)}, but must be {rule}")
     return tuple(kind(number) for number in value)

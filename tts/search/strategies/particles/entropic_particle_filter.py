@@ -80,7 +80,8 @@ class EntropicParticleFilter(ParticleMethod):
                 return 1.0
             return annealing_temperature(log_weights, progress, self.annealing)
 
-        return (await sweep(search, self, n, temperature, address=(0, first))).paths
+        particles = await sweep(search, self, n, temperature, address=(0, first))
+        return particles.paths
 
     @staticmethod
     def _steps(search: Search) -> float:

@@ -56,6 +56,5 @@ class ParticleFilter(ParticleMethod):
 
     async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep once. The selection finds the heaviest particle."""
-        return (
-            await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, first))
-        ).paths
+        particles = await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, first))
+        return particles.paths

@@ -103,16 +103,17 @@ class AbMcts(Judged):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write one solution after another, each at the node that the posterior draws."""
         root = AnswerNode()
-        by_writer: dict[str, list[float]] = {role: [] for role in self.writers}
+        scores_by_writer: dict[str, list[float]] = {role: [] for role in self.writers}
         for k in rounds(search, self.n):
             rng = search.rng("ab_mcts", k)
-            writer_draws = self._draws([by_writer[role] for role in self.writers], rng)
+            writer_draws = self._draws([scores_by_writer[role] for role in self.writers], rng)
             writer = self.writers[int(np.argmax(writer_draws))]
             if self.posterior == "mixed" and k >= _FEW:
                 node = await search.run(self._select, root, rng)
             else:
                 node = self._select(root, rng)
-            earlier, prompt = node.made, None
+            earlier = node.made
+            prompt = None
             if earlier is not None and not earlier.truncated:
                 prompt = await open_prompt(search, "revise", [earlier.trajectory.response], earlier.group)
             parent = node if prompt is not None else root
@@ -120,7 +121,7 @@ class AbMcts(Judged):
             [score] = (await search.score([candidate.trajectory], self.verifier, self.aggregate, scale="unit")).tolist()
             _grow(parent, candidate, score)
             if not np.isnan(score):
-                by_writer[writer].append(score)
+                scores_by_writer[writer].append(score)
         return search.candidates
 
     def _select(self, root: AnswerNode, rng: np.random.Generator) -> AnswerNode:
@@ -129,7 +130,7 @@ class AbMcts(Judged):
         while node.children:
             child_scores = [child.all for child in node.children]
             if self.posterior == "mixed":
-                *child_draws, new_draw = mixed_draws(child_scores, rng)[0].tolist()
+                *child_draws, new_draw = mixed_draws(child_scores, rng)[0].tolist()  # the last is for a new child
                 best_first = [node.children[i] for i in np.argsort(-np.array(child_draws), kind="stable")]
                 open_children = [child for child in best_first if not _are_alike(child.all)]
                 if new_draw >= max(child_draws) or not open_children:

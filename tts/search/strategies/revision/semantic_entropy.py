@@ -126,8 +126,8 @@ class SemanticEntropy(Strategy):
         votes = Counter(c.answer_class for c in complete)
         first_by_class = {c.answer_class: c for c in reversed(complete)}
         representatives = [first_by_class[answer_class] for answer_class, _ in votes.most_common()]
-        others = [c for c in complete if c is not first_by_class[c.answer_class]]
-        return [c.trajectory.response for c in [*representatives, *others][: self.shown]]
+        other_solutions = [c for c in complete if c is not first_by_class[c.answer_class]]
+        return [c.trajectory.response for c in [*representatives, *other_solutions][: self.shown]]
 
     def _stops(self, entropies: Sequence[float]) -> bool:
         """Whether the rule ends the search after the last of some rounds."""

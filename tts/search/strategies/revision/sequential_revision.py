@@ -87,15 +87,15 @@ class SequentialRevision(Strategy):
             chains, length = await self._sizes(search)
             for wave in waves_of(range(chains)):
                 # a solution that was drawn to learn its length begins the first chain
-                attempts = [[c] for c in search.candidates[round_start:]] if 0 in wave else []
-                attempts += [[] for _ in range(len(wave) - len(attempts))]
-                await self._lengthen(search, attempts, length)
+                wave_chains = [[c] for c in search.candidates[round_start:]] if 0 in wave else []
+                wave_chains += [[] for _ in range(len(wave) - len(wave_chains))]
+                await self._lengthen(search, wave_chains, length)
         return search.candidates
 
-    async def _lengthen(self, search: Search, attempts: Sequence[list[Candidate]], length: int) -> None:
+    async def _lengthen(self, search: Search, chains: Sequence[list[Candidate]], length: int) -> None:
         """Write chains, beside each other, to their length."""
         for _ in range(length):
-            short_chains = [chain for chain in attempts if len(chain) < length]
+            short_chains = [chain for chain in chains if len(chain) < length]
             open_chains = [chain for chain in short_chains if not await self._is_solved(search, chain)]
             if not open_chains:
                 break

@@ -77,7 +77,7 @@ class Adaptive(Judged):
 
 
 def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
-    """Return the greatest threshold under which the mean problem takes at most `samples` samples.
+    """Return the greatest threshold at which problems take at most `samples` samples on average.
 
     Shapes: P calibration problems, N samples of each.
 

@@ -77,7 +77,7 @@ class AnswerConvergence(Strategy):
         for _ in rounds(search, self.n):
             trace, streak = await self._step(search, search.root), EqualAnswers()
             while trace.status == "active":
-                if trace.thought and not trace.is_thinking:
+                if trace.thought and not trace.is_thinking:  # nothing is probed after a thought
                     await search.complete([trace], temperature=self.temperature)
                     break
                 next_trace = await self._step(search, trace)

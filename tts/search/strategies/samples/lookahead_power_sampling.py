@@ -95,11 +95,11 @@ class LookaheadPowerSampling(Strategy):
         first_solutions: Sequence[Candidate] = ()
         if self.block is None and not search.candidates:
             first_solutions = await search.complete([search.root], temperature=1 / self.alpha)
-        for text in rounds(search, self.n):
+        for text_number in rounds(search, self.n):
             t = search.root
             try:
-                for place in itertools.count():
-                    t = await self._add_block(search, t, (text, place))
+                for block_number in itertools.count():
+                    t = await self._add_block(search, t, (text_number, block_number))
                     if t.status != "active":
                         break
             finally:
@@ -157,7 +157,7 @@ class LookaheadPowerSampling(Strategy):
         return futures
 
     def _log_weight(self, search: Search, t: Trajectory, prefix: Trajectory) -> float:
-        """Return ln of p^alpha / q for the tokens of a path after an earlier one."""
+        """Return ln of p^alpha / q for the tokens of a path after a prefix."""
         tokens = chances(t)
         if tokens is None:
             search.notes.warn(

@@ -183,9 +183,9 @@ class Walk:
             if prefix is not None:
                 prefixes[i] = prefix
                 self.forks.setdefault(i, []).append(prefix)
-        new_tokens = {i: None if limit is None else limit - prefix.num_tokens for i, prefix in prefixes.items()}
-        for length in sorted({*new_tokens.values()}, key=lambda tokens: tokens or 0):
-            rows = [i for i, tokens in new_tokens.items() if tokens == length]
+        most_tokens = {i: None if limit is None else limit - prefix.num_tokens for i, prefix in prefixes.items()}
+        for length in sorted({*most_tokens.values()}, key=lambda tokens: tokens or 0):  # a call for each length
+            rows = [i for i, tokens in most_tokens.items() if tokens == length]
             until = END if length is None else Tokens(length)
             families = await self.search.expand([prefixes[i] for i in rows], 1, until, temperature=1 / self.alpha)
             for i, proposals in zip(rows, families, strict=True):
@@ -211,12 +211,12 @@ class Walk:
         self, i: int, proposals: Sequence[Trajectory], prefix: Trajectory, uniform_draw: float, *, is_whole_text: bool
     ) -> None:
         """Accept or reject the proposal of chain i; without a proposal the chain stays."""
-        ends = ("finished",) if is_whole_text else ("active", "finished")
-        if not proposals or proposals[0].status not in ends:
+        accepted_statuses = ("finished",) if is_whole_text else ("active", "finished")
+        if not proposals or proposals[0].status not in accepted_statuses:
             return
         old_text, new_text, num_kept = self.ts[i], proposals[0], prefix.num_tokens
         ratio = math.inf
-        if old_text.status in ends:
+        if old_text.status in accepted_statuses:
             new_chances, old_chances = self._chances(new_text), self._chances(old_text)
             if new_chances is None or old_chances is None:
                 return
@@ -255,7 +255,8 @@ def log_ratio(new: Sequence[Chance], old: Sequence[Chance], kept: int, alpha: fl
 def chances(t: Trajectory) -> tuple[Chance, ...] | None:
     """Return the `Chance` of each token of a path; None where a log-probability was not given."""
     pieces = t.path[1:]
-    if any(not len(node.token_ids) == len(node.logprobs) == len(node.sampling_logprobs) for node in pieces):
+    has_all = all(len(node.token_ids) == len(node.logprobs) == len(node.sampling_logprobs) for node in pieces)
+    if not has_all:
         return None
     values: list[Chance] = []
     for node in pieces:

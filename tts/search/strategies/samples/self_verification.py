@@ -49,8 +49,8 @@ def _check(name: str, law: object) -> tuple[float, float]:
     Raises:
         ConfigError: the value is no such pair.
     """
-    given: Any = law
-    numbers = given if isinstance(given, list | tuple) else ()
+    pair: Any = law
+    numbers = pair if isinstance(pair, list | tuple) else ()
     are_in_range = all(type(number) in (int, float) and 0 <= number < 2**63 for number in numbers)
     if len(numbers) != 2 or not are_in_range or numbers[1] > 1:
         raise ConfigError(
@@ -126,9 +126,9 @@ class SelfVerification(Strategy):
             votes = self.split(await affordable_width(search, self.temperature, stepwise=False))
         if votes == 0:
             # a first solution may have been drawn already, to learn its length
-            missing = None if self.n is None else self.n - len(search.candidates)
-            if missing != 0:
-                await search.complete([search.root], missing, temperature=self.temperature)
+            num_missing = None if self.n is None else self.n - len(search.candidates)
+            if num_missing != 0:
+                await search.complete([search.root], num_missing, temperature=self.temperature)
             return search.candidates
         left_before, num_verified = dict(search.left), 0
         try:
@@ -166,7 +166,7 @@ class SelfVerification(Strategy):
         return min(_MOST, round(scale * units**exponent)) if units > 1 else 0
 
 
-def _affordable(left_before: Mapping[str, float], left: Mapping[str, float], num_verified: int) -> int:
+def _affordable(amounts_before: Mapping[str, float], amounts_left: Mapping[str, float], num_verified: int) -> int:
     """Return the number of further solutions that the budget pays with their verifications, at most `num_verified`.
 
     The spend on the first `num_verified` solutions decides. If they spent no limited unit, the number is 1.
@@ -177,8 +177,8 @@ def _affordable(left_before: Mapping[str, float], left: Mapping[str, float], num
     if not num_verified:
         return 1
     payable: list[int] = []  # by each limited unit
-    for unit, amount in left.items():
-        spent = left_before[unit] - amount
+    for unit, amount in amounts_left.items():
+        spent = amounts_before[unit] - amount
         if spent > 0:
             payable.append(int(amount * num_verified / spent))
     if not payable:

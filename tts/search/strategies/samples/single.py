@@ -36,7 +36,7 @@ class Single(Strategy):
         """Complete the root once.
 
         Raises:
-            SearchEnded: the budget would pay several more samples, which the reason says.
+            SearchEnded: the budget would pay more samples, but this strategy draws only one.
         """
         candidates = await search.complete([search.root], n=1, temperature=self.temperature)
         if (search.affordable_samples() or 0) > 1:  # the number is always at least 1

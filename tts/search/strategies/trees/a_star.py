@@ -136,7 +136,7 @@ class AStar(Guided):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Expand the best open states until enough solutions were taken from the frontier.
 
-        The lines are those of algorithm A8.
+        Comments name the lines of algorithm A8.
         """
         frontier = [OpenPath.of(search.root, g=0.0, h=0.0)]  # line 1
         goals: list[Candidate] = []
@@ -159,6 +159,7 @@ class AStar(Guided):
                 if self.frontier == "local":
                     search.keep([state.t for state in frontier if not state.is_goal])
         except SearchEnded as end:
+            # unless a stop rule ended the search, the best solution in the frontier is the answer
             goal = min((state for state in frontier if state.is_goal), default=None)
             if end.stop is not None or goal is None or self.goals != 1:
                 raise
@@ -177,7 +178,11 @@ class AStar(Guided):
     async def _continue(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
         """Expand states, and return the new states. Paths that ended without an answer are left out."""
         families = await advance(
-            search, [s.t for s in states], self.branching, max_steps=self.max_steps, temperature=self.temperature
+            search,
+            [state.t for state in states],
+            self.branching,
+            max_steps=self.max_steps,
+            temperature=self.temperature,
         )
         edges: list[tuple[OpenPath, Trajectory]] = []
         for state, children in zip(states, families, strict=False):  # states whose rows did not begin have no list

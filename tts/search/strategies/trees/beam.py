@@ -69,7 +69,7 @@ class Beam(WideAhead):
     duplicates: Annotated[str, choice("drop", "keep")] = "drop"
 
     async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
-        """Step, score and keep until no path is live. The lines are those of algorithm A4."""
+        """Step, score and keep until no path is live. Comments name the lines of algorithm A4."""
         prefixes: list[Trajectory] = [search.root]
         finished: list[Trajectory] = []
         while prefixes:
@@ -90,8 +90,9 @@ class Beam(WideAhead):
         num_kept = -(-n // self.branching)  # rounded up
         if num_kept == n or not live:
             return list(live)
-        scores = (await promises(search, self, [*live, *ended], self.lookahead))[: len(live)]
-        return [live[i] for i in np.argsort(-scores, kind="stable")[:num_kept]]
+        scores = await promises(search, self, [*live, *ended], self.lookahead)
+        best_first = np.argsort(-scores[: len(live)], kind="stable").tolist()
+        return [live[i] for i in best_first[:num_kept]]
 
     async def _first(self, search: Search, finished: Sequence[Trajectory], n: int) -> list[Candidate]:
         """Return the candidates of the n best of the finished paths (line 10)."""

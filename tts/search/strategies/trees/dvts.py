@@ -57,34 +57,34 @@ class Dvts(WideAhead):
     registered_as = "dvts"
 
     async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
-        """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
-        prefixes: dict[int, Trajectory] | None = None  # line 1: all begin at the root
+        """Step, score and choose in every open subtree. Comments name the lines of algorithm A5."""
+        prefixes: dict[int, Trajectory] | None = None  # line 1; None: all subtrees begin at the root
         last_levels: dict[int, list[Trajectory]] = {}
         while prefixes is None or prefixes:
-            siblings = await siblings_of(  # line 3
+            steps_of = await siblings_of(  # line 3
                 search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=self.temperature
             )
-            best = await self._best(search, siblings, n)
-            last_levels |= siblings  # line 5
-            prefixes = {g: t for g, t in best.items() if t.status == "active"}  # line 6
+            best = await self._best(search, steps_of, n)
+            last_levels |= steps_of  # line 5
+            prefixes = {subtree: t for subtree, t in best.items() if t.status == "active"}  # line 6
             search.keep(list(prefixes.values()))
-        last_steps = chain.from_iterable(last_levels[g] for g in sorted(last_levels))
+        last_steps = chain.from_iterable(last_levels[subtree] for subtree in sorted(last_levels))
         candidates = [search.finish(t) for t in last_steps]  # line 7
         return [candidate for candidate in candidates if candidate is not None]
 
     async def _best(
-        self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], n: int
+        self, search: Search, steps_of: Mapping[int, Sequence[Trajectory]], n: int
     ) -> dict[int, Trajectory]:
         """Return the first best-scored sibling of each subtree, by subtree (line 4)."""
         contested: list[Trajectory] = []
-        for g, steps in siblings.items():
-            if subtree_width(n, self.branching, g) > 1:
+        for subtree, steps in steps_of.items():
+            if subtree_width(n, self.branching, subtree) > 1:
                 contested += steps
         contested_scores = await promises(search, self, contested, self.lookahead)
         scores = {t.node: score for t, score in zip(contested, contested_scores.tolist(), strict=True)}
         best: dict[int, Trajectory] = {}
-        for g, steps in siblings.items():
+        for subtree, steps in steps_of.items():
             if steps:
                 place = int(np.argmax([scores.get(t.node, 0.0) for t in steps]))
-                best[g] = steps[place]
+                best[subtree] = steps[place]
         return best

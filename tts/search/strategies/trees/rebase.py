@@ -57,24 +57,24 @@ class RewardBalanced(Wide):
     async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
         """Search level by level until n paths have ended or no path is live.
 
-        The lines are those of algorithm A6.
+        Comments name the lines of algorithm A6.
         """
-        left, live = n, [search.root]  # line 1
-        counts = np.array([left])
+        num_open, live = n, [search.root]  # line 1
+        counts = np.array([num_open])
         search_start = len(search.candidates)
         search.notes.levels.append(_split_level(live, counts))
-        while left > 0 and live:  # line 5
+        while num_open > 0 and live:  # line 5
             rows = rows_of(live, counts)
             # line 7
             live, ended = split(await advance(search, rows, max_steps=self.max_steps, temperature=self.temperature))
-            left -= len(ended)  # line 4
+            num_open -= len(ended)  # line 4
             counts = np.zeros(len(live), dtype=np.int64)
             if n == 1:
-                counts[:] = left
-            elif live and left > 0:
+                counts[:] = num_open
+            elif live and num_open > 0:
                 scores = await search.score(live, self.verifier, self.aggregate, scale="unit")  # line 3
-                counts = await self.balance(search, live, scores, left)  # line 6
-            if live and left > 0:
+                counts = await self.balance(search, live, scores, num_open)  # line 6
+            if live and num_open > 0:
                 search.notes.levels.append(_split_level(live, counts))
             live = [t for t, count in zip(live, counts, strict=True) if count > 0]
             counts = counts[counts > 0]
