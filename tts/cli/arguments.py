@@ -24,7 +24,7 @@ def read_problem(given: str) -> str:
     Line ends at the end of a file are no part of the problem.
 
     Raises:
-        ConfigError: the file cannot be read, or something is not UTF-8.
+        ConfigError: the file cannot be read, or the text is not UTF-8.
     """
     if given == "-":
         return _decode(sys.stdin.buffer.read(), "the standard input")
@@ -39,7 +39,9 @@ def read_problem(given: str) -> str:
             f"the problem is {given!r}, which looks like a file's name, but there is no such file",
             hint="give the path of a file, or more of a problem",
         )
-    return _file(given) if is_file else _decode(given.encode("utf-8", "surrogateescape"), "the problem")
+    if is_file:
+        return _file(given)
+    return _decode(given.encode("utf-8", "surrogateescape"), "the problem")
 
 
 def read_prompt(

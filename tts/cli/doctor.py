@@ -74,7 +74,7 @@ def doctor(
     for name, value in limits():
         table.add_row("", name, value)
     table.add_section()
-    for i, bound in enumerate(bounds()):
+    for i, bound in enumerate(bounds()):  # on programs that the verifier `code` runs
         table.add_row("" if i else "code", bound.name, bound.text)
     table.add_section()
     for i, name in enumerate(registry.names()):
@@ -101,7 +101,8 @@ def installed_version(distribution: str) -> str | None:
 
     A distribution without metadata is said to be present, of an unknown version.
     """
-    if importlib.util.find_spec(_MODULES.get(distribution, distribution.replace("-", "_"))) is None:
+    module = _MODULES.get(distribution, distribution.replace("-", "_"))
+    if importlib.util.find_spec(module) is None:
         return None
     try:
         return metadata.version(distribution)

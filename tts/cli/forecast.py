@@ -70,13 +70,13 @@ def print_references(prepared: PreparedStudy) -> None:
     checks = check_references(prepared.config, prepared.problems)
     if not checks:
         return
-    verdicts = ("wrong", "right")
+    verdict_words = {False: "wrong", True: "right"}
     columns = {
         "data set": [one_visible_line(check.dataset) for check in checks],
         "task": [check.task for check in checks],
         "reference": [_short(check.reference) for check in checks],
-        "a right text gives": [f"{_short(check.right_answer)}, {verdicts[check.right]}" for check in checks],
-        "a wrong text gives": [f"{_short(check.wrong_answer)}, {verdicts[check.wrong]}" for check in checks],
+        "a right text gives": [f"{_short(check.right_answer)}, {verdict_words[check.right]}" for check in checks],
+        "a wrong text gives": [f"{_short(check.wrong_answer)}, {verdict_words[check.wrong]}" for check in checks],
     }
     typer.echo(visible(text_of(columns, table_width())).rstrip("\n") + "\n")
     if any(not check.right or check.wrong for check in checks):

@@ -52,7 +52,7 @@ def settings_of(
     extra_body: str | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """Return the settings of a model that the command line gives.
+    """Return a model's settings from options of the command line.
 
     Args:
         texts: The texts of --model-option, each "KEY=VALUE"; None: not given.
@@ -97,4 +97,5 @@ def named_model(model: str | None, url: str | None, settings: dict[str, Any]) ->
 
     if not settings:
         return model
-    return registry.resolve(model or (DEFAULT_MODEL if url is None else ""), url, settings)
+    default_name = DEFAULT_MODEL if url is None else ""  # a server may run only one model, without a name here
+    return registry.resolve(model or default_name, url, settings)

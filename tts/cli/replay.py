@@ -108,7 +108,8 @@ def _orders(order: str, *, is_first_given: bool) -> list[bool]:
         raise ConfigError(
             f"--first was given beside --order {order}, but means --order recorded", hint="leave --first out"
         )
-    return flags_by_order[order or ("recorded" if is_first_given else "all")]
+    default_order = "recorded" if is_first_given else "all"
+    return flags_by_order[order or default_order]
 
 
 def _prices(text: str) -> Prices | None:

@@ -132,7 +132,7 @@ def carry_out(
     retry_failed: bool = False,
     batches: BatchUse | None = None,
 ) -> None:
-    """Run the cells of a study without a result and print its table, or with `dry_run` their forecast.
+    """Run the cells of a study that have no result, and print its table; with `dry_run` only a forecast.
 
     Raises:
         typer.Exit: the command was stopped, or cells failed. Finished cells are kept.
@@ -172,7 +172,7 @@ def _run_in_store(
         prepared: The study.
         store: The open store of the results.
         part: The number of the part that this process runs, and the number of parts.
-        batches: How batches answer; None: they do not.
+        batches: How batches answer the study; None: no batches are asked for.
         retry_failed: Whether failed cells run again.
 
     Returns:
@@ -181,18 +181,20 @@ def _run_in_store(
     from tts.experiments.run.progress import show_progress
     from tts.experiments.run.runner import run
 
-    signals: list[int] = []  # numbers of those received
+    signals: list[int] = []  # the numbers of received signals
 
     def interrupt(number: int) -> KeyboardInterrupt:
         # a scheduler that sends SIGTERM kills soon after, so running cells do not end first
         signals.append(number)
         return KeyboardInterrupt()
 
-    def run_cells(*, again: bool = False) -> RunSummary:
+    def run_cells(*, retries_failed: bool = False) -> RunSummary:
         with raise_at_sigterm(interrupt), show_progress() as report:
-            return run(prepared, store, part=part, retry_failed=again, report=report, is_patient=lambda: not signals)
+            return run(
+                prepared, store, part=part, retry_failed=retries_failed, report=report, is_patient=lambda: not signals
+            )
 
-    summary = run_cells(again=retry_failed)
+    summary = run_cells(retries_failed=retry_failed)
     if batches is not None and summary.unpaid and not summary.interrupted:
         with raise_at_sigterm(interrupt):
             summary = _answer_batches(cast("BatchExecutor", prepared.executor), batches, run_cells, summary)
@@ -292,7 +294,8 @@ def _part(text: str) -> tuple[int, int]:
     from tts.errors import ConfigError
 
     index, slash, count = text.partition("/")
-    if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
+    are_numbers = slash and index.isdecimal() and count.isdecimal()
+    if not are_numbers or not 1 <= int(index) <= int(count):
         raise ConfigError(
             f"--shard is {text!r}, but must be I/N with I from 1 to N", hint="for example --shard 1/8, for jobs 1 to 8"
         )

@@ -282,8 +282,9 @@ def patch(  # noqa: PLR0913 - the options of the command
             folder, agent=agent, model=agent_model, revision=revision, include_changes=include_changes, jobs=jobs
         ) as workspace,
     ):
-        for name in workspace.store.untracked[:1]:
-            warn(f"{len(workspace.store.untracked)} untracked files are left out, such as {one_visible_line(name)}")
+        untracked = workspace.store.untracked
+        if untracked:
+            warn(f"{len(untracked)} untracked files are left out, such as {one_visible_line(untracked[0])}")
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
             with Solver(workspace, verifier or "none", strategy=plan, budget=limits, on_event=on_event) as solver:

@@ -70,9 +70,10 @@ def _list_runnable(setting_text: str, console: Console) -> None:
     for name in STRATEGIES.names():
         strategy = parse(name).strategy
         missing = lacking(strategy, setting)
-        listing.add_row(
-            name, "no" if missing else "yes", ", ".join(missing), nearest(strategy, setting) if missing else ""
-        )
+        if missing:
+            listing.add_row(name, "no", ", ".join(missing), nearest(strategy, setting))
+        else:
+            listing.add_row(name, "yes", "", "")
     console.print(listing)
 
 
@@ -123,7 +124,8 @@ def _show_part(kind: str, name: str, part: Any, console: Console) -> None:
     if is_in_community(part):
         console.print(f"{_UNMEASURED}\n")
     documentation = whole_docstring(part, find_part) if isinstance(part, type) else _doc(part)
-    for text in (documentation, "" if module is None else inspect.getdoc(module) or ""):
+    module_text = None if module is None else inspect.getdoc(module)
+    for text in (documentation, module_text):
         if text:
             console.print(visible(text) + "\n", soft_wrap=True)
 

@@ -75,7 +75,8 @@ def check(
     tokenizer = tokenizer_of(model)
     steps = [solution] if record.kind == "outcome" else solution_task.split(solution)
     renderer = SolutionRenderer(record, tokenizer)
-    rendered = renderer.render(problem_text, steps, prompt=Problem(solution_task.prompt(Problem(problem_text))).text)
+    prompt = Problem(solution_task.prompt(Problem(problem_text)))
+    rendered = renderer.render(problem_text, steps, prompt=prompt.text)
     console = output()
     _show_record(console, record, renderer.limit)
     _show_tokens(console, rendered, tokenizer)
@@ -148,9 +149,9 @@ def threshold() -> None:
 def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:
 
     template, readout = record.template, record.readout
-    separator = (
-        "none" if template.separator is None else f"{template.separator.text!r}, {template.separator.tokens} token(s)"
-    )
+    separator = "none"
+    if template.separator is not None:
+        separator = f"{template.separator.text!r}, {template.separator.tokens} token(s)"
     if template.between:
         separator += f", then {template.between!r}"
     layout = f"{template.layout}: {template.prompt!r}"
@@ -191,7 +192,7 @@ def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -
             first_steps.setdefault(score_position, step)
     line = "problem:"
     for position, token in enumerate(rendered.ids):
-        if position == rendered.prompt and position:
+        if position == rendered.prompt and position > 0:  # the first token after the problem
             console.print(line, soft_wrap=True)
             line = "steps:  "
         line += f" {one_visible_line(tokenizer.convert_ids_to_tokens(token))}"

@@ -95,6 +95,7 @@ def _dropped_nodes(tree: Tree) -> set[int]:
 def _node(
     prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidate: Candidate | None, *, pruned: bool
 ) -> TraceNode:
+    """Return the record of a node without its tokens; `prompt` is the text of roots without a prompt of their own."""
     scores, outcomes, notes = dict[str, tuple[float, ...]](), dict[str, tuple[float, ...]](), dict[str, str]()
     for role in roles:
         step_scores = tree.scores.get((t.node, role))

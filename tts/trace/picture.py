@@ -101,20 +101,20 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
             svg.words(_STEPS, float(position(step)[1]) + 6, svg.cut(tree.nodes[step]["text"], 23), "mono")
             for step in steps
         ]
-        end_s = svg.number(tree.waves * seconds_per_wave + 0.5)
-        body.append(f'<g style="--t:{end_s}s"><path class="path" d="M{line}"/>{"".join(step_texts)}</g>')
+        path_starts_at = svg.number(tree.waves * seconds_per_wave + 0.5)
+        body.append(f'<g style="--t:{path_starts_at}s"><path class="path" d="M{line}"/>{"".join(step_texts)}</g>')
     bottom = top + deepest * _LEVEL + 2.6 * svg.LETTER
     answer = "no answer" if record["answer"] is None else f"answer: {svg.cut(record['answer'], 44)}"
     node_count = f"{len(tree.nodes):,} nodes"
     if len(tree.nodes) < len(record["nodes"]):
         node_count = f"the first {MOST_NODES} of {len(record['nodes']):,} nodes"
-    pruned = sum(node["pruned"] for node in tree.nodes.values())
+    num_pruned = sum(node["pruned"] for node in tree.nodes.values())
     body += [
         svg.words(_LEFT, bottom, answer, "win bold"),
         svg.words(_LEFT, bottom + 1.5 * svg.LETTER, svg.cut(record["strategy"], 56), "soft"),
-        svg.words(_LEFT, bottom + 3 * svg.LETTER, f"{node_count}, {pruned:,} pruned; fill: the last score", "soft"),
+        svg.words(_LEFT, bottom + 3 * svg.LETTER, f"{node_count}, {num_pruned:,} pruned; fill: the last score", "soft"),
     ]
-    description = f"{node_count}, {pruned} of them pruned, by {record['strategy']}; {answer}."
+    description = f"{node_count}, {num_pruned} of them pruned, by {record['strategy']}; {answer}."
     return svg.document(
         bottom + 4 * svg.LETTER,
         f"The tree of a search: {record['problem']}",
@@ -137,11 +137,11 @@ def sharing(record: Mapping[str, Any]) -> str:
     tokens_above: dict[int, int] = {}  # node -> the tokens above the node
     paths, unshared_tokens = 0, 0
     stack = [(root, 0) for root in reversed(tree.roots) if root in live]
-    order: list[int] = []
+    visited: list[int] = []
     while stack:
         number, tokens_before = stack.pop()
         tokens_above[number] = tokens_before
-        order.append(number)
+        visited.append(number)
         tokens_after = tokens_before + tree.nodes[number]["tokens"]
         live_children = [child for child in tree.children[number] if child in live]
         if not live_children:
@@ -149,20 +149,20 @@ def sharing(record: Mapping[str, Any]) -> str:
             paths += 1
             unshared_tokens += tokens_after
         stack += [(child, tokens_after) for child in reversed(live_children)]
-    for number in reversed(order):
+    for number in reversed(visited):
         if number not in rows:
             live_children = [child for child in tree.children[number] if child in live]
             first_path, _ = rows[live_children[0]]
             _, end_of_paths = rows[live_children[-1]]
             rows[number] = (first_path, end_of_paths)
-    most_tokens = max((tokens_above[number] + tree.nodes[number]["tokens"] for number in order), default=1)
+    most_tokens = max((tokens_above[number] + tree.nodes[number]["tokens"] for number in visited), default=1)
     width_per_token = (svg.WIDTH - 2 * _LEFT) / max(1, most_tokens)
     row_height = max(4.0, min(30.0, 420 / max(1, paths)))
     tokens_held = _tokens(tree, live)
     headline = f"{tokens_held:,} tokens held, {unshared_tokens:,} without sharing"
     body = [svg.words(_LEFT, 1.6 * svg.LETTER, headline, "bold")]
     top = 2.5 * svg.LETTER
-    for number in order:
+    for number in visited:
         first_path, end_of_paths = rows[number]
         left = _LEFT + tokens_above[number] * width_per_token
         width = tree.nodes[number]["tokens"] * width_per_token

@@ -157,13 +157,13 @@ class PartAnswers:
     """
 
     def __init__(self, given: tuple[PartAnswer, ...] | str | Callable[[], tuple[PartAnswer, ...] | str]) -> None:
-        self._given = given
+        self._source = given
 
     def answers_or_reason(self) -> tuple[PartAnswer, ...] | str:
         """Return the answers, or the reason why the answers are not known."""
-        if callable(self._given):
-            self._given = self._given()
-        return self._given
+        if callable(self._source):
+            self._source = self._source()
+        return self._source
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartAnswers) and repr(self) == repr(other)  # an unknown confidence is NaN

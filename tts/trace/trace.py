@@ -95,10 +95,11 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        calls = [(call, call.usage) for call in self.calls[:_SHOWN]]
-        rows = [
-            (c.kind, c.model, c.rows, f"{u.tokens:,}", f"{u.prompt_tokens:,}", f"{u.seconds:.3g}") for c, u in calls
-        ]
+        rows: list[tuple[Any, ...]] = []
+        for call in self.calls[:_SHOWN]:
+            usage = call.usage
+            numbers = (f"{usage.tokens:,}", f"{usage.prompt_tokens:,}", f"{usage.seconds:.3g}")
+            rows.append((call.kind, call.model, call.rows, *numbers))
         num_hidden = len(self.calls) - _SHOWN
         if num_hidden > 0:
             rows.append((f"{num_hidden:,} more", "", "", "", "", ""))
@@ -109,7 +110,7 @@ class Trace:
         return receipt_of(self.calls, self.usage, self.parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values (no NaN: unknown is None), and the receipt."""
+        """Return the trace with its receipt as plain values; NaN and unknown values are None."""
         with_plain_nodes = dataclasses.replace(self, nodes=tuple(self.nodes))
         record: dict[str, Any] = {"format": FORMAT, **plain_values(with_plain_nodes)}
         del record["parts"]

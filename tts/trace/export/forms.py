@@ -91,11 +91,12 @@ def _chat(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
 
 
 def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
-    """Pair each good sample with the first unpaired bad one that is far enough below.
+    """Pair each good sample with the first unpaired bad sample whose score is far enough below.
 
     Both samples of a pair were drawn for the same prompt.
     """
-    good_samples, bad_samples = defaultdict[Prompt, list[PathSample]](list), defaultdict[Prompt, list[PathSample]](list)
+    good_samples = defaultdict[Prompt, list[PathSample]](list)
+    bad_samples = defaultdict[Prompt, list[PathSample]](list)
     prompts: dict[Prompt, None] = {}  # in the order of their first samples
     for sample in sieve.samples(record):
         is_good = sieve.filters.is_good(sample)
@@ -134,6 +135,7 @@ def _is_apart(chosen: PathSample, rejected: PathSample, margin: float | None) ->
 
 
 def _kto(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
+    """Yield a row for each judged sample, labelled by whether the sample is good."""
     for sample in sieve.samples(record):
         is_good = sieve.filters.is_good(sample)
         if is_good is None:
@@ -209,6 +211,7 @@ _ORIGIN: Final[Mapping[str, Kind]] = {
 
 
 def _tokens(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
+    """Yield a row with the tokens of each sample, as far as its tokens are known."""
     for sample in sieve.samples(record):
         tokens = sample.tokens
         if tokens is None:
@@ -232,13 +235,14 @@ def _tokens(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
 
 
 def _tree(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
+    """Yield one row with the whole tree of a search, if its tokens are those of one model."""
     if not any(node.token_ids for node in record.nodes):
         sieve.left_out["searches without token ids"] += 1
         return
     if any(node.token_ids and node.model != "policy" for node in record.nodes):
         sieve.left_out["searches with tokens of several models"] += 1
         return
-    ends = {sample.node: sample for sample in record.samples}
+    samples_by_node = {sample.node: sample for sample in record.samples}
     if sieve.admit(record):
         yield {
             **_origin(record),
@@ -261,8 +265,8 @@ def _tree(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
                     "candidate": node.candidate,
                     "answer": node.answer,
                     "selection_weight": node.weight,
-                    "right": ends[node.node].right if node.node in ends else None,
-                    "weight": ends[node.node].weight if node.node in ends else None,
+                    "right": samples_by_node[node.node].right if node.node in samples_by_node else None,
+                    "weight": samples_by_node[node.node].weight if node.node in samples_by_node else None,
                 }
                 for node in record.nodes
             ],

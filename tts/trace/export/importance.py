@@ -62,7 +62,7 @@ def _split_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) -> M
     """Return the weight of each path by its last node: each split divides the weight evenly."""
     if len(paths) != sum(levels[0].counts):  # a row failed, or was never begun
         return {}
-    continuations: dict[int, int] = {}  # node -> the number of paths in which it goes on
+    continuations: dict[int, int] = {}  # node -> the number of its continuations
     for level in levels:
         continuations.update(zip(level.nodes, level.counts, strict=True))
     weights: dict[int, float] = {}

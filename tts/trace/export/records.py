@@ -143,6 +143,7 @@ def _sample(
     role: str | None,
     weights: Mapping[int, float],
 ) -> PathSample:
+    """Return the candidate at the end of a path; the arguments are those of `samples_of`."""
     root, last_node = path[0], path[-1]
     text = "".join(node.text for node in path[1:])
     steps = tuple(split(text))

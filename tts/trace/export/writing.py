@@ -189,6 +189,7 @@ def _line(name: str, value: Any) -> str:
 
 
 def _write_parquet(rows: Iterator[Row], path: Path, form: Form) -> int:
+    """Write rows to a Parquet file, group by group, and return their number."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -213,6 +214,7 @@ def _write_parquet(rows: Iterator[Row], path: Path, form: Form) -> int:
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield rows in groups of about `_GROUP_CHARACTERS` characters of JSON."""
     group, size = list[Row](), 0
     for row in rows:
         group.append(row)
