@@ -106,7 +106,7 @@ def clustered_correlation(
     num_clusters, num_kinds = int(cluster_of.max()) + 1, int(kind_of.max()) + 1
     if len(np.unique(cluster_of * num_kinds + kind_of)) == num_kinds:  # each kind lies within one cluster
         x, y = _without_kind_means(x, kind_of), _without_kind_means(y, kind_of)
-        products = (np.ones(len(x)), x * x, y * y, x * y)
+        products = (np.ones(len(x)), x * x, y * y, x * y)  # in the order of the parameters of `_quotient`
         moments = np.stack([np.bincount(cluster_of, values, num_clusters) for values in products], axis=1)
         return bootstrap(
             lambda counts: _quotient(*(counts @ moments).T),
@@ -160,7 +160,6 @@ def _aucs(scores: Floats, labels: Floats, cluster_of: NDArray[np.int64]) -> Floa
     # the mean rank of each level among all observations, less the observations of earlier clusters
     ranks = np.repeat(starts + (sizes + 1) / 2, sizes) - np.searchsorted(cluster_of, cluster_of)
     positives, cluster_sizes = np.bincount(cluster_of, labels), np.bincount(cluster_of).astype(np.float64)
-    return ratio(
-        np.bincount(cluster_of, ranks * labels) - positives * (positives + 1) / 2,
-        positives * (cluster_sizes - positives),
-    )
+    # pairs of a cluster in which the positive scores higher
+    wins = np.bincount(cluster_of, ranks * labels) - positives * (positives + 1) / 2
+    return ratio(wins, positives * (cluster_sizes - positives))

@@ -76,8 +76,8 @@ def paired_difference(
         rng: The generator of the resamples.
         level: The level of the interval, in (0, 1).
         resamples: The number of resamples.
-        most: Greatest difference that is possible, imagined where no problem differs; None: unknown, and then such an
-            interval is unknown too.
+        most: The greatest possible difference, which is imagined where no problem differs. None: unknown; without a
+            problem that differs, the interval is then unknown too.
 
     Raises:
         ConfigError: lengths that differ, a value that is not known, a difference beyond `most`, or as `clustered_mean`.
@@ -99,8 +99,9 @@ def paired_difference(
         raise ConfigError(
             f"first and second differ by {greatest}, but most is {most}", hint="most=None where no bound is known"
         )
-    unknown_bound = math.nan if most is None else most
-    bound = greatest if greatest > 0 else unknown_bound
+    bound = greatest
+    if greatest == 0:
+        bound = math.nan if most is None else most
     # the first difference counts as positive, so that swapped strategies have the mirrored interval, to the digit
     nonzero = differences[differences != 0]
     sign = float(np.sign(nonzero[0])) if len(nonzero) else 1.0
@@ -184,9 +185,9 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
 
     Args:
         difference: The difference of the means that is to be seen, such as 0.02; its sign does not matter.
-        spread: Standard deviation of the difference over problems (`Difference.spread` of a pilot). Of problems
-            solved or not, of which a share d is solved by one strategy only, it is sqrt(d - difference^2); without a
-            pilot, at most sqrt(2 a (1 - a)) for strategies of accuracy a.
+        spread: Standard deviation of the difference over problems (`Difference.spread` of a pilot). If a share d of
+            the problems is solved by exactly one strategy, the spread is sqrt(d - difference^2). Without a pilot: at
+            most sqrt(2 a (1 - a)) for strategies of accuracy a.
         power: The probability to see the difference.
         level: The confidence of the interval. A difference is seen if the interval leaves out 0.
 
@@ -210,7 +211,7 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
         raise ConfigError(
             f"difference is {difference!r} and spread {spread!r}, but no study sees that: the ratio is at most 1e6"
         )
-    num_known_spread = (shift / difference) ** 2
+    num_known_spread = (shift / difference) ** 2  # enough if the spread were known
     return max(2, math.ceil(num_known_spread + z_level**2 / 2))
 
 

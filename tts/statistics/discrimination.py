@@ -62,7 +62,8 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
     positives, negatives = label.sum(), (1 - label).sum()
     if not positives or not negatives:
         return math.nan
-    wins = stats.rankdata(score)[label == 1].sum() - positives * (positives + 1) / 2
+    positive_ranks = stats.rankdata(score)[label == 1]
+    wins = positive_ranks.sum() - positives * (positives + 1) / 2  # pairs in which the positive scores higher
     return float(wins / (positives * negatives))
 
 

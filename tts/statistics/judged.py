@@ -62,7 +62,7 @@ def bayes_at_n(
         ) from None
     if not (np.isfinite(prior_table).all() and (prior_table > 0).all()):
         raise ConfigError("prior has a value that is not above 0")
-    posterior = count_table + prior_table
+    posterior = count_table + prior_table  # [P, C], parameters of Dirichlet laws
     posterior_sums = posterior.sum(axis=1)
     means = posterior @ category_weights / posterior_sums
     variances = (posterior @ category_weights**2 / posterior_sums - means**2) / (posterior_sums + 1)

@@ -107,14 +107,15 @@ def fit_coverage(
         itself, not on its double logarithm.
 
     Args:
-        k: [K] sizes, such as `spaced(n)`.
-        coverage: [P, K], of each problem: `pass_at_k(n, right[:, None], k)`.
+        k: [K] sizes, such as `space_sizes(n)`.
+        coverage: [P, K], the coverage of each problem: `pass_at_k(n, right[:, None], k)`.
         rng: The generator of the resamples.
         level: The level of the intervals, in (0, 1).
         resamples: The number of resamples.
 
     Returns:
-        Parameters are NaN where no problem is ever solved, or all are at once: then any law is as good.
+        The law. Its parameters are NaN where no problem is ever solved, or all are solved at once, as any law fits
+        then.
 
     Raises:
         ConfigError: fewer than two sizes, a size below 1, no problems, a value outside [0, 1] or not known, or as

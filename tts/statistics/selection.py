@@ -68,7 +68,8 @@ def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
     for i in np.flatnonzero(right_counts):
         win_chances = _wins(int(sizes[i]), np.delete(sizes, i), num_silent, greatest_k)
         chances += right_counts[i] / sizes[i] * win_chances
-    return np.where(is_valid, chances[np.where(is_valid, ks, 0).astype(np.int64)], np.nan)
+    places = np.where(is_valid, ks, 0).astype(np.int64)
+    return np.where(is_valid, chances[places], np.nan)
 
 
 def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
@@ -87,7 +88,7 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
         k: As in `majority_at_k`.
 
     Returns:
-        As `majority_at_k`. With scores that are `right` it is `pass_at_k`.
+        As `majority_at_k`. With `right` as the scores the result is that of `pass_at_k`.
 
     Raises:
         ConfigError: as `majority_at_k`.
@@ -156,7 +157,7 @@ def weighted_at_k(
     value, error = np.full(ks.shape, np.nan), np.full(ks.shape, np.nan)
     for size in np.unique(ks[is_valid]).astype(int).tolist():
         is_exact = math.comb(n, size) <= draws
-        masks = _subsets(n, size) if is_exact else ranks < size  # [S, n]
+        masks = _subsets(n, size) if is_exact else ranks < size  # [S, n], all subsets or random subsets
         right_chances = _weigh(masks, classes, sample_weights, is_right)
         value[ks == size] = right_chances.mean()
         error[ks == size] = 0.0 if is_exact else right_chances.std(ddof=1) / math.sqrt(draws)
@@ -216,9 +217,9 @@ def _hypergeometric(num_rest: int, size: int, greatest: int) -> Floats:
     """
     s, j = np.arange(greatest + 1)[:, None], np.arange(min(size, greatest) + 1)[None, :]
     is_possible = (j <= s) & (s - j <= num_rest)
-    all_of_s = np.minimum(s, num_rest + size)
+    num_drawn = np.minimum(s, num_rest + size)
     from_rest = np.where(is_possible, s - j, 0)
-    log_chance = _log_choose(size, j) + _log_choose(num_rest, from_rest) - _log_choose(num_rest + size, all_of_s)
+    log_chance = _log_choose(size, j) + _log_choose(num_rest, from_rest) - _log_choose(num_rest + size, num_drawn)
     return np.exp(np.where(is_possible, log_chance, -np.inf))
 
 
@@ -242,7 +243,7 @@ def _weigh(masks: NDArray[np.bool_], class_of: Whole, sample_weights: Floats, is
     class_weights = members @ (is_of_class * np.nan_to_num(sample_weights)[:, None])
     has_known_weight = members @ ~np.isnan(sample_weights) > 0  # [S]
     class_weights = np.where(has_known_weight[:, None], class_weights, class_counts)
-    class_weights = np.where(class_counts > 0, class_weights, -1.0)
+    class_weights = np.where(class_counts > 0, class_weights, -1.0)  # so that absent classes never win
     greatest_weights = class_weights.max(axis=1, initial=0, keepdims=True)
     is_tied = (class_counts > 0) & (class_weights >= greatest_weights * (1 - _EQUAL))
     tied_counts, tied_right_counts = (class_counts * is_tied).sum(axis=1), (right_counts * is_tied).sum(axis=1)
