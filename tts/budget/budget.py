@@ -17,14 +17,14 @@ from typing import Any
 from tts.errors import ConfigError, HintsKeywords, quote, unknown_name
 from tts.renamed import refuse_old_members
 
-# that users give as whole numbers
+# units whose limits users give as whole numbers
 WHOLE_UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
 
 
 USD_UNIT = 10**15
 
 
-_LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # accounts count whole units
+_LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the least limits: accounts count whole units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,12 @@ class Budget(HintsKeywords):
 
     Args:
         tokens: Generated tokens plus verifier tokens. Prompts of the policy are not counted.
-        generated_tokens: Tokens that the policy, and other models of the strategy, generate; those of lookahead,
-            discarded and cancelled rows included.
+        generated_tokens: Tokens that the policy, and other models of the strategy, generate. Tokens of lookahead, and
+            of discarded and cancelled rows, are included.
         verifier_tokens: Tokens that verifiers compute, a judge's prompts and replies included.
         verifier_calls: Sequences that verifiers score.
         samples: Branches from the root to a leaf. A row from the root costs 1. The first row that continues another
-            path costs 0, and each further one costs 1.
+            path costs 0, and each further row after this path costs 1.
         flops: Floating-point operations, prompts included.
         usd: Dollars, prompts included.
         seconds: Seconds by the clock; exceeded by at most one engine step or one network read.
@@ -64,12 +64,9 @@ class Budget(HintsKeywords):
     usd: float | None = None
 
     def __post_init__(self) -> None:
-        for unit in WHOLE_UNITS:
-            if (value := getattr(self, unit)) is not None:
-                object.__setattr__(self, unit, _whole(unit, value))
-        for unit in _LEAST:
-            if (value := getattr(self, unit)) is not None:
-                object.__setattr__(self, unit, _amount(unit, value))
+        for unit, value in self.limits.items():
+            checked = _whole(unit, value) if unit in WHOLE_UNITS else _amount(unit, value)
+            object.__setattr__(self, unit, checked)
         if not self.limits:
             raise ConfigError("the budget has no limit, but needs at least one", hint="for example Budget(tokens=4096)")
 
@@ -87,7 +84,8 @@ class Budget(HintsKeywords):
     @property
     def limits(self) -> dict[str, float]:
         """The limits that are set, by unit."""
-        return {unit: value for unit in self.__dataclass_fields__ if (value := getattr(self, unit)) is not None}
+        values = {unit: getattr(self, unit) for unit in self.__dataclass_fields__}
+        return {unit: value for unit, value in values.items() if value is not None}
 
     def whole_units(self) -> dict[str, int]:
         """Return the limits in the whole units of accounts, by unit.
@@ -111,10 +109,10 @@ class Rates:
     None stands for a rate that the model's record does not have.
 
     Args:
-        flops: Floating-point operations a computed token.
-        usd_in: 1e-15 dollars a computed input token.
-        usd_reused: 1e-15 dollars a reused input token; None: as `usd_in`.
-        usd_out: 1e-15 dollars a generated token.
+        flops: The floating-point operations of a computed token.
+        usd_in: The price of a computed input token, in 1e-15 dollars.
+        usd_reused: The price of a reused input token, in 1e-15 dollars; None: as `usd_in`.
+        usd_out: The price of a generated token, in 1e-15 dollars.
     """
 
     flops: int | None = None
@@ -134,7 +132,7 @@ class Rates:
         return computed * usd_in + reused * usd_reused + generated * (self.usd_out or 0)
 
     def costs(self, *, computed: int = 0, reused: int = 0, generated: int = 0) -> dict[str, int]:
-        """Return what tokens cost in `flops` and in `usd`; see `cost`."""
+        """Return the cost of tokens in `flops` and in `usd`; see `cost`."""
         return {
             unit: self.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")
         }
@@ -143,15 +141,17 @@ class Rates:
 @refuse_old_members
 @dataclass(frozen=True, slots=True)
 class RowCost:
-    """An upper bound of what one row costs, as a function of the tokens it may generate.
+    """An upper bound of the cost of one row, as a function of the tokens that the row may generate.
 
     Args:
         rates: The rates of the model that generates.
-        computed: Input tokens that starting the row may compute.
-        reused: Input tokens that starting the row may reuse.
-        verifier_tokens: Bound on what declared verifiers compute for a row of so many new tokens; never decreasing.
-        verifier_calls: How often declared verifiers will score it.
-        verifier_cost: What those tokens may cost in `flops` or `usd`, the path they reuse included; never decreasing.
+        computed: The most input tokens that are computed when the row begins.
+        reused: The most input tokens that are reused when the row begins.
+        verifier_tokens: A bound on the tokens that declared verifiers compute, as a function of the row's new tokens;
+            never decreasing.
+        verifier_calls: The number of times that declared verifiers score the row.
+        verifier_cost: A bound on the cost of verification in `flops` or `usd`, with the reused path, as a function of
+            the unit and the row's new tokens; never decreasing.
     """
 
     rates: Rates = Rates()
@@ -178,7 +178,7 @@ class RowCost:
         return {unit: self.reserve(unit, generated) for unit in units}
 
     def generation(self, unit: str, generated: int) -> int:
-        """Return the part of the bound that generating spends."""
+        """Return the part of the bound that generation spends."""
         if unit in ("tokens", "generated_tokens"):
             return generated
         if unit in ("flops", "usd"):
@@ -191,12 +191,15 @@ class RowCost:
             return self.verifier_calls
         if unit in ("tokens", "verifier_tokens"):
             return self.verifier_tokens(generated)
-        return self.verifier_cost(unit, generated) if unit in ("flops", "usd") else 0
+        if unit in ("flops", "usd"):
+            return self.verifier_cost(unit, generated)
+        return 0
 
 
 def format_limits(limits: Mapping[str, float]) -> str:
     """Return limits as a text, such as "tokens=400, usd=0.5"."""
-    return ", ".join(f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in limits.items())
+    texts = [f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in limits.items()]
+    return ", ".join(texts)
 
 
 def check_units(given: Iterable[str]) -> None:
@@ -212,10 +215,15 @@ def check_units(given: Iterable[str]) -> None:
 
 
 def _whole(unit: str, value: Any) -> int:
+    """Return a limit as a whole number.
+
+    Raises:
+        ConfigError: the value is no whole number of at least 1.
+    """
     number = _number(unit, value)
-    finite = isinstance(number, int) or math.isfinite(number)
-    if not finite or number != int(number) or number < 1:
-        nearest = max(1, round(number)) if finite else 1
+    is_finite = isinstance(number, int) or math.isfinite(number)
+    if not is_finite or number != int(number) or number < 1:
+        nearest = max(1, round(number)) if is_finite else 1
         raise ConfigError(
             f"budget {unit} is {quote(value)}, but must be a whole number of at least 1",
             hint=f"the nearest valid value is {nearest}",
@@ -224,12 +232,17 @@ def _whole(unit: str, value: Any) -> int:
 
 
 def _amount(unit: str, value: Any) -> float:
+    """Return a limit of flops, dollars or seconds as a number.
+
+    Raises:
+        ConfigError: the value is no finite number, or is below the least limit.
+    """
     number, least = _number(unit, value), _LEAST[unit]
     try:
-        valid = math.isfinite(number) and number >= least and number > 0
+        is_valid = math.isfinite(number) and number >= least and number > 0
     except OverflowError:  # a whole number beyond every float
-        valid = False
-    if not valid:
+        is_valid = False
+    if not is_valid:
         rule = f"of at least {least:g}" if least else "above 0"
         raise ConfigError(
             f"budget {unit} is {quote(value)}, but must be a finite number {rule}",
@@ -239,13 +252,18 @@ def _amount(unit: str, value: Any) -> float:
 
 
 def _number(unit: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real | Decimal):  # numpy's truth values are no such numbers
+    """Return a value as a number: a whole number stays whole.
+
+    Raises:
+        ConfigError: the value is no number.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):  # numpy's booleans are no `Real` either
         raise ConfigError(
             f"budget {unit} is {quote(value)}, but must be a number",
             hint="give a number: without quotes, and in YAML with a point and a sign, as 1.0e+6",
         )
-    whole: Any = value
+    number: Any = value
     try:
-        return operator.index(whole)
+        return operator.index(number)
     except TypeError:
         return float(value)

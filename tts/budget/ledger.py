@@ -16,10 +16,11 @@ UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "sam
 
 
 class Books:
-    """Where the sums of one account are kept: in this process's memory.
+    """The sums of one account, in this process's memory.
 
-    `Account(books=…)` takes any callable from limits to an object with these members, which may keep them elsewhere.
-    All amounts are whole units. The account calls it under its own lock, and a part has books in memory.
+    `Account(books=…)` takes any callable from limits to an object with these members, which may keep the sums
+    elsewhere. All amounts are whole units. The account calls its books under its own lock. A part always has books in
+    memory.
 
     Args:
         limits: The limits, by unit; `seconds` are not among them.
@@ -38,11 +39,11 @@ class Books:
         self.held: dict[str, int] = dict.fromkeys(UNITS, 0)
 
     def remainder(self, unit: str) -> int:
-        """Return what is neither spent nor held of a limited unit."""
+        """Return the amount of a limited unit that is neither spent nor held."""
         return self.limits[unit] - self.spent[unit] - self.held[unit]
 
     def hold(self, amounts: Amounts) -> None:
-        """Hold amounts, all at once; negative ones are freed."""
+        """Hold amounts, all at once; negative amounts are freed."""
         for unit, amount in amounts.items():
             self.held[unit] += amount
 
@@ -60,16 +61,16 @@ class Books:
 class Call:
     """One row of the ledger: a call to a model, a verifier or the search's own CPU work.
 
-    A "cancel" moves tokens of earlier calls from generated to cancelled ones: a stop rule fired before their rows were
-    used.
+    A call of the kind "cancel" moves tokens of earlier calls from generated to cancelled tokens, after a stop rule
+    fired before the rows of these calls were used.
 
     Args:
         kind: One of "open", "expand", "extend", "ask", "hidden", "rollout", "score", "compare", "cancel", "embed" and
             "search".
         model: The role that was called.
         rows: The sequences in the call.
-        granted: The tokens that its rows might have generated at most.
-        usage: What it cost.
+        granted: The most tokens that the rows might have generated.
+        usage: The cost of the call.
     """
 
     kind: str
@@ -98,24 +99,29 @@ class Ledger:
             self.noted(call)
 
     def total(self) -> Usage:
-        """Return the sum of all rows; what is unknown (None) in one row is unknown in the sum."""
+        """Return the sum of all rows; a number that is unknown (None) in one row is unknown in the sum."""
         return sum_usage([call.usage for call in self.calls])
 
 
+# the name, the default and the getter of each field; made once, because each solution and each reply sums usages
 _FIELDS: tuple[tuple[str, Any, Callable[[Usage], Any]], ...] = tuple(
-    (f.name, f.default, operator.attrgetter(f.name)) for f in dataclasses.fields(Usage)
+    (field.name, field.default, operator.attrgetter(field.name)) for field in dataclasses.fields(Usage)
 )
 
 
 def sum_usage(usages: Sequence[Usage]) -> Usage:
-    """Return the sum of usages; peaks are maxima; an unknown (None) term makes its sum unknown."""
+    """Return the sum of usages.
+
+    Peaks are not added: the greatest counts. An unknown (None) term makes its sum unknown.
+    """
     totals: dict[str, Any] = {}
-    for name, default, read in _FIELDS:  # made once: each solution and each reply of a gateway sums
-        values = [*map(read, usages)]
+    for name, default, get_value in _FIELDS:
+        values = [get_value(usage) for usage in usages]
         if name in ("peak_kv_tokens", "saved_kv_tokens"):
             totals[name] = max(values, default=0)
         elif name == "kv_bytes_per_token":
-            totals[name] = next((value for value in values if value is not None), None)
+            known_values = [value for value in values if value is not None]
+            totals[name] = known_values[0] if known_values else None
         elif name == "estimated":
             totals[name] = any(values)
         else:
@@ -124,18 +130,18 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
 
 
 def sum_known(counts: Sequence[int | None]) -> int | None:
-    """Return the sum of counts; None where one is not known."""
+    """Return the sum of counts; None where a count is not known."""
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 def price_usage(
     usage: Usage, rates: Rates | None, known: Mapping[str, int] | None = None
 ) -> tuple[Usage, dict[str, int]]:
-    """Return a usage with its flops and dollars, and what it spends by unit.
+    """Return a usage with its flops and dollars, and the spent amounts by unit.
 
     Args:
         usage: The tokens and seconds of a call.
-        rates: The rates of the model that was called; None: none was.
+        rates: The rates of the model that was called; None: no model was called.
         known: The flops and dollars in whole units, where they do not follow from the rates.
     """
     flops = usd = 0

@@ -45,46 +45,51 @@ class Answers:
         self._task = task
         self._keyed = keyed_task(task)
         self._seconds_left = seconds_left
-        self._read_late = 0
-        self._first: list[str] = []  # the first answer of each class
-        self._by_answer: dict[str, int] = {}  # answer as written -> class
-        self._by_form: dict[str, int] = {}  # canonical form, or key -> class
-        self._of: dict[int, tuple[str | None, int | None]] = {}
+        self._late_characters = 0  # characters of the texts that came after the time was over
+        self._first_answers: list[str] = []  # by class: its first answer
+        self._class_by_answer: dict[str, int] = {}  # by answer as written
+        self._class_by_form: dict[str, int] = {}  # by canonical form, or by key where the task has keys
+        self._answer_and_class: dict[int, tuple[str | None, int | None]] = {}  # by node
 
     def answer_of(self, t: Trajectory) -> tuple[str | None, int | None]:
         """Return the answer and the class of a trajectory that was classified."""
-        return self._of[t.node]
+        return self._answer_and_class[t.node]
 
     def count(self) -> int:
         """Return the number of classes."""
-        return len(self._first)
+        return len(self._first_answers)
 
     async def add(self, ts: Sequence[Trajectory]) -> None:
         """Classify ended trajectories, in order."""
         for t in ts:
-            if t.status not in ("finished", "truncated") or t.node in self._of:
+            if t.status not in ("finished", "truncated") or t.node in self._answer_and_class:
                 continue
             answer: Any = await self._extract(t.response)
             if not isinstance(answer, str | None):
                 raise TTSError(
                     f"the task {self._task.name!r} extracted {quote(answer)}, but extract must return a text or None"
                 )
-            answer = None if answer is None else join_surrogates(answer)
-            answer_class = None if answer is None else self._by_answer.get(answer)
-            if answer is not None and answer_class is None:
-                answer_class = await self._class_of(answer)
-            self._of[t.node] = (answer, answer_class)
+            answer_class = None
+            if answer is not None:
+                answer = join_surrogates(answer)
+                answer_class = self._class_by_answer.get(answer)
+                if answer_class is None:
+                    answer_class = await self._class_of(answer)
+            self._answer_and_class[t.node] = (answer, answer_class)
 
     async def classes(self, answers: Sequence[str]) -> list[int]:
-        """Return the class of each answer. The answers were extracted elsewhere."""
+        """Return the class of each of these answers, which the caller has extracted."""
         return [await self._class_of(answer) for answer in answers]
 
     async def _extract(self, text: str) -> Any:
-        """Return the answer in a text; None where the time is over."""
+        """Return the answer in a text; None without an answer, or where the time is over.
+
+        After the time, texts are still read up to `_READ_LATE` characters in all. Long texts are not.
+        """
         if self._seconds_left is not None and self._seconds_left() == 0:
-            self._read_late += len(text)
+            self._late_characters += len(text)
         try:
-            if self._read_late > _READ_LATE:
+            if self._late_characters > _READ_LATE:
                 raise TimeoutError
             if len(text) > _SHORT:
                 return await self._call_in_time(self._task.extract, text)
@@ -94,7 +99,7 @@ class Answers:
             return None
 
     async def _call_in_time(self, fn: Callable[..., T], *args: Any) -> T:
-        """Call a function in a thread.
+        """Return the result of a function that runs in a thread, for at most the seconds left.
 
         Raises:
             TimeoutError: the time is over.
@@ -105,63 +110,68 @@ class Answers:
         return await asyncio.wait_for(run_in_thread(fn, *args), seconds)
 
     async def _class_of(self, answer: str) -> int:
-        if (answer_class := self._by_answer.get(answer)) is None:
-            try:
-                answer_class = await (
-                    self._class_by_pairs(answer) if self._keyed is None else self._class_by_key(answer)
-                )
-            except TimeoutError:
-                self.timed_out = True
-                answer_class = self._new_class(answer)
-            self._by_answer[answer] = answer_class
+        """Return the class of an answer. When the time is over, the class is new."""
+        if answer in self._class_by_answer:
+            return self._class_by_answer[answer]
+        try:
+            if self._keyed is None:
+                answer_class = await self._find_class_by_pairs(answer)
+            else:
+                answer_class = await self._find_class_by_key(answer)
+        except TimeoutError:
+            self.timed_out = True
+            answer_class = self._new_class(answer)
+        self._class_by_answer[answer] = answer_class
         return answer_class
 
-    async def _class_by_key(self, answer: str) -> int:
+    async def _find_class_by_key(self, answer: str) -> int:
+        """Return the class of the answers with the same key, where the task gives keys."""
         assert self._keyed is not None, "asked before"
         key = self._keyed.known_key(answer) if len(answer) <= _SHORT else None
         if key is None:
             key = await self._call_in_time(self._keyed.key, answer)
-        if key not in self._by_form:
-            self._by_form[key] = self._new_class(answer)
-        return self._by_form[key]
+        if key not in self._class_by_form:
+            self._class_by_form[key] = self._new_class(answer)
+        return self._class_by_form[key]
 
-    async def _class_by_pairs(self, answer: str) -> int:
+    async def _find_class_by_pairs(self, answer: str) -> int:
         """Return the class of an answer by comparisons with earlier answers, where the task gives no keys.
 
         An answer with the same canonical form decides first, then the first equivalent answer. Without either the class
         is new.
         """
-        form = (
-            self._task.canonical(answer)
-            if len(answer) <= _SHORT
-            else await self._call_in_time(self._task.canonical, answer)
-        )
-        if (earlier := self._by_form.get(form)) is None:
-            earlier = await self._class_like(answer)
-            self._by_form[form] = self._new_class(answer) if earlier is None else earlier
-        return self._by_form[form]
+        if len(answer) <= _SHORT:
+            form = self._task.canonical(answer)
+        else:
+            form = await self._call_in_time(self._task.canonical, answer)
+        if form not in self._class_by_form:
+            equivalent_class = await self._class_like(answer)
+            self._class_by_form[form] = self._new_class(answer) if equivalent_class is None else equivalent_class
+        return self._class_by_form[form]
 
     async def _class_like(self, answer: str) -> int | None:
-        """Return the first class whose first answer is equivalent to an answer; None without one.
+        """Return the first class whose first answer is equivalent to an answer; None without such a class.
 
         Raises:
             TimeoutError: the time is over.
         """
-        for index, first in enumerate(self._first):
-            if index % _PAIRS_AT_ONCE == _PAIRS_AT_ONCE - 1:
+        for class_index, first_answer in enumerate(self._first_answers):
+            if class_index % _PAIRS_AT_ONCE == _PAIRS_AT_ONCE - 1:
                 await asyncio.sleep(0)
-                if self._seconds_left is not None and (seconds := self._seconds_left()) is not None and seconds <= 0:
+                seconds = None if self._seconds_left is None else self._seconds_left()
+                if seconds is not None and seconds <= 0:
                     raise TimeoutError
-            is_same = self._task.decide(first, answer)
+            is_same = self._task.decide(first_answer, answer)
             if is_same is None:
-                is_same = await self._call_in_time(self._task.equivalent, first, answer)
+                is_same = await self._call_in_time(self._task.equivalent, first_answer, answer)
             if is_same:
-                return index
+                return class_index
         return None
 
     def _new_class(self, answer: str) -> int:
-        self._first.append(answer)
-        return len(self._first) - 1
+        """Begin a class with an answer, and return the number of the class."""
+        self._first_answers.append(answer)
+        return len(self._first_answers) - 1
 
 
 class AnswerCounts:
@@ -173,8 +183,8 @@ class AnswerCounts:
         first: The votes of the most frequent answer; 0 without an answer.
         second: The votes of the second most frequent answer; 0 without one.
         total: The votes of all answers.
-        answer: The most frequent answer, as its first candidate wrote it; None without an answer. Among equals the
-            answer that reached this number first.
+        answer: The most frequent answer, as its first candidate wrote it; None without an answer. Among answers with
+            equal votes, the answer that reached this number first.
     """
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
@@ -182,38 +192,45 @@ class AnswerCounts:
         self.second = 0
         self.total = 0
         self.answer: str | None = None
-        self._leader: int | None = None
-        self._written: dict[int, str | None] = {}
-        self._of: Counter[int] = Counter()
-        self._classes: Counter[int] = Counter()  # by number of votes: the answers that have this number
+        self._leading_class: int | None = None
+        self._first_answers: dict[int, str | None] = {}  # by class: the answer as its first candidate wrote it
+        self._votes: Counter[int] = Counter()  # by class
+        self._classes_with: Counter[int] = Counter()  # by number of votes: the number of classes with so many votes
         for candidate in candidates:
             self.add(candidate)
 
     def add(self, candidate: Candidate) -> None:
-        """Count a candidate."""
-        kind = candidate.answer_class
-        if kind is None:
+        """Count a candidate as a vote for its answer; a candidate without an answer does not count."""
+        answer_class = candidate.answer_class
+        if answer_class is None:
             return
-        self._written.setdefault(kind, candidate.answer)
-        count = self._of[kind] = self._of[kind] + 1
+        self._first_answers.setdefault(answer_class, candidate.answer)
+        self._votes[answer_class] += 1
         self.total += 1
-        self._classes[count] += 1
-        if count > 1:
-            self._classes[count - 1] -= 1
-            if not self._classes[count - 1]:
-                del self._classes[count - 1]
-        if kind == self._leader:
-            self.first = count
-        elif count > self.first:
-            self.first, self.second, self._leader, self.answer = count, self.first, kind, self._written[kind]
-        elif count > self.second:
-            self.second = count
+        votes = self._votes[answer_class]
+        self._classes_with[votes] += 1
+        if votes > 1:
+            self._classes_with[votes - 1] -= 1
+            if not self._classes_with[votes - 1]:
+                del self._classes_with[votes - 1]
+        if answer_class == self._leading_class:
+            self.first = votes
+        elif votes > self.first:
+            self.second = self.first
+            self.first = votes
+            self._leading_class = answer_class
+            self.answer = self._first_answers[answer_class]
+        elif votes > self.second:
+            self.second = votes
 
     @property
     def entropy(self) -> float:
         """The entropy of the answers, in nats; 0 without an answer."""
-        shares = ((classes, count / self.total) for count, classes in sorted(self._classes.items()))
-        return math.fsum(-classes * share * math.log(share) for classes, share in shares)
+        terms: list[float] = []  # the terms of classes with equal votes, together
+        for votes, num_classes in sorted(self._classes_with.items()):
+            share = votes / self.total
+            terms.append(-num_classes * share * math.log(share))
+        return math.fsum(terms)
 
 
 class Candidates(list[Candidate]):

@@ -42,84 +42,94 @@ class Costs:
         self._verifiers = verifiers
         self._declared = [role for role in declared if role in verifiers]
         self._pairs = pairs or {}
-        self._prompt_bounds = {
-            role: bound
-            for role, verifier in verifiers.items()
-            if (bound := traits_of(verifier).prompt_bound) is not None
-        }
-        self._read: set[tuple[str, int]] = set()  # (role, root) whose prompt a verifier's own model has read
+        # by role whose verifier has a model of its own: the most tokens that the model reads of a prompt
+        self._prompt_bounds: dict[str, Callable[[int], int]] = {}
+        for role, verifier in verifiers.items():
+            prompt_bound = traits_of(verifier).prompt_bound
+            if prompt_bound is not None:
+                self._prompt_bounds[role] = prompt_bound
+        # (role, root): the own model of the role's verifier has read the root's prompt
+        self._read_prompts: set[tuple[str, int]] = set()
 
     @contextmanager
     def pay_from(self, part: Account) -> Generator[Account]:
         """Let a part of the account pay in the block. The part is closed after the block."""
-        outer, self.account = self.account, part
+        outer_account = self.account
+        self.account = part
         try:
             yield part
         finally:
-            self.account = outer
+            self.account = outer_account
             part.close()
 
     def row_cost(self, backend: Backend, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
-        """Return the bound of a row after `prefix` tokens, declared verifiers included.
-
-        The row may compute `computed` of these tokens again.
+        """Return the cost bound of a row after `prefix` tokens, with the scores by the declared verifiers.
 
         Args:
             backend: The backend that writes the row.
             prefix: The tokens before the row.
-            computed: The tokens that may be computed again.
+            computed: The tokens of the prefix that the backend may compute again.
             written: The tokens that the row has already. Verifiers read them together with the new tokens.
         """
         reused = 0 if computed else prefix + written
         if not self._declared:
             return RowCost(backend.rates, computed, reused)
-        bounds = [(role, self._bound_of(role)) for role in self._declared]
-        first = bounds[0][1]
-        return RowCost(
-            backend.rates,
-            computed,
-            reused,
-            (lambda new: first(prefix, written + new))
-            if len(bounds) == 1
-            else (lambda new: sum(bound(prefix, written + new) for _, bound in bounds)),
-            sum(self._pairs.get(role, 1) for role in self._declared),
-            lambda unit, new: sum(
-                self._verifying(role, unit, bound(prefix, written + new), prefix + written + new)
-                for role, bound in bounds
-            ),
-        )
+        token_bounds = {role: self._bound_of(role) for role in self._declared}
+        if len(token_bounds) == 1:  # the usual case, without the cost of a sum
+            (only_bound,) = token_bounds.values()
+
+            def verifier_tokens(new: int) -> int:
+                return only_bound(prefix, written + new)
+        else:
+
+            def verifier_tokens(new: int) -> int:
+                return sum(token_bound(prefix, written + new) for token_bound in token_bounds.values())
+
+        def verifier_cost(unit: str, new: int) -> int:
+            return sum(
+                self._verifying(role, unit, token_bound(prefix, written + new), prefix + written + new)
+                for role, token_bound in token_bounds.items()
+            )
+
+        num_calls = sum(self._pairs.get(role, 1) for role in self._declared)
+        return RowCost(backend.rates, computed, reused, verifier_tokens, num_calls, verifier_cost)
 
     def _bound_of(self, role: str) -> Callable[[int, int], int]:
         """Return the bound of a role's verifier tokens for a path, as a function of prefix and new tokens."""
         comparison = traits_of(self._verifiers[role]).comparison if role in self._pairs else None
         if comparison is None:
             return partial(stated_bound, self._verifiers[role])
-        most = self._pairs[role] * comparison.pair_bound
-        return lambda prefix, new: most  # noqa: ARG005 - a comparison's prompt has a bound of its own
+        compared_tokens = self._pairs[role] * comparison.pair_bound
+        return lambda prefix, new: compared_tokens  # noqa: ARG005 - a comparison's prompt has a bound of its own
 
     def add_prompt_reading(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
-        """Return the bound of a row that may have to pay verifiers' reading of its prompt.
+        """Return the bound of a row for whose score a verifier's own model may have to read the prompt first.
 
-        Verifiers' own models read the prompt. Each row of a call has this bound, because any row may be the first.
-        After the call, one such amount for each root stays reserved (see `keep_scores`).
+        Each row of a call has this bound, because any row may be scored first. After the call, the cost to read one
+        prompt stays reserved for each root (see `keep_scores`).
 
         Args:
-            cost: The bound of the row without this reading.
+            cost: The bound of the row without the reading of prompts.
             prompts: The tokens of the prompts, by root.
         """
         if not self._prompt_bounds:
             return cost
-        dearest = {
-            unit: max(self._prompts_cost(unit, *prompt) for prompt in prompts.items()) for unit in ("flops", "usd")
+        reading_costs = {  # by unit: the cost to read the dearest prompt
+            unit: max(self._prompts_cost(unit, root, tokens) for root, tokens in prompts.items())
+            for unit in ("flops", "usd")
         }
-        if not any(dearest.values()):
+        if not any(reading_costs.values()):
             return cost
-        return dataclasses.replace(cost, verifier_cost=lambda unit, new: dearest[unit] + cost.verifier_cost(unit, new))
+
+        def verifier_cost(unit: str, new: int) -> int:
+            return reading_costs[unit] + cost.verifier_cost(unit, new)
+
+        return dataclasses.replace(cost, verifier_cost=verifier_cost)
 
     def _prompts_cost(self, unit: str, root: int, tokens: int) -> int:
         """Return the bound of the declared verifiers' cost to read a prompt.
 
-        The bound is 0 where the unit has no limit, or where a reserve is held already.
+        The bound is 0 where the unit has no limit, or where the root's reserve is held already.
         """
         if unit not in self.account.units or self.account.keeps(root):
             return 0
@@ -130,9 +140,9 @@ class Costs:
     def unread_prompt(self, role: str, root: int, tokens: int, *, again: bool = False) -> int:
         """Return the most tokens that a verifier's own model has yet to read of a prompt.
 
-        With `again` the prompt is opened anew.
+        With `again` the model reads the prompt even if it has read the prompt before.
         """
-        if role not in self._prompt_bounds or ((role, root) in self._read and not again):
+        if role not in self._prompt_bounds or ((role, root) in self._read_prompts and not again):
             return 0
         return self._prompt_bounds[role](tokens)
 
@@ -148,10 +158,11 @@ class Costs:
         Args:
             role: The role of the verifier.
             roots: The roots whose paths with text were scored.
-            tokens: The prompt tokens that the model read now; 0 where it has read the problem before.
+            tokens: The prompt tokens that the model read in this call; 0 where it had read the problem before.
         """
-        if tokens or any(reader == role for reader, _ in self._read):
-            self._read.update((role, root) for root in roots)
+        has_read_before = any(reader == role for reader, _root in self._read_prompts)
+        if tokens or has_read_before:
+            self._read_prompts.update((role, root) for root in roots)
 
     @property
     def keeps_scores(self) -> bool:
@@ -161,7 +172,7 @@ class Costs:
     def keep_scores(self, cost: RowCost, tokens: Mapping[int, int], prompts: Mapping[int, int]) -> None:
         """Reserve the cost of scoring some nodes, and of reading their prompts first.
 
-        A limit that has too little left reserves what it has.
+        Nodes and prompts whose cost the limits cannot pay get no reserve.
 
         Args:
             cost: The bound of a row.
@@ -173,11 +184,11 @@ class Costs:
             root: {unit: self._prompts_cost(unit, root, prompts[root]) for unit in ("flops", "usd")}
             for root in sorted(prompts)
         }
-        by_size: dict[int, Mapping[str, int]] = {}  # nodes of equal size cost the same
-        for node, number in tokens.items():
-            if (reserve := by_size.get(number)) is None:
-                reserve = by_size[number] = cost.reserves(units, number)
-            amounts[node] = reserve
+        reserves: dict[int, Mapping[str, int]] = {}  # by number of tokens: nodes of equal size cost the same
+        for node, num_tokens in tokens.items():
+            if num_tokens not in reserves:
+                reserves[num_tokens] = cost.reserves(units, num_tokens)
+            amounts[node] = reserves[num_tokens]
         self.account.keep(amounts)
 
     def score_cost(self, role: str, tokens: int, calls: int, paths: int, prompts: int) -> dict[str, int]:
@@ -193,13 +204,14 @@ class Costs:
         costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}
         for unit in ("flops", "usd"):
             if unit in self.account.units:
-                costs[unit] = self._verifying(role, unit, tokens, paths) + self.rates[role].cost(unit, computed=prompts)
+                reading_cost = self.rates[role].cost(unit, computed=prompts)
+                costs[unit] = self._verifying(role, unit, tokens, paths) + reading_cost
         return {unit: costs[unit] for unit in self.account.units if unit in costs}
 
     def _verifying(self, role: str, unit: str, tokens: int, path: int) -> int:
-        """Return the most that a verifier's tokens may cost.
+        """Return the most that a verifier's tokens may cost, in a unit.
 
-        The tokens are all read, or all written by a judge. Afterwards the tokens and the path may be read again.
+        The tokens are all read, or all written by a judge. Later calls may read the tokens and the path again.
         """
         rates = self.rates[role]
         dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))

@@ -167,7 +167,7 @@ class StopDecision:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One division of a search's further work among its paths.
+    """One division of a search's further work among its paths, by particles or by a tree of steps.
 
     Args:
         kind: "resampled": ancestors were drawn. "carried": the particles went on with their weights. "ended": all paths
@@ -175,7 +175,7 @@ class Level:
         sweep: The chain and the sweep that the level belongs to.
         nodes: The paths, by their last nodes; a path with copies is listed once for each copy.
         log_weights: The natural log-weight of each path. For particles: since the last resampling. For split paths: the
-            log-share.
+            logarithm of the path's share.
         temperature: The temperature of the weights, above 0.
         ancestors: The place in `nodes` of each path that went on, in order; empty for the kinds "ended" and "split".
         counts: The number of continuations of each split path. Counts take little space, however wide the search is.
@@ -192,10 +192,7 @@ class Level:
     is_fixed: bool = True
 
     def parents(self) -> Iterator[int]:
-        """Yield the place in `nodes` of each path that went on.
-
-        The places of split paths come in the order of these paths.
-        """
+        """Yield the place in `nodes` of each path that went on; a split path once for each continuation."""
         yield from self.ancestors
         for place, count in enumerate(self.counts):
             yield from repeat(place, count)
@@ -241,8 +238,8 @@ class SearchEnded(Exception):
         stop: The decision of the stop rule, if a stop rule ended the search.
 
     Attributes:
-        before_choice: The same end before a strategy chose candidates (`restrict_candidates`); None: no strategy chose
-            candidates.
+        before_choice: The same end without the limit to chosen candidates (see `restrict_candidates`); None: no
+            strategy chose candidates.
     """
 
     def __init__(self, reason: str, stop: StopDecision | None = None) -> None:
@@ -254,13 +251,13 @@ class SearchEnded(Exception):
     def restrict_candidates(self, used: slice) -> SearchEnded:
         """Return the same end with a limit: the selection may use only the candidates of the slice `used`.
 
-        The end by a stop rule stays as it is.
+        An end by a stop rule stays as it is.
         """
         if self.stop is not None:
             return self
-        chosen = SearchEnded(self.reason, StopDecision(self.reason, used=used))
-        chosen.before_choice = self
-        return chosen
+        restricted_end = SearchEnded(self.reason, StopDecision(self.reason, used=used))
+        restricted_end.before_choice = self
+        return restricted_end
 
     @property
     def out_of_budget(self) -> bool:

@@ -1,4 +1,4 @@
-"""The needs of strategies in a setting, and the nearest strategy for one that cannot run.
+"""The needs of strategies in a setting, and substitutes for strategies that cannot run.
 
 `tts.solver.settings` makes a setting from words such as "engine no-verifier pocket".
 """
@@ -69,7 +69,7 @@ class RunSetting:
 
 
 def lacking(strategy: Strategy, setting: RunSetting) -> list[str]:
-    """Return the needs of a strategy that a setting lacks, in words; none if the strategy can run."""
+    """Return the needs of a strategy that a setting lacks, in words; empty if the strategy can run."""
     needs = needs_of(strategy)
     missing = needs.missing(setting.caps)
     if "token_ids" in needs.capabilities and not missing and not setting.shows_tokens:
@@ -77,9 +77,8 @@ def lacking(strategy: Strategy, setting: RunSetting) -> list[str]:
     for kind in needs.prompts:
         if not has_prompt(setting.task, kind):
             missing.append(f"the prompt {kind!r}")
-    missing += [
-        f"a verifier {role!r}" for role in needs.verifiers if setting.roles is not None and role not in setting.roles
-    ]
+    if setting.roles is not None:
+        missing += [f"a verifier {role!r}" for role in needs.verifiers if role not in setting.roles]
     return missing
 
 
@@ -92,10 +91,14 @@ def has_prompt(task: Task | None, kind: str) -> bool:
 
 
 def nearest(strategy: Strategy, setting: RunSetting) -> str:
-    """Return the name of a strategy that can run in place of one that cannot.
+    """Return the name of a strategy that can run in place of a strategy that cannot.
 
     The strategy is of the same family, else of the first family. Some strategy of the first family can always run.
     """
-    own = next((names for names in FAMILIES.values() if strategy.registered_as in names), ())
-    names = (*own, *next(iter(FAMILIES.values())))
-    return next(name for name in names if not lacking(Plan.of(STRATEGIES.get(name)()).strategy, setting))
+    families = list(FAMILIES.values())
+    same_family = [name for names in families if strategy.registered_as in names for name in names]
+    for name in (*same_family, *families[0]):
+        default_strategy = Plan.of(STRATEGIES.get(name)()).strategy
+        if not lacking(default_strategy, setting):
+            return name
+    raise AssertionError("some strategy of the first family can always run")

@@ -27,22 +27,22 @@ class Lengths:
     """Lengths of the paths after one kind of prompt.
 
     Of n paths, let i have ended within a given length, and let o open paths be shorter. The estimated share of longer
-    solutions is (n - i - o) / n, times the product of r / (r - 1) over these o open paths. Here r counts the paths that
-    are at least as long as the open path. A note only updates counts. The products are computed before the next
-    estimate, which is a binary search.
+    solutions is (n - i - o) / n, times the product of r / (r - 1) over these o open paths. Here r is the number of
+    paths that are at least as long as the open path. A note only updates counts. The next estimate computes the
+    products, and finds the length by a binary search.
 
     Args:
         prior: The tokens that are expected before any path was written, at least 1.
     """
 
-    __slots__ = ("_ended", "_longer", "_open", "_paths", "_prior", "_products")
+    __slots__ = ("_ended_lengths", "_num_longer", "_open_lengths", "_paths", "_prior", "_products")
 
     def __init__(self, prior: int) -> None:
         self.assume(prior)
-        self._paths: dict[int, tuple[int, bool]] = {}  # by node: tokens, and whether it is open
-        self._ended = array("q")  # sorted lengths
-        self._open = array("q")
-        self._longer = array("q")  # for each open path: the number of longer ended paths
+        self._paths: dict[int, tuple[int, bool]] = {}  # by node: the path's tokens, and whether the path is open
+        self._ended_lengths = array("q")  # sorted
+        self._open_lengths = array("q")  # sorted
+        self._num_longer = array("q")  # for each open path: the number of longer ended paths
         # products over the first o open paths, by o from 0; None: not computed yet
         self._products: NDArray[np.float64] | None = None
 
@@ -51,7 +51,7 @@ class Lengths:
         self._prior = max(1, prior)
 
     def note(self, node: int, tokens: int, *, ended: bool, above: int | None = None) -> None:
-        """Note the length of a path. A later note of the same node replaces this one.
+        """Note the length of a path. A later note of the same node replaces this note.
 
         Args:
             node: The number of the path's last node.
@@ -66,28 +66,30 @@ class Lengths:
         self._paths[node] = (tokens, not ended)
         self._products = None
         if ended:
-            insort(self._ended, tokens)
+            insort(self._ended_lengths, tokens)
             self._count_ended(tokens, 1)
         else:
-            place = bisect_right(self._open, tokens)
-            self._open.insert(place, tokens)
-            self._longer.insert(place, len(self._ended) - bisect_right(self._ended, tokens))
+            place = bisect_right(self._open_lengths, tokens)
+            num_longer = len(self._ended_lengths) - bisect_right(self._ended_lengths, tokens)
+            self._open_lengths.insert(place, tokens)
+            self._num_longer.insert(place, num_longer)
 
     def _forget(self, node: int) -> None:
         """Drop the note of a path that is noted anew or was continued."""
         tokens, is_open = self._paths.pop(node)
         self._products = None
         if is_open:
-            place = bisect_left(self._open, tokens)
-            del self._open[place], self._longer[place]
+            place = bisect_left(self._open_lengths, tokens)
+            del self._open_lengths[place], self._num_longer[place]
         else:
-            del self._ended[bisect_left(self._ended, tokens)]
+            del self._ended_lengths[bisect_left(self._ended_lengths, tokens)]
             self._count_ended(tokens, -1)
 
     def _count_ended(self, tokens: int, by: int) -> None:
         """Add `by` to the counts of longer ended paths of all open paths shorter than `tokens`."""
-        if shorter := bisect_left(self._open, tokens):
-            np.frombuffer(self._longer, np.int64)[:shorter] += by
+        num_shorter = bisect_left(self._open_lengths, tokens)
+        if num_shorter:
+            np.frombuffer(self._num_longer, np.int64)[:num_shorter] += by
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -95,45 +97,49 @@ class Lengths:
     @property
     def ended(self) -> int:
         """The number of paths that have ended by themselves."""
-        return len(self._ended)
+        return len(self._ended_lengths)
 
     @property
     def longest(self) -> int:
         """The tokens of the longest path; 0 without a path."""
-        return max(self._ended[-1] if self._ended else 0, self._open[-1] if self._open else 0)
+        longest_ended = self._ended_lengths[-1] if self._ended_lengths else 0
+        longest_open = self._open_lengths[-1] if self._open_lengths else 0
+        return max(longest_ended, longest_open)
 
     def expected_length(self, written: int = 0) -> int:
         """Return the tokens within which an open path ends with probability `QUANTILE`, at least 1.
 
-        The path has `written` tokens already. Where the observations do not identify the quantile, twice the longest
-        path is returned. Without an ended path, or where no path has a token (empty or cached replies), the result is
-        at least the prior.
+        The path has `written` tokens already. Where too few paths have ended to estimate the quantile, twice the
+        longest path is returned. Without an ended path, or where no path has a token (empty or cached replies), the
+        result is at least the prior.
         """
-        ended, open_ = self._ended, self._open
+        ended_lengths, open_lengths = self._ended_lengths, self._open_lengths
         doubled = 2 * max(written, self.longest)
-        if not ended or not doubled:
+        if not ended_lengths or not doubled:
             return max(doubled, self._prior)
-        first, shorter = (bisect_right(ended, written), bisect_right(open_, written)) if written else (0, 0)
-        products, count = self._known_products(), len(ended) - first + len(open_) - shorter
+        shorter_ended = bisect_right(ended_lengths, written) if written else 0  # paths no longer than `written`
+        shorter_open = bisect_right(open_lengths, written) if written else 0
+        products = self._known_products()  # [open paths + 1]
+        num_paths = len(ended_lengths) - shorter_ended + len(open_lengths) - shorter_open
 
         def is_within(place: int) -> bool:
-            """Whether the share of longer paths is small enough after the ended path at a place."""
-            before = bisect_left(open_, ended[place])
-            left = count - (place - first + 1) - (before - shorter)
-            return left / count * float(products[before] / products[shorter]) <= _LONGER
+            """Whether few enough paths are longer than the ended path at a place of `ended_lengths`."""
+            passed_open = bisect_left(open_lengths, ended_lengths[place])
+            num_longer = num_paths - (place - shorter_ended + 1) - (passed_open - shorter_open)
+            return num_longer / num_paths * float(products[passed_open] / products[shorter_open]) <= _LONGER
 
-        places = range(first, len(ended))
+        places = range(shorter_ended, len(ended_lengths))
         index = bisect_left(places, True, key=is_within)  # noqa: FBT003 - the value to find
         if index < len(places):
-            return max(1, ended[places[index]])
+            return max(1, ended_lengths[places[index]])
         return doubled
 
     def _known_products(self) -> NDArray[np.float64]:
-        """Return the products of factors, [open paths + 1]."""
-        if not self._open:
+        """Return the products of the factors r / (r - 1) over the shortest o open paths, by o: [open paths + 1]."""
+        if not self._open_lengths:
             return _NOTHING_OPEN
         if self._products is None:
-            at_risk = np.arange(len(self._open), 0, -1) + np.array(self._longer)
+            at_risk = np.arange(len(self._open_lengths), 0, -1) + np.array(self._num_longer)  # r of each open path
             # where the longest path is open, its factor is infinite and no ended path comes after it
             self._products = np.concatenate(([1.0], np.cumprod(at_risk / np.maximum(at_risk - 1, 0.5))))
         return self._products
@@ -141,6 +147,6 @@ class Lengths:
 
 def waves_of(items: Iterable[T]) -> Iterator[list[T]]:
     """Yield items in lists of at most `MOST_ROWS`. Each list is made when it is needed."""
-    rest = iter(items)
-    while wave := list(islice(rest, MOST_ROWS)):
+    remaining_items = iter(items)
+    while wave := list(islice(remaining_items, MOST_ROWS)):
         yield wave

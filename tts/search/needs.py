@@ -87,7 +87,8 @@ class Needs:
 
     def __post_init__(self) -> None:
         for name in ("capabilities", "instead", "verifiers", "scores", "prompts"):
-            if isinstance(given := getattr(self, name), str):
+            given: Any = getattr(self, name)
+            if isinstance(given, str):
                 raise ConfigError(
                     f"{name} is {given!r}, but must be a tuple of names", hint=f"write {name}=({given!r},)"
                 )
@@ -95,9 +96,10 @@ class Needs:
             check_known("a capability of Needs", name, CAPABILITIES)
 
     def missing(self, caps: Caps) -> list[str]:
-        """Return the capabilities that a backend lacks; none if it has all capabilities of `instead`."""
-        lacks = [name for name in self.capabilities if getattr(caps, name) in _ABSENT]
-        return [] if self.instead and not any(getattr(caps, name) in _ABSENT for name in self.instead) else lacks
+        """Return the capabilities that a backend lacks; none if the backend has all capabilities of `instead`."""
+        if self.instead and all(getattr(caps, name) not in _ABSENT for name in self.instead):
+            return []
+        return [name for name in self.capabilities if getattr(caps, name) in _ABSENT]
 
 
 def needs_of(part: Any) -> Needs:
@@ -106,7 +108,7 @@ def needs_of(part: Any) -> Needs:
     A class of 0.2 may have an attribute `needs` with names of capabilities in place of the method.
 
     Raises:
-        ConfigError: the declaration is neither.
+        ConfigError: the declaration is neither a `Needs` nor a tuple or list of names.
     """
     declared: Any = part.needs() if callable(part.needs) else part.needs
     if isinstance(declared, Needs):
@@ -124,10 +126,14 @@ def needs_of_attributes(part: object, capabilities: tuple[str, ...] = ()) -> Nee
 
     These attributes are the parameter `verifier`, and the attributes by which classes of 0.2 declare their needs.
     """
-    fields: dict[str, Any] = {
-        name: value for name, attribute in _ATTRIBUTES.items() if (value := getattr(part, attribute, None))
-    }
-    role, judge, vectors = (getattr(part, name, None) for name in ("verifier", "judge", "embeds_by"))
+    fields: dict[str, Any] = {}
+    for name, attribute in _ATTRIBUTES.items():
+        value = getattr(part, attribute, None)
+        if value:
+            fields[name] = value
+    role = getattr(part, "verifier", None)
+    judge = getattr(part, "judge", None)
+    vectors = getattr(part, "embeds_by", None)
     if isinstance(role, str) and getattr(part, "verifiers", None) is None:
         fields["verifiers"] = (role,)
     if getattr(part, "effort", None):

@@ -26,7 +26,12 @@ def _check_aggregate(name: str, value: Any) -> None:
 
 
 def check_roles(name: str, given: Any, *, once: bool = False) -> tuple[str, ...]:
-    """Return a list of roles of models; `once`: whether each role may occur only once.
+    """Return a list of roles of models as a tuple, once it is checked.
+
+    Args:
+        name: The name of the parameter, for errors.
+        given: The list of roles.
+        once: Whether each role may occur only once.
 
     Raises:
         ConfigError: the value is no such list.

@@ -240,7 +240,7 @@ class Strategy(Named, HintsKeywords, ABC):
         The default returns the strategy itself: a parameter of None means as many as the budget pays.
 
         Args:
-            units: The number of plain samples of typical length that the budget pays; None: no limit bounds it.
+            units: The number of plain samples of typical length that the budget pays; None: no limit bounds the number.
 
         Raises:
             ConfigError: neither the parameters nor the budget bound the search.
@@ -254,8 +254,12 @@ class Strategy(Named, HintsKeywords, ABC):
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return the selection for callers that name none: `weighted` with a verifier, otherwise `majority`."""
-        return SELECTIONS.get("weighted" if verified and not self.always_votes else "majority")()
+        """Return the selection for callers that name no selection.
+
+        With a verifier this is `weighted`. Without a verifier, or where the strategy always votes, it is `majority`.
+        """
+        name = "weighted" if verified and not self.always_votes else "majority"
+        return SELECTIONS.get(name)()
 
 
 @dataclass(frozen=True)
@@ -274,17 +278,17 @@ class StrategyOfFunction(Strategy):
         return self.declared
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Call the function."""
+        """Return the candidates of the function; the candidates of the search if the function returns none."""
         return await self.function(search) or search.candidates
 
 
 def as_strategy(
     function: Callable[[Search], Awaitable[Sequence[Candidate] | None]], needs: Needs | None = None
 ) -> Strategy:
-    """Return an async function of a search as a strategy.
+    """Return a strategy that calls an async function of a search.
 
     Args:
-        function: A function like `Strategy.run`. If it returns nothing, its candidates are those of the search.
+        function: A function like `Strategy.run`. If the function returns nothing, `search.candidates` are used.
         needs: The function's needs beside plain samples; None: no needs.
 
     Raises:
@@ -336,9 +340,9 @@ class StopRule(Named, HintsKeywords, ABC):
 
     @abstractmethod
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
-        """Return a decision on the candidates so far, in the rule's order; None: continue.
+        """Return the decision to end the search after the candidates so far; None: continue.
 
-        The decision must depend on these candidates alone.
+        The candidates are in the rule's order. The decision must depend on these candidates alone.
         """
         ...
 
@@ -372,7 +376,7 @@ class Selection(Named, HintsKeywords, ABC):
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """Return whether the selection's verifiers may ever score a candidate.
 
-        If not, the reserve for the score is freed.
+        If False, the reserve for the candidate's score is freed.
 
         Args:
             candidate: The candidate.
@@ -418,14 +422,14 @@ class Plan:
 
     @classmethod
     def of(cls, part: Any, name: str = "") -> Plan:
-        """Return a plan as it is, and a strategy, or a strategy's class, as a plan with defaults.
+        """Return a plan as it is; or a plan of a strategy, without a stop rule and with the default selection.
 
         Args:
             part: A plan, a strategy, or the class of a strategy.
             name: The name of the part in a text, for messages.
 
         Raises:
-            ConfigError: the part is none of these.
+            ConfigError: the part is no plan, no strategy, and no class of a strategy.
         """
         part = _make_part(part)
         if isinstance(part, Plan):
@@ -433,20 +437,24 @@ class Plan:
         if isinstance(part, Strategy):
             return cls(part)
         _refuse_attempt(part, Strategy, "run")
-        wraps = "write tts.as_strategy(FUNCTION)" if inspect.isfunction(part) else ""
+        is_function = inspect.isfunction(part)
         raise ConfigError(
             f"the strategy is {_name(part, name)}, but must begin with a strategy",
-            hint=wraps or "for example best_of_n(n=8) | majority",
+            hint="write tts.as_strategy(FUNCTION)" if is_function else "for example best_of_n(n=8) | majority",
         )
 
     def __or__(self, part: Any) -> Plan:
         return self.with_part(part)
 
     def with_part(self, part: Any, name: str = "") -> Plan:
-        """Return the plan with a stop rule or selection, or the class of such a part, added; `name`: see `of`.
+        """Return the plan with a stop rule or selection added.
+
+        Args:
+            part: The stop rule or selection, or the class of such a part.
+            name: The name of the part in a text, for messages.
 
         Raises:
-            ConfigError: the part is neither, or the plan has such a part already.
+            ConfigError: the part is neither a stop rule nor a selection, or the plan has such a part already.
         """
         part = _make_part(part)
         if isinstance(part, Strategy | Plan):

@@ -38,16 +38,17 @@ def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
           ...
         tts.errors.ConfigError: n is 0, but must be a whole number of at least 1
     """
-    first, *later = calls_in(text)
-    if (place := _table_of(first.name, scope)) in (STOP_RULES, SELECTIONS):
+    first_call, *later_calls = calls_in(text)
+    first_table = _table_of(first_call.name, scope)
+    if first_table in (STOP_RULES, SELECTIONS):
         raise ConfigError(
-            f"the text begins with {first.name!r}, a {place.kind}, but must begin with a strategy",
-            hint=f"for example best_of_n(n=8) | {first.name}",
+            f"the text begins with {first_call.name!r}, a {first_table.kind}, but must begin with a strategy",
+            hint=f"for example best_of_n(n=8) | {first_call.name}",
         )
-    plan = Plan.of(first.make(STRATEGIES, scope), first.name)
-    for call in later:
+    plan = Plan.of(first_call.make(STRATEGIES, scope), first_call.name)
+    for call in later_calls:
         name = call.name
-        table = _PLACES if ":" in name else _table_of(name, scope)
+        table = _PLACES if ":" in name else _table_of(name, scope)  # "package.module:name" is in no table
         if table is STRATEGIES:
             raise call.syntax_error(f"{name!r} is a strategy, but only the first part may be one")
         if table is None:
@@ -62,7 +63,7 @@ def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
 
 
 def stored_text(plan: Plan, *, equal: bool = False) -> str:
-    """Return the text of a plan, by which results are stored and run again.
+    """Return the text of a plan. Results are stored by this text, and run again from it.
 
     Args:
         plan: The plan to write.
@@ -85,9 +86,14 @@ def stored_text(plan: Plan, *, equal: bool = False) -> str:
 
 
 def _table_of(name: str, scope: Scope) -> Registry | None:
-    """Return the first table that has a name. The names of this package come before those of other packages."""
-    ours = (table for table in _TABLES if name in table.entries)
-    return next(ours, None) or next((table for table in _TABLES if name in scope.names(table)), None)
+    """Return the table that has a name: of this package, else of other packages in scope; None without a table."""
+    for table in _TABLES:
+        if name in table.entries:
+            return table
+    for table in _TABLES:
+        if name in scope.names(table):
+            return table
+    return None
 
 
 _TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)

@@ -63,9 +63,9 @@ class Prompts:
         self._costs = costs
         self._tree = tree
         self._clock = clock
-        self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
-        # (node, role) -> tokens that a reopened path has beyond those of its nodes, where the path had ended
-        self._again: dict[tuple[int, str], int] = {}
+        self._foreign_handles: dict[tuple[int, str], Any] = {}  # by (node, role): handles on other models
+        # by (node, role), for ended paths that were read anew: the tokens beyond those of the path's nodes
+        self._reopened_tokens: dict[tuple[int, str], int] = {}
 
     def remember(self, root: Trajectory, prompt: Prompt) -> None:
         """Note the prompt of a root, so that another model can open it too."""
@@ -98,13 +98,15 @@ class Prompts:
                 (opened,) = _one_each(
                     await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open"
                 )
-                handles, path_tokens = [opened.value], None
+                handles = [opened.value]
+                path_tokens = None
                 if path:
                     (extended,) = _one_each(
                         await read(backend, backend.extend(handles, [path]), replies), 1, backend, "extend"
                     )
                     self._release(model, handles)
-                    handles, path_tokens = [extended.value.handle], len(extended.value.token_ids) or None
+                    handles = [extended.value.handle]
+                    path_tokens = len(extended.value.token_ids) or None
         except BaseException:
             self._release(model, handles)
             raise
@@ -149,16 +151,20 @@ class Prompts:
                 lease.spend(input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier))
 
     def recomputation(self, ts: Sequence[Trajectory], model: str) -> int:
-        """Return the most tokens that a row after one of `ts` computes again; 0 where forks are native."""
+        """Return the most tokens that a row after one of `ts` computes again.
+
+        The number is 0 where forks are native: the backend then keeps the state of a path.
+        """
         backend = self._backends[model]
         if backend.caps.fork == "native":
             return 0
         return max(map(self._path_bytes, ts)) + max(TEMPLATE_TOKENS, metadata_of(backend).template_tokens)
 
     def _path_bytes(self, t: Trajectory) -> int:
+        """Return the bytes of a path's text and prompt, which bound their tokens."""
         prompt = self._tree.asked[t.root.node]
-        text = prompt if isinstance(prompt, str) else "".join(message.content for message in prompt)
-        return len(text.encode()) + len(t.full_text.encode())
+        prompt_text = prompt if isinstance(prompt, str) else "".join(message.content for message in prompt)
+        return len(prompt_text.encode()) + len(t.full_text.encode())
 
     async def handles(self, ts: Sequence[Trajectory], model: str, charge: Charge | None = None) -> list[Any]:
         """Return the handles of trajectories on a model.
@@ -178,21 +184,31 @@ class Prompts:
             if t.model == model and t.node in self._tree.held:
                 handles.append(self._tree.held[t.node].handle)
                 continue
-            if (t.node, model) not in self._abroad:
-                paid = None if t.model == model else charge
-                nearest = self._nearest(t, model) if t.model != model and charge is None else None
-                if nearest is not None:
-                    self._abroad[t.node, model] = await self._append_text(*nearest, t, model)
-                else:
-                    self._abroad[t.node, model] = (
-                        await self.read(model, self._tree.asked[t.root.node], t.full_text, paid)
-                    ).handle
-            handles.append(self._abroad[t.node, model])
+            if (t.node, model) not in self._foreign_handles:
+                self._foreign_handles[t.node, model] = await self._open_path(t, model, charge)
+            handles.append(self._foreign_handles[t.node, model])
         return handles
+
+    async def _open_path(self, t: Trajectory, model: str, charge: Charge | None) -> Any:
+        """Return a new handle of a path on a model: from the nearest ancestor that the model holds, or from the prompt.
+
+        Args:
+            t: The path.
+            model: The role of the model.
+            charge: As in `handles`. With a charge the whole path is read.
+        """
+        is_foreign = t.model != model
+        nearest = self._nearest(t, model) if is_foreign and charge is None else None
+        if nearest is not None:
+            ancestor, ancestor_handle = nearest
+            return await self._append_text(ancestor, ancestor_handle, t, model)
+        prompt = self._tree.asked[t.root.node]
+        opened = await self.read(model, prompt, t.full_text, charge if is_foreign else None)
+        return opened.handle
 
     def unopened_tokens(self, t: Trajectory, model: str) -> int:
         """Return the most tokens that a verifier's model reads to open a path; 0 if the path is open already."""
-        if t.model == model or (t.node, model) in self._abroad:
+        if t.model == model or (t.node, model) in self._foreign_handles:
             return 0
         backend = self._backends[model]
         return backend.count(self._tree.asked[t.root.node]) + text_bound(backend, t.full_text)
@@ -203,20 +219,24 @@ class Prompts:
         None is returned where the model holds no ancestor, or where the path has no text after the ancestor.
         """
         for node in reversed(t.path[:-1]):
-            own = self._tree.held.get(node.node) if node.model == model else None
-            handle = self._abroad.get((node.node, model)) if own is None else own.handle
+            if node.model == model and node.node in self._tree.held:
+                handle = self._tree.held[node.node].handle
+            else:
+                handle = self._foreign_handles.get((node.node, model))
             if handle is not None:
-                return (node, handle) if len(node.full_text) < len(t.full_text) else None
+                has_later_text = len(node.full_text) < len(t.full_text)
+                return (node, handle) if has_later_text else None
         return None
 
     async def _append_text(self, ancestor: Trajectory, handle: Any, t: Trajectory, model: str) -> Any:
-        """Return a model's handle of a path, by appending the path's text after an ancestor to the ancestor's handle.
+        """Return a model's handle of a path: the handle of an ancestor, with the rest of the path's text appended.
 
         Raises:
             Exhausted: the budget cannot pay reading the text.
         """
-        backend, text = self._backends[model], t.full_text[len(ancestor.full_text) :]
-        _, cost = self._cost(backend, [ancestor], text)
+        backend = self._backends[model]
+        text = t.full_text.removeprefix(ancestor.full_text)
+        _size, cost = self._cost(backend, [ancestor], text)
         async with self._reading("extend", model, 1, cost) as replies:
             (reply,) = _one_each(await read(backend, backend.extend([handle], [text]), replies), 1, backend, "extend")
         return reply.value.handle
@@ -224,7 +244,7 @@ class Prompts:
     async def read_again(self, t: Trajectory, model: str) -> Opened:
         """Open a path anew, without ends of sequence.
 
-        The model reads the path's tokens where these spell its text, else the text.
+        The model reads the path's tokens where they spell the path's text, else the text.
 
         Raises:
             Exhausted: the budget cannot pay reading the path.
@@ -232,19 +252,21 @@ class Prompts:
         return await self.read(model, self._tree.asked[t.root.node], self.spell(t, model))
 
     def spell(self, t: Trajectory, model: str) -> str:
-        """Return the text of a path without ends of sequence, with its tokens where they spell it.
+        """Return the text of a path, together with its tokens (a `TokenizedText`) where they spell the text.
 
-        The tokens are known where this model wrote all pieces of the path.
+        The tokens are without ends of sequence. They are known where this model wrote all pieces of the path.
         """
-        text_of, pieces = metadata_of(self._backends[model]).text_of, t.path[1:]
+        text_of = metadata_of(self._backends[model]).text_of
+        pieces = t.path[1:]
         if text_of is None or not all(piece.token_ids and piece.model == model for piece in pieces):
             return t.full_text
         ids: list[int] = []
         for piece in pieces:
-            ended = piece.status == "finished" and text_of(piece.text, piece.token_ids[:-1]) == text_of(
+            without_last = piece.token_ids[:-1]
+            has_end_token = piece.status == "finished" and text_of(piece.text, without_last) == text_of(
                 piece.text, piece.token_ids
             )
-            ids += piece.token_ids[:-1] if ended else piece.token_ids
+            ids += without_last if has_end_token else piece.token_ids
         if text_of(t.full_text, ids) != t.full_text:
             return t.full_text
         spelled = TokenizedText(t.full_text)
@@ -252,7 +274,7 @@ class Prompts:
         return spelled
 
     async def reopen(self, ts: Sequence[Trajectory], model: str) -> list[int | None]:
-        """Read the paths anew that an end of sequence ended.
+        """Read anew those of the paths that an end of sequence ended, so that they can go on.
 
         Returns:
             The tokens of each path beyond those of its nodes; None for paths that were not read anew.
@@ -262,41 +284,48 @@ class Prompts:
         """
         extra_tokens: list[int | None] = []
         for t in ts:
-            if t.status == "finished" and (t.node, model) not in self._again and not self._is_open(t, model):
-                state = await self.read_again(t, model)
-                stale = self._abroad.pop((t.node, model), None)
-                self._abroad[t.node, model] = state.handle
-                if stale is not None:
-                    self._release(model, [stale])
-                self._again[t.node, model] = 0 if state.path is None else state.path - t.num_tokens
-            extra_tokens.append(self._again.get((t.node, model)))
+            was_reopened = (t.node, model) in self._reopened_tokens
+            if t.status == "finished" and not was_reopened and not self._is_open(t, model):
+                opened = await self.read_again(t, model)
+                stale_handle = self._foreign_handles.pop((t.node, model), None)
+                self._foreign_handles[t.node, model] = opened.handle
+                if stale_handle is not None:
+                    self._release(model, [stale_handle])
+                self._reopened_tokens[t.node, model] = 0 if opened.path is None else opened.path - t.num_tokens
+            extra_tokens.append(self._reopened_tokens.get((t.node, model)))
         return extra_tokens
 
     def _is_open(self, t: Trajectory, model: str) -> bool:
         """Whether a path's held state has no end of sequence, because a predicate of the task ended the path."""
         spelled = self.spell(t, model)
-        return t.model == model and t.node in self._tree.held and len(getattr(spelled, "ids", ())) == t.num_tokens
+        spelled_tokens = len(spelled.ids) if isinstance(spelled, TokenizedText) else 0
+        return t.model == model and t.node in self._tree.held and spelled_tokens == t.num_tokens
 
     def release(self, ts: Iterable[Trajectory]) -> None:
         """Release every handle of some nodes."""
-        freed: dict[str, list[object]] = {}
+        freed_handles: dict[str, list[object]] = {}  # by role
         for t in ts:
             if t.handle is not None and self._tree.release(t):
-                freed.setdefault(t.model, []).append(t.handle)
-            for model in self._backends if self._abroad else ():
-                self._again.pop((t.node, model), None)
-                if (handle := self._abroad.pop((t.node, model), None)) is not None:
-                    freed.setdefault(model, []).append(handle)
-        self._release_each(freed)
+                freed_handles.setdefault(t.model, []).append(t.handle)
+            if not self._foreign_handles:
+                continue
+            for model in self._backends:
+                self._reopened_tokens.pop((t.node, model), None)
+                foreign_handle = self._foreign_handles.pop((t.node, model), None)
+                if foreign_handle is not None:
+                    freed_handles.setdefault(model, []).append(foreign_handle)
+        self._release_each(freed_handles)
 
     def release_all(self) -> None:
         """Release every handle of the search."""
-        held = list(self._tree.held.values())
-        self.release(held + [self._tree.nodes[node] for node, _ in self._abroad if node not in self._tree.held])
+        held = self._tree.held
+        only_foreign = [self._tree.nodes[node] for node, _model in self._foreign_handles if node not in held]
+        self.release([*held.values(), *only_foreign])
 
-    def _release_each(self, freed: Mapping[str, Sequence[object]]) -> None:
-        with ExitStack() as releases:  # a failed release does not keep the others from running
-            for model, handles in freed.items():
+    def _release_each(self, handles_by_model: Mapping[str, Sequence[object]]) -> None:
+        """Release handles on several models. A failed release does not keep the other releases from running."""
+        with ExitStack() as releases:
+            for model, handles in handles_by_model.items():
                 releases.callback(self._release, model, handles)
 
     def _release(self, model: str, handles: Sequence[object]) -> None:
@@ -306,7 +335,7 @@ class Prompts:
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str, samples: int) -> list[Extension]:
         """Append a text to each trajectory.
 
-        Ended trajectories must be reopened before (see `reopen`).
+        Finished trajectories must be read anew before (see `reopen`).
 
         Args:
             ts: The trajectories.
@@ -318,22 +347,33 @@ class Prompts:
             Exhausted: the budget cannot pay reading the text.
         """
         backend = self._backends[model]
-        extra_tokens = sum(max(0, self._again.get((t.node, model), 0)) for t in ts)
-        _, cost = self._cost(backend, ts, text, extra_tokens)
+        extra_tokens = sum(max(0, self._reopened_tokens.get((t.node, model), 0)) for t in ts)
+        _size, cost = self._cost(backend, ts, text, extra_tokens)
         async with self._reading("extend", model, len(ts), {"samples": samples, **cost}, samples=samples) as replies:
-            plain_handles = iter(await self.handles([t for t in ts if (t.node, model) not in self._again], model))
-            handles = [
-                self._abroad[t.node, model] if (t.node, model) in self._again else next(plain_handles) for t in ts
-            ]
+            handles: list[Any] = []
+            for t in ts:
+                if (t.node, model) in self._reopened_tokens:
+                    handles.append(self._foreign_handles[t.node, model])
+                else:
+                    handles += await self.handles([t], model)
             extensions = _one_each(
                 await read(backend, backend.extend(handles, [text] * len(ts)), replies), len(ts), backend, "extend"
             )
         return [reply.value for reply in extensions]
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str) -> NDArray[np.float64]:
-        """Return the probabilities [trajectories, tokens] after an appended text.
+        """Return the probability of each token after a text that is appended to each trajectory.
 
         The text is charged as verifier tokens.
+
+        Args:
+            ts: The trajectories.
+            text: The text to append.
+            tokens: The tokens, as texts.
+            model: The role of the model.
+
+        Returns:
+            The probabilities, [trajectories, tokens].
 
         Raises:
             Exhausted: the budget cannot pay reading the text.
@@ -344,8 +384,8 @@ class Prompts:
         async with self._reading("ask", model, len(ts), amounts, verifier=True) as replies:
             handles = await self.handles(ts, model)
             await read(backend, backend.next_logprobs(handles, [text] * len(ts), tokens), replies)
-        law = clean_law([reply.value for reply in replies]).reshape(len(ts), len(tokens))
-        return np.exp(np.where(np.isnan(law), -np.inf, law))
+        logprobs = clean_law([reply.value for reply in replies]).reshape(len(ts), len(tokens))
+        return np.exp(np.where(np.isnan(logprobs), -np.inf, logprobs))
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
         """Return the policy's last hidden state at the end of each path: [trajectories, width].
@@ -354,25 +394,30 @@ class Prompts:
             Exhausted: the budget cannot pay the call.
         """
         backend = self._backends["policy"]
-        _, cost = self._cost(backend, ts, "")
+        _size, cost = self._cost(backend, ts, "")
         async with self._reading("hidden", "policy", len(ts), cost) as replies:
             await read(backend, backend.hidden(await self.handles(ts, "policy")), replies)
         return np.array([reply.value for reply in replies], dtype=np.float64)
 
     def _cost(self, backend: Backend, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:
-        """Return the most tokens that reading a text after each path computes, and their cost by unit.
+        """Return the most tokens that reading a text after each path computes, and the cost of reading by unit.
 
-        `more` is the number of tokens of the paths beyond those of their nodes.
+        Args:
+            backend: The backend that reads.
+            ts: The paths.
+            text: The text after each path.
+            more: The tokens of the paths beyond those of their nodes.
         """
-        paths, size = sum(map(self._tree.path_tokens, ts)) + more, text_bound(backend, text) * len(ts)
-        return size, backend.rates.costs(computed=size, reused=paths)
+        size = text_bound(backend, text) * len(ts)
+        path_tokens = sum(map(self._tree.path_tokens, ts)) + more
+        return size, backend.rates.costs(computed=size, reused=path_tokens)
 
 
 def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Reply[Any]]:
-    """Return the replies of a backend once they are checked.
+    """Return the replies of a backend, once they are checked: one `Reply` for each of `count` inputs.
 
     Raises:
-        EngineError: the replies are not `count` `Reply`s.
+        EngineError: the replies are anything else.
     """
     if (
         not isinstance(replies, list | tuple)
@@ -409,10 +454,10 @@ def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int =
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """The place where a node is divided.
+    """The place where a node is divided into a first part and a rest.
 
     Args:
-        at: The tokens of the first part.
+        at: The number of tokens of the first part.
         head: The text of the first part.
         aligned: Whether the tokens of the first part spell its text.
     """
@@ -423,7 +468,13 @@ class Fork:
 
 
 def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fork:
-    """Return where a node is divided: after a number of tokens, or before the last occurrence of a text.
+    """Return the place where a node is divided.
+
+    Args:
+        t: The path to the node.
+        at: A number of tokens after which the node is divided; or a text, before whose last occurrence it is divided.
+        backend: The backend of the node's model.
+        tree: The tree of the node.
 
     Raises:
         CapabilityError: the backend cannot append text, or does not show the text of single tokens.
@@ -437,14 +488,17 @@ def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fo
             "show",
             hint="a backend states it as BackendMetadata.text_of; a fork before a text does not need it",
         )
-    if t.parent is None or t.status == "failed" or t.node in tree.scratch | tree.pruned:
-        if t.parent is None:
-            what = "a root"
-        elif t.node in tree.scratch:
-            what = "of a rollout"
-        else:
-            what = "failed" if t.status == "failed" else "pruned"
-        raise ConfigError(f"node {t.node} is {what}, but only a live piece of a path can be forked")
+    state = ""  # the reason why the node cannot be divided
+    if t.parent is None:
+        state = "a root"
+    elif t.node in tree.scratch:
+        state = "of a rollout"
+    elif t.status == "failed":
+        state = "failed"
+    elif t.node in tree.pruned:
+        state = "pruned"
+    if t.parent is None or state:
+        raise ConfigError(f"node {t.node} is {state}, but only a live piece of a path can be forked")
     if isinstance(at, str):
         return _place_before(t, at, t.num_tokens - t.parent.num_tokens, metadata_of(backend))
     check_int("at", at, 1, optional=False)
@@ -460,7 +514,10 @@ def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fo
 
 
 def _place_before(t: Trajectory, text: str, size: int, metadata: BackendMetadata) -> Fork:
-    """Return the place before the last occurrence of a text in a node of `size` tokens."""
+    """Return the place before the last occurrence of a text in a node of `size` tokens.
+
+    Where the text of single tokens is not known, the number of tokens before the place is estimated.
+    """
     head = t.text[: max(0, t.text.rfind(text))] if text else ""
     if not head or size < 2:
         raise ConfigError(
@@ -468,61 +525,72 @@ def _place_before(t: Trajectory, text: str, size: int, metadata: BackendMetadata
             hint="give a text of the node",
         )
     if metadata.text_of is None or len(t.token_ids) != size:
-        rest = 1 if metadata.count_text is None else metadata.count_text(t.text[len(head) :])
-        return Fork(min(size - 1, max(1, size - rest)), head, aligned=False)
+        tail = t.text.removeprefix(head)
+        tail_tokens = 1 if metadata.count_text is None else metadata.count_text(tail)
+        return Fork(min(size - 1, max(1, size - tail_tokens)), head, aligned=False)
     text_of = metadata.text_of
-    count = bisect_right(range(size), len(head), key=lambda k: len(text_of(t.text, t.token_ids[:k]))) - 1
-    aligned = count > 0 and text_of(t.text, t.token_ids[:count]) == head
-    return Fork(max(1, count), head, aligned)
+
+    def text_length(count: int) -> int:
+        """Return the number of characters of the first `count` tokens."""
+        return len(text_of(t.text, t.token_ids[:count]))
+
+    head_tokens = bisect_right(range(size), len(head), key=text_length) - 1
+    is_aligned = head_tokens > 0 and text_of(t.text, t.token_ids[:head_tokens]) == head
+    return Fork(max(1, head_tokens), head, is_aligned)
 
 
 async def fork_path(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Trajectory:
     """Return the path up to a place inside of a node, as a node of its own whose state is read anew.
 
+    An earlier fork may have divided the node already. Then the part of the node that contains the place is divided.
+
     Raises:
         Exhausted: the budget cannot pay reading the path.
     """
-    at, head = fork.at, fork.head
     parent_tokens = 0 if t.parent is None else t.parent.num_tokens
     parent_chars = 0 if t.parent is None else len(t.parent.full_text)
-    rest, ancestor = tree.piece_at(t, parent_tokens + at)
-    if ancestor.num_tokens == parent_tokens + at:  # the node was forked at this place before
+    position = parent_tokens + fork.at
+    divided_part, ancestor = tree.piece_at(t, position)
+    if ancestor.num_tokens == position:  # an earlier fork divided the node at this place
         if ancestor.node not in tree.pruned:
             return ancestor
-        reopened = dataclasses.replace(ancestor, handle=(await prompts.read_again(ancestor, ancestor.model)).handle)
-        tree.pruned.discard(reopened.node)
-        return tree.replace(reopened)
-    cut = slice(ancestor.num_tokens - parent_tokens, at)
-    ids = t.token_ids[cut] if fork.aligned else ()
-    first = Trajectory(
-        ancestor,
-        head[len(ancestor.full_text) - parent_chars :],
-        ids,
-        _part(t.logprobs, cut, t),
-        "active",
-        t.stream,
-        len(tree.nodes),
-        parent_tokens + at,
-        ancestor.depth + 1,
-        t.root_kind,
-        t.model,
-        spreads=_part(t.spreads, cut, t),
+        opened = await prompts.read_again(ancestor, ancestor.model)
+        tree.pruned.discard(ancestor.node)
+        return tree.replace(dataclasses.replace(ancestor, handle=opened.handle))
+    first_tokens = slice(ancestor.num_tokens - parent_tokens, fork.at)  # the new node's tokens, within the node's
+    first_char = len(ancestor.full_text) - parent_chars
+    first_part = Trajectory(
+        parent=ancestor,
+        text=fork.head[first_char:],
+        token_ids=t.token_ids[first_tokens] if fork.aligned else (),
+        logprobs=_part(t.logprobs, first_tokens, t),
+        status="active",
+        stream=t.stream,
+        node=len(tree.nodes),
+        num_tokens=position,
+        depth=ancestor.depth + 1,
+        root_kind=t.root_kind,
+        model=t.model,
+        spreads=_part(t.spreads, first_tokens, t),
         marks=t.marks,
-        sampling_logprobs=_part(t.sampling_logprobs, cut, t),
+        sampling_logprobs=_part(t.sampling_logprobs, first_tokens, t),
     )
-    state = await prompts.read_again(first, t.model)
-    first = dataclasses.replace(first, handle=state.handle)
-    extra_tokens = 0 if state.path is None else state.path - first.num_tokens
-    return tree.divide(rest, first, extra_tokens)
+    opened = await prompts.read_again(first_part, t.model)
+    first_part = dataclasses.replace(first_part, handle=opened.handle)
+    extra_tokens = 0 if opened.path is None else opened.path - position
+    return tree.divide(divided_part, first_part, extra_tokens)
 
 
 def content_of(prompt: Prompt) -> tuple[str, ...]:
-    """Return the address of a caller's own prompt. It differs from the addresses of all prompts of a task."""
+    """Return the address of a caller's own prompt. No prompt of a task has the same address."""
     if isinstance(prompt, str):
         return ("\0text", prompt)
-    return ("\0messages", *(part for turn in prompt for part in (turn.role, turn.content)))
+    address = ["\0messages"]
+    for turn in prompt:
+        address += [turn.role, turn.content]
+    return tuple(address)
 
 
 def _part(values: Sequence[Any], cut: slice, t: Trajectory) -> tuple[Any, ...]:
-    """Return the values of some tokens of a node; nothing where the node has not one value for each token."""
+    """Return the values of some tokens of a node; none unless the node has one value for each token."""
     return tuple(values[cut]) if len(values) == len(t.token_ids) else ()

@@ -114,8 +114,8 @@ class RowQueue:
     last_wave: int = 0
     held: int = 0
     response: int = 0
-    _next: int = 0
-    _back: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
+    _next_place: int = 0
+    _given_back: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
 
     @property
     def left(self) -> float:
@@ -142,17 +142,17 @@ class RowQueue:
         return (*(t.node for t in parents), self.until, self.sampling, self.model)
 
     def peek(self) -> Trajectory | None:
-        """Return the parent of the next row to begin."""
-        if not self._back:
+        """Return the parent of the next row to begin; None where no row is left."""
+        if not self._given_back:
             self.give_back(self.take(1))
-        return self._back[0].parent if self._back else None
+        return self._given_back[0].parent if self._given_back else None
 
     def take(self, count: int) -> list[QueuedRow]:
-        """Return the next rows to begin."""
-        rows = [self._back.popleft() for _ in range(min(count, len(self._back)))]
+        """Take up to `count` rows to begin out of the queue: first the rows that were given back."""
+        rows = [self._given_back.popleft() for _ in range(min(count, len(self._given_back)))]
         for parent in islice(self.parents, count - len(rows)):
-            rows.append(QueuedRow(self._next, parent))
-            self._next += 1
+            rows.append(QueuedRow(self._next_place, parent))
+            self._next_place += 1
         return rows
 
     def begin(self, rows: Sequence[QueuedRow]) -> None:
@@ -164,38 +164,42 @@ class RowQueue:
             self.most = self.count
 
     def pop_over(self, last: QueuedRow, *, ends: bool) -> Iterator[QueuedRow]:
-        """Take the complete rows out of the queue, one by one, after another row was received.
+        """Take the rows that may be returned out of the queue, one by one, after a row was received.
 
-        In finish order a call writes all rows to one length. When the call ends, no open row is shorter than a row that
-        is over.
+        Every row that may be returned is over. In draw order no earlier row is open. In finish order the rows of a call
+        are compared when the call ends: a row may be returned if no open row is shorter.
 
         Args:
             last: The row that was received.
-            ends: Whether this row was the last one of its call.
+            ends: Whether this row was the last row of its call.
         """
-        ready: list[QueuedRow] = []
+        ready_rows: list[QueuedRow] = []
         if self.order == "drawn":
             while self.begun and self.begun[0].over:
                 yield self.begun.popleft()
         elif self.order == "arrived":
-            ready = [last] if last.over else []
+            ready_rows = [last] if last.over else []
         elif ends:
-            level = min((row.written for row in self.begun if not row.over), default=NO_CAP)
-            ready = sorted(
-                (row for row in self.begun if row.over and row.written <= level),
-                key=lambda row: (row.written, row.place),
-            )
-        for row in ready:
+            shortest_open = min((row.written for row in self.open_rows), default=NO_CAP)
+            ready_rows = [row for row in self.begun if row.over and row.written <= shortest_open]
+            ready_rows.sort(key=lambda row: (row.written, row.place))
+        for row in ready_rows:
             self.begun.remove(row)
             yield row
 
     def put_back(self, paths: Sequence[Trajectory]) -> None:
-        """Put rows that are over and were already returned back to the head of the queue."""
-        self.begun.extendleft(QueuedRow(0, t.parent, t, over=True) for t in reversed(paths) if t.parent is not None)
+        """Put rows that are over, and were returned before, back to the head of the queue.
+
+        Args:
+            paths: The paths of these rows, in order.
+        """
+        for t in reversed(paths):
+            if t.parent is not None:
+                self.begun.appendleft(QueuedRow(place=0, parent=t.parent, path=t, over=True))
 
     def give_back(self, rows: Sequence[QueuedRow]) -> None:
-        """Put rows back that did not begin."""
-        self._back.extendleft(QueuedRow(row.place, row.parent) for row in reversed(rows))
+        """Put rows that did not begin back to the head of the queue, as new rows of the same places."""
+        self._given_back.extendleft(QueuedRow(row.place, row.parent) for row in reversed(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +218,9 @@ class NextRows:
 
     @classmethod
     def of(cls, rows: list[QueuedRow], *, goes_on: bool) -> Self:
-        """Return these rows with their parents."""
-        return cls(rows, goes_on, list({row.parent.node: row.parent for row in rows}.values()))
+        """Return these rows with their different parents."""
+        parents_by_node = {row.parent.node: row.parent for row in rows}
+        return cls(rows, goes_on, list(parents_by_node.values()))
 
     @property
     def kind(self) -> str:

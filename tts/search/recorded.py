@@ -96,12 +96,12 @@ def choose_by_scores(selection: Selection, candidates: Sequence[Candidate], scor
     Raises:
         ConfigError: The selection needs an unknown score, or more of a search than scores.
     """
-    work = selection.select(candidates, cast("Search", scores))
+    choice = selection.select(candidates, cast("Search", scores))
     try:
-        work.send(None)
-    except StopIteration as end:
-        return end.value
-    work.close()
+        choice.send(None)  # known scores wait for nothing, so that the coroutine ends at once
+    except StopIteration as result:
+        return result.value
+    choice.close()
     raise ConfigError(
         f"{selection} waits for something else than scores, which recorded samples cannot give", hint=RUN_LIVE
     )

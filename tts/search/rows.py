@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain, repeat
+from typing import Any
 
 from tts.backends.base import (
     Backend,
@@ -48,10 +49,10 @@ from tts.tasks.base import Task
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Problem, Status, Trajectory, Usage
 
-# the error of a row that timed out before producing text: neither a candidate nor a failure
+# the error of a row that timed out before producing text; such a row is neither a candidate nor a failure
 OUT_OF_TIME = "out of time"
 _TRIES = 3  # failures of continuations that fail a row
-_SHORT = 256  # short replies that end a row: the backend cut each before half of its grant
+_SHORT = 256  # short replies that end a row; a short reply has less than half of the tokens it was granted
 _COUNTED = ("samples", "verifier_calls", "verifier_tokens")  # units that no generated token uses
 _STATUS: Mapping[str, Status] = {
     "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated",
@@ -108,39 +109,45 @@ class RowCall:
         self._rowsets: list[RowSet] = []
         self._places: list[tuple[int, int]] = []  # for each row: its request, and its place in the request
         self._timer = self._set_timer(account.seconds_left)
-        by_parent: dict[int, tuple[int, Trajectory, object, list[Row]]] = {}  # one request for each parent
+        request_of: dict[int, int] = {}  # by the last node of a path: the index of the request for its rows
+        starts: list[tuple[Trajectory, object]] = []  # by request: the path that its rows continue, and the handle
+        request_rows: list[list[Row]] = []  # by request
         for row, handle in zip(rows, handles, strict=True):
             path = row.end
-            if (entry := by_parent.get(path.node)) is None:
-                entry = by_parent[path.node] = (len(by_parent), path, handle, [])
-            self._places.append((entry[0], len(entry[3])))
-            entry[3].append(Row(row.stream, path.num_tokens, row.cap, word))
+            if path.node not in request_of:
+                request_of[path.node] = len(starts)
+                starts.append((path, handle))
+                request_rows.append([])
+            request = request_of[path.node]
+            self._places.append((request, len(request_rows[request])))
+            request_rows[request].append(Row(row.stream, path.num_tokens, row.cap, word))
         rereads = not any(unit in account.units and backend.rates.cost(unit, computed=1) for unit in ("flops", "usd"))
         limited = any(unit not in _COUNTED for unit in account.units)
         self._requests = [
             SampleRequest(
                 handle,
-                tuple(request_rows),
+                tuple(rows_after),
                 sampling,
                 stop,
-                path.full_text,
-                spreads,
-                rereads,
-                sampling_logprobs,
+                text=path.full_text,
+                spreads=spreads,
+                rereads=rereads,
+                sampling_logprobs=sampling_logprobs,
                 limited=limited,
                 lease=lease,
             )
-            for _, path, handle, request_rows in by_parent.values()
+            for (path, handle), rows_after in zip(starts, request_rows, strict=True)
         ]
 
     def _set_timer(self, seconds_left: float | None) -> asyncio.TimerHandle | None:
+        """Cancel all rows after some seconds; None: never. Return the timer, if there is one."""
         if seconds_left is None:
             return None
 
         def stop() -> None:
             self.timed_out = True
-            for rows in self._rowsets:
-                rows.cancel()
+            for row_set in self._rowsets:
+                row_set.cancel()
 
         return asyncio.get_running_loop().call_later(seconds_left, stop)
 
@@ -153,24 +160,28 @@ class RowCall:
     async def next_row(self, order: Order) -> QueuedRow:
         """Return the row to receive next: the next in draw order, or, by arrival, the first that has ended."""
         while order == "arrived":
-            for place, (request, index) in enumerate(self._places[self._received :], start=self._received):
-                if self._rowsets[request].samples[index] is not None:
-                    self._rows.insert(self._received, self._rows.pop(place))
-                    self._places.insert(self._received, self._places.pop(place))
+            for index in range(self._received, len(self._rows)):
+                request, place = self._places[index]
+                if self._rowsets[request].samples[place] is not None:
+                    self._rows.insert(self._received, self._rows.pop(index))
+                    self._places.insert(self._received, self._places.pop(index))
                     return self._rows[self._received]
             with self._blame:
                 await wait_for_change(self._rowsets)
         return self._rows[self._received]
 
     async def receive(self) -> Sample:
-        """Wait for the next row in draw order, and return its sample."""
+        """Wait for the row of `next_row`, and return its sample."""
         request, place = self._places[self._received]
-        if (sample := self._rowsets[request].samples[place]) is None:
+        sample = self._rowsets[request].samples[place]
+        if sample is None:
             with self._blame:
                 sample = await self._rowsets[request].row(place)
         if self.timed_out and sample.finish == "cancelled":
-            end: dict[str, str] = {"finish": "length"} if sample.text else {"finish": "error", "error": OUT_OF_TIME}
-            sample = dataclasses.replace(sample, **end)
+            if sample.text:
+                sample = dataclasses.replace(sample, finish="length")
+            else:
+                sample = dataclasses.replace(sample, finish="error", error=OUT_OF_TIME)
         self._received += 1
         return sample
 
@@ -179,17 +190,22 @@ class RowCall:
 
         The leading row is the first that has not ended. Rows that the backend does not show have no text and no tokens.
         """
-        text, tokens, marks = "", 0, THINK
+        leading_text, marks, tokens = "", THINK, 0
         for row, (request, place) in zip(self._rows, self._places, strict=True):
-            if request >= len(self._rowsets):
+            if request >= len(self._rowsets):  # never sent
                 continue
-            if (sample := self._rowsets[request].samples[place]) is not None:
+            sample = self._rowsets[request].samples[place]
+            if sample is not None:
                 tokens += sample.num_tokens
-            elif (draft := self._rowsets[request].draft(place)) is not None:
-                if not text:
-                    text, marks = row.end.full_text + draft.text, row.end.marks
-                tokens += draft.tokens
-        return Draft(text, tokens, marks)
+                continue
+            row_draft = self._rowsets[request].draft(place)
+            if row_draft is None:
+                continue
+            tokens += row_draft.tokens
+            if not leading_text:
+                leading_text = row.end.full_text + row_draft.text
+                marks = row.end.marks
+        return Draft(leading_text, tokens, marks)
 
     async def cancel(self) -> None:
         """Cancel the rows that have not ended, and wait until the backend has dropped them."""
@@ -199,51 +215,56 @@ class RowCall:
         """Charge the call's cost to the lease, and free the states of rows that were not received."""
         if self._timer is not None:
             self._timer.cancel()
-        unread = [
-            self._rowsets[request].samples[place]
-            for request, place in self._places[self._received :]
-            if request < len(self._rowsets)
-        ]
+        unused_handles: list[Any] = []  # of rows that ended but were not received
+        for request, place in self._places[self._received :]:
+            sample = self._rowsets[request].samples[place] if request < len(self._rowsets) else None
+            if sample is not None and sample.handle is not None:
+                unused_handles.append(sample.handle)
         try:
-            if handles := [sample.handle for sample in unread if sample is not None and sample.handle is not None]:
+            if unused_handles:
                 with self._blame:
-                    self._backend.release(handles)
+                    self._backend.release(unused_handles)
         finally:
             lease.spend(self._usage())
 
     def _most_tokens(self, row: QueuedRow) -> int:
         """Return the most tokens that a row may have generated: its cap, or as many as its lease pays."""
-        token_costs = {unit: self._backend.rates.cost(unit, generated=1) for unit in self._lease}
-        return min([row.cap, *(self._lease[unit] // cost for unit, cost in token_costs.items() if cost)])
+        most_tokens = row.cap
+        for unit, amount in self._lease.items():
+            token_cost = self._backend.rates.cost(unit, generated=1)
+            if token_cost:
+                most_tokens = min(most_tokens, amount // token_cost)
+        return most_tokens
 
     def _usage(self) -> Usage:
         """Return the call's usage. Rows that were not received count as cancelled."""
         samples = generated = cancelled = 0
-        work, estimated = 0.0, False
+        work_seconds, is_estimated = 0.0, False
         for index, (row, (request, place)) in enumerate(zip(self._rows, self._places, strict=True)):
             if request >= len(self._rowsets):  # never sent
                 continue
             samples += row.branch
             sample = self._rowsets[request].samples[place]
-            if sample is None:  # the backend broke: the row's cost is unknown, so charge all that it may have cost
-                generated, estimated = generated + self._most_tokens(row), True
+            if sample is None:  # the backend broke: the row's cost is unknown, so charge the most it may have cost
+                generated += self._most_tokens(row)
+                is_estimated = True
                 continue
-            work += sample.seconds
-            estimated = estimated or sample.estimated
+            work_seconds += sample.seconds
+            is_estimated = is_estimated or sample.estimated
             if index >= self._received:
                 cancelled += sample.num_tokens
             else:
                 generated += sample.num_tokens
         return Usage(
-            prompt_tokens=sum([rows.prompt_tokens for rows in self._rowsets]),
-            reused_tokens=sum_known([rows.reused_tokens for rows in self._rowsets]),
+            prompt_tokens=sum([row_set.prompt_tokens for row_set in self._rowsets]),
+            reused_tokens=sum_known([row_set.reused_tokens for row_set in self._rowsets]),
             generated_tokens=generated,
             cancelled_tokens=cancelled,
             samples=samples,
             seconds=self._clock() - self._started,
-            work_seconds=work,
+            work_seconds=work_seconds,
             kv_bytes_per_token=self._backend.kv_bytes_per_token,
-            estimated=estimated,
+            estimated=is_estimated,
         )
 
 
@@ -308,9 +329,9 @@ class RowRunner:
         self._spreads = spreads
         self._sampling_logprobs = sampling_logprobs
         self._unscorable = unscorable
-        self._interrupted: dict[tuple[object, ...], deque[QueuedRow]] = {}
-        self._scratch: list[Trajectory] = []
-        self._stops: dict[tuple[ThoughtMarks, str | tuple[str, ...]], StopCondition] = {}
+        self._interrupted: dict[tuple[object, ...], deque[QueuedRow]] = {}  # by `RowQueue.key`
+        self._rollout_paths: list[Trajectory] = []  # the nodes of the last rollout
+        self._stops: dict[tuple[ThoughtMarks, str | tuple[str, ...]], StopCondition] = {}  # by marks and kind of end
         self._took_assumption = False
         self._calls: list[RowCall] = []  # under way
 
@@ -340,20 +361,23 @@ class RowRunner:
         Text and tokens are known as far as the backends show them.
         """
         drafts = [call.draft() for call in self._calls]
-        leading = next((draft for draft in drafts if draft.text), Draft("", 0))
-        return leading._replace(tokens=sum(draft.tokens for draft in drafts))
+        all_tokens = sum(draft.tokens for draft in drafts)
+        for draft in drafts:
+            if draft.text:
+                return draft._replace(tokens=all_tokens)
+        return Draft("", all_tokens)
 
     # One call ---------------------------------------------------------------------------------------------------------
 
     async def write(self, queue: RowQueue, *, answered: bool, completed: bool) -> AsyncGenerator[QueuedRow, None]:
         """Make one call for rows of a queue, and yield the rows that are over.
 
-        Rows come in the queue's order: no row before an earlier one. Open rows are continued; where there are none,
-        others begin. Closing the generator cancels the rows that are not over.
+        Rows come in the queue's order. The call continues the open rows. Where no row is open, new rows begin. Closing
+        the generator cancels the rows that are not over.
 
         Args:
             queue: The request.
-            answered: Whether there is an answer. If not, the call holds enough back to end the best open path.
+            answered: Whether there is an answer. If not, the call keeps enough unspent to end the best open path.
             completed: Whether there is a candidate. If not, the first row to the end is granted all that it may need.
 
         Raises:
@@ -361,7 +385,8 @@ class RowRunner:
             CapabilityError: The backend cannot stop at a step.
             SearchEnded: A whole wave of rows had no room in the context, which costs nothing.
         """
-        if not (going_on := queue.open_rows):
+        going_on = queue.open_rows
+        if not going_on:
             for _ in range(MOST_ROWS):
                 if not self.fills_context(queue):
                     break
@@ -375,7 +400,7 @@ class RowRunner:
         call: RowCall | None = None
         try:
             async with self._lease(queue, wave) as lease:
-                self._put_back(queue, wave.rest, wave)  # only after the wave's own part is reserved
+                self._put_back(queue, wave.rest, wave)  # the wave's reserve comes before that of other rows' scores
                 call = await self._begin_rows(queue, wave, lease)
                 self._calls.append(call)
                 try:
@@ -399,8 +424,12 @@ class RowRunner:
                 self._keep_scores(wave.rows, wave.cost)
 
     async def _open_abroad(self, queue: RowQueue) -> None:
-        """Let the model read the next path, if another model wrote it, before a row is granted all that is left."""
-        if (parent := queue.peek()) is not None and parent.model != queue.model:
+        """Let the model read the next path, if another model wrote the path.
+
+        The reading is paid before a row is granted all that is left.
+        """
+        parent = queue.peek()
+        if parent is not None and parent.model != queue.model:
             self._tree.check_usable([parent])
             await self._prompts.handles([parent], queue.model)
 
@@ -416,23 +445,30 @@ class RowRunner:
         while True:
             try:
                 return self.sizes.plan(queue, going_on, answered=answered, completed=completed, is_patient=is_patient)
-            except Exhausted as short:
+            except Exhausted as shortage:
                 try:
-                    await self._costs.account.wait_for_more(short.unit)
-                except Exhausted as end:
-                    if not is_patient or end.unit == "seconds":
+                    await self._costs.account.wait_for_more(shortage.unit)
+                except Exhausted as failed_wait:
+                    if not is_patient or failed_wait.unit == "seconds":
                         raise
                     is_patient = False
 
     def _lease(self, queue: RowQueue, wave: PlannedWave) -> Lease:
-        kind, granted = "rollout" if queue.scratch else "expand", sum([row.cap for row in wave.rows])
-        rates = self._backends[queue.model].rates
+        """Return the lease of a wave's reserve."""
         return self._costs.account.lease(
-            wave.reserve, kind=kind, model=queue.model, rows=len(wave.rows), granted=granted, rates=rates
+            wave.reserve,
+            kind="rollout" if queue.scratch else "expand",
+            model=queue.model,
+            rows=len(wave.rows),
+            granted=sum([row.cap for row in wave.rows]),
+            rates=self._backends[queue.model].rates,
         )
 
     async def _begin_rows(self, queue: RowQueue, wave: PlannedWave, lease: Lease) -> RowCall:
-        """Return the call of a wave, and note its rows as begun. Each new row takes a child index, hence a stream."""
+        """Return the call of a wave, and note its rows as begun.
+
+        Each new row takes the next child index of its parent, and with the index its random stream.
+        """
         try:
             handles = await self._prompts.handles([row.end for row in wave.rows], queue.model)
         except BaseException:
@@ -457,38 +493,56 @@ class RowRunner:
         )
 
     def _draw_stream(self, queue: RowQueue, row: QueuedRow) -> None:
-        row.stream = child_stream(row.parent.stream, row.parent.num_tokens, self.sizes.next_child(queue, row.parent))
+        parent = row.parent
+        row.stream = child_stream(parent.stream, parent.num_tokens, self.sizes.next_child(queue, parent))
 
     def _stop_of(self, queue: RowQueue) -> StopCondition:
         """Return the stop condition of a queue's rows, besides their caps. The task never sees a thought."""
-        marks, is_thought = queue.marks, isinstance(queue.until, Thought)
-        texts = queue.until.texts if isinstance(queue.until, Stops) else ()
-        key = (marks, texts or ("thought" if is_thought else "step" if queue.until is STEP else "end"))
-        if key not in self._stops:
-            steps = (marks.close.strip(),) if is_thought else (*self._task.step_stop, *texts)
-            is_finished = None if is_thought else lambda text: self._task.is_finished(marks.response(text))
-            self._stops[key] = StopCondition(
-                steps, at_step=is_thought or bool(texts) or queue.until is STEP, finished=is_finished, at=texts or None
-            )
-        return self._stops[key]
+        marks = queue.marks
+        end: str | tuple[str, ...] = "end"
+        if isinstance(queue.until, Stops):
+            end = queue.until.texts
+        elif isinstance(queue.until, Thought):
+            end = "thought"
+        elif queue.until is STEP:
+            end = "step"
+        if (marks, end) not in self._stops:
+            if end == "thought":
+                stop = StopCondition((marks.close.strip(),), at_step=True)
+            else:
+                texts = end if isinstance(end, tuple) else ()
+                stop = StopCondition(
+                    (*self._task.step_stop, *texts),
+                    at_step=end != "end",
+                    finished=lambda text: self._task.is_finished(marks.response(text)),
+                    at=texts or None,
+                )
+            self._stops[marks, end] = stop
+        return self._stops[marks, end]
 
     def _put_back(self, queue: RowQueue, rows: list[QueuedRow], wave: PlannedWave) -> None:
-        """Put rows back that did not start, or did not go on."""
+        """Put rows of a wave back that did not begin, or did not go on, and empty `wave.rest`.
+
+        In finish order, open rows that the call leaves out would fall behind the others, and are given up.
+        """
         if wave.goes_on:
             self._keep_scores(rows, wave.cost)
-            for row in rows if queue.order == "finished" and rows is wave.rest else ():
-                self.give_up(row)  # the row would fall behind the others
-                queue.given_up += 1
+            if queue.order == "finished" and rows is wave.rest:
+                for row in rows:
+                    self.give_up(row)
+                    queue.given_up += 1
         else:
             queue.give_back(rows)
         wave.rest.clear()
 
     def _keep_scores(self, rows: Sequence[QueuedRow], cost: RowCost) -> None:
         """Reserve what scoring the written part of these rows may cost."""
-        if self._costs.keeps_scores:
-            written = [path for row in rows if (path := row.made) is not None and path.node not in self._unscorable]
-            prompts = {root: self._tree.prompt_tokens[root] for root in map(self._tree.root_of, written)}
-            self._costs.keep_scores(cost, {t.node: self._tree.own_tokens(t) for t in written}, prompts)
+        if not self._costs.keeps_scores:
+            return
+        paths = [row.made for row in rows if row.made is not None and row.made.node not in self._unscorable]
+        node_tokens = {t.node: self._tree.own_tokens(t) for t in paths}
+        prompts = {root: self._tree.prompt_tokens[root] for root in map(self._tree.root_of, paths)}
+        self._costs.keep_scores(cost, node_tokens, prompts)
 
     # What becomes of a sample -----------------------------------------------------------------------------------------
 
@@ -496,7 +550,7 @@ class RowRunner:
         """Add a call's sample of a row to the tree."""
         if sample.error or sample.finish == "error":  # counted also where a retry of the backend succeeded
             self._count_failure(sample)
-        if sample.finish == "error" and row.path is not None:  # the row keeps its text
+        if sample.finish == "error" and row.path is not None:  # the row keeps the text of its earlier calls
             row.failures += 1
             if sample.error == OUT_OF_TIME:
                 self.give_up(row)
@@ -509,13 +563,12 @@ class RowRunner:
                 f"the backend {self._backends[queue.model].name!r} ended a row with the finish {quote(sample.finish)}, "
                 f"but must end it with one of {', '.join(_STATUS)}"
             )
-        before = row.written
+        written_before = row.written
         path = row.path = self._grow(queue, row, sample)
-        row.over = sample.finish != "length" or self._is_over(queue, row, before, timed_out=timed_out)
-        if path.status == "active" and (
-            (sample.finish == "stop" and queue.until is END) or self.sizes.room(queue.model, path) <= 0
-        ):
-            self.give_up(row)  # a stop before the end, or a full context
+        row.over = sample.finish != "length" or self._is_over(queue, row, written_before, timed_out=timed_out)
+        stopped_early = sample.finish == "stop" and queue.until is END
+        if path.status == "active" and (stopped_early or self.sizes.room(queue.model, path) <= 0):
+            self.give_up(row)
         if path.status == "failed":
             self._note_failed(queue, row)
         elif not queue.scratch:
@@ -523,7 +576,8 @@ class RowRunner:
 
     def fills_context(self, queue: RowQueue) -> bool:
         """Whether the next row has no room in the context: a model with a longer context wrote its path."""
-        return queue.left > 0 and (parent := queue.peek()) is not None and self.sizes.fills(queue, parent)
+        parent = queue.peek() if queue.left > 0 else None
+        return parent is not None and self.sizes.fills(queue, parent)
 
     def _unwritten(self, queue: RowQueue) -> QueuedRow:
         """Begin the next row and end it without a token, because the context is full."""
@@ -531,19 +585,27 @@ class RowRunner:
         self._tree.check_usable([row.parent])
         queue.count += 1
         self._draw_stream(queue, row)
-        self._take(queue, row, Sample("", (), (), "cancelled", None, 0), timed_out=False)
+        empty_sample = Sample(text="", token_ids=(), logprobs=(), finish="cancelled", handle=None, num_tokens=0)
+        self._take(queue, row, empty_sample, timed_out=False)
         return row
 
     def _note_failed(self, queue: RowQueue, row: QueuedRow) -> None:
-        """Let another row be drawn in the place of one that failed."""
+        """Note a failed row, and, if the queue redraws, let another row be drawn in its place."""
         if not queue.scratch:
             self._tree.count_failed_child(row.parent)
         if queue.redraw:
             queue.count -= 1
             queue.give_back([row])
 
-    def _is_over(self, queue: RowQueue, row: QueuedRow, before: int, *, timed_out: bool) -> bool:
-        """Whether a row that met its cap ends there. The row is truncated, unless `until` asks for this length."""
+    def _is_over(self, queue: RowQueue, row: QueuedRow, written_before: int, *, timed_out: bool) -> bool:
+        """Return whether a row that met its cap ends there. The row is given up, unless `until` asks for this length.
+
+        Args:
+            queue: The request.
+            row: The row, with the text of the call.
+            written_before: The tokens of the row before the call.
+            timed_out: Whether the time is over.
+        """
         if (
             isinstance(queue.until, Tokens)
             and row.written >= queue.until.count
@@ -551,11 +613,16 @@ class RowRunner:
         ):
             return True
         path = row.path
-        row.short += row.written - before < min(row.room, self.sizes.portion_of(queue, before)) // 2
-        capped = self.sizes.row_remainder(queue, row) <= 0 or row.written == before or row.short >= _SHORT
-        late = timed_out and queue.until is END
-        queue.given_up += row.written >= row.limit
-        if path is None or path.handle is None or capped or late or not self.sizes.resumes(queue.model):
+        written_now = row.written - written_before
+        granted = min(row.room, self.sizes.portion_of(queue, written_before))
+        if written_now < granted // 2:
+            row.short += 1
+        if row.written >= row.limit:
+            queue.given_up += 1
+        is_capped = self.sizes.row_remainder(queue, row) <= 0 or written_now == 0 or row.short >= _SHORT
+        is_late = timed_out and queue.until is END
+        can_go_on = path is not None and path.handle is not None and self.sizes.resumes(queue.model)
+        if is_capped or is_late or not can_go_on:
             self.give_up(row)
         return row.over or timed_out
 
@@ -566,52 +633,53 @@ class RowRunner:
             row.path = self._tree.replace(dataclasses.replace(row.path, status=status))
 
     def _grow(self, queue: RowQueue, row: QueuedRow, sample: Sample) -> Trajectory:
-        """Return the node of a row with a sample appended."""
-        kept = sample.num_tokens - sample.lost_tokens
+        """Return the path of a row with a sample appended: the row's node grows, or begins."""
+        new_tokens = sample.num_tokens - sample.lost_tokens
         status, tree = _STATUS[sample.finish], self._tree
-        if (so_far := row.path) is not None:
-            path = tree.replace(
-                dataclasses.replace(
-                    so_far,
-                    text=so_far.text + sample.text,
-                    token_ids=so_far.token_ids + sample.token_ids,
-                    logprobs=so_far.logprobs + sample.logprobs,
-                    spreads=so_far.spreads + sample.spreads,
-                    sampling_logprobs=so_far.sampling_logprobs + sample.sampling_logprobs,
-                    status=status,
-                    num_tokens=so_far.num_tokens + kept,
-                    handle=sample.handle,
-                )
+        path = row.path
+        if path is not None:
+            longer_path = dataclasses.replace(
+                path,
+                text=path.text + sample.text,
+                token_ids=path.token_ids + sample.token_ids,
+                logprobs=path.logprobs + sample.logprobs,
+                spreads=path.spreads + sample.spreads,
+                sampling_logprobs=path.sampling_logprobs + sample.sampling_logprobs,
+                status=status,
+                num_tokens=path.num_tokens + new_tokens,
+                handle=sample.handle,
             )
-            self._backends[queue.model].release([so_far.handle])
-            return path
+            tree.replace(longer_path)
+            self._backends[queue.model].release([path.handle])
+            return longer_path
         parent = row.parent
         child = Trajectory(
-            parent,
-            sample.text,
-            sample.token_ids,
-            sample.logprobs,
-            status,
-            row.stream,
-            len(tree.nodes),
-            parent.num_tokens + kept,
-            parent.depth + 1,
-            parent.root_kind,
-            queue.model,
-            sample.handle,
-            sample.spreads,
-            parent.marks,
-            sample.sampling_logprobs,
+            parent=parent,
+            text=sample.text,
+            token_ids=sample.token_ids,
+            logprobs=sample.logprobs,
+            status=status,
+            stream=row.stream,
+            node=len(tree.nodes),
+            num_tokens=parent.num_tokens + new_tokens,
+            depth=parent.depth + 1,
+            root_kind=parent.root_kind,
+            model=queue.model,
+            handle=sample.handle,
+            spreads=sample.spreads,
+            marks=parent.marks,
+            sampling_logprobs=sample.sampling_logprobs,
         )
-        tree.add(child, 0)
+        tree.add(child, root_tokens=0)
         if queue.scratch:
             tree.scratch.add(child.node)
-            self._scratch.append(child)
+            self._rollout_paths.append(child)
         return child
 
     def _count_failure(self, sample: Sample) -> None:
+        """Count a failure by its kind, unless the time was over."""
         if sample.error != OUT_OF_TIME:
-            kind, _, cause = (sample.error or "error").partition(": ")
+            kind, _colon, cause = (sample.error or "error").partition(": ")
             self.failures[kind] += 1
             self.causes.setdefault(kind, cause)
             self.retry_s = max(self.retry_s, sample.retry_s)
@@ -635,30 +703,52 @@ class RowRunner:
 
         First children of all parents come before second children. Interrupted rows of an earlier request lead the
         queue.
+
+        Args:
+            parents: The paths that the rows continue.
+            most: The number of rows after each parent; None: as many as the budget pays.
+            until: The end of each row.
+            sampling: The sampling of all rows; None: that of the run.
+            model: The role that writes.
+            scratch: As in `RowQueue`, like the parameters after it.
+            width: The most rows of a wave.
+            redraw: Whether another row is drawn in the place of a failed row.
+            order: The order in which rows are returned.
         """
         if isinstance(until, Share):
-            until = Tokens(max(1, round(until.part * self.sizes.lengths(parents[0].root_kind).expected_length())))
-        turns = chain.from_iterable(repeat(parents) if most is None and parents else repeat(parents, most or 0))
-        rows = None if most is None else most * len(parents)
-        marks = parents[0].marks if parents else THINK
-        distinct = len({t.node for t in parents})
+            solution_tokens = self.sizes.lengths(parents[0].root_kind).expected_length()
+            until = Tokens(max(1, round(until.part * solution_tokens)))
+        rounds = repeat(parents) if most is None and parents else repeat(parents, most or 0)
+        num_rows = None if most is None else most * len(parents)
         queue = RowQueue(
-            turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw, distinct, order
+            parents=chain.from_iterable(rounds),
+            most=num_rows,
+            until=until,
+            sampling=sampling or self.sampling,
+            model=model,
+            marks=parents[0].marks if parents else THINK,
+            scratch=scratch,
+            width=width,
+            redraw=redraw,
+            distinct=len({t.node for t in parents}),
+            order=order,
         )
         if not redraw and any(t.parent is not None for t in parents):
             # rows that cost no sample begin first: paths go on before copies of them branch off
-            waiting = queue.take(min(rows or 0, len(parents)))  # after the first turn every row is a further branch
-            branches = self.sizes.branches(queue, [row.parent for row in waiting])
-            queue.give_back([row for _, row in sorted(zip(branches, waiting, strict=True), key=lambda pair: pair[0])])
-        waiting = self._interrupted.pop(queue.key(parents), deque[QueuedRow]())
-        while waiting and queue.left > 0:
-            row = waiting.popleft()
+            first_rows = queue.take(min(num_rows or 0, len(parents)))  # in later rounds every row costs a sample
+            branches = self.sizes.branches(queue, [row.parent for row in first_rows])
+            free_rows = [row for row, branch in zip(first_rows, branches, strict=True) if not branch]
+            paid_rows = [row for row, branch in zip(first_rows, branches, strict=True) if branch]
+            queue.give_back([*free_rows, *paid_rows])
+        interrupted_rows = self._interrupted.pop(queue.key(parents), deque[QueuedRow]())
+        while interrupted_rows and queue.left > 0:
+            row = interrupted_rows.popleft()
             row.place = queue.count
             queue.begun.append(row)
             queue.take(1)
             queue.count += 1
-        if waiting:
-            self._interrupted[queue.key(parents)] = waiting
+        if interrupted_rows:
+            self._interrupted[queue.key(parents)] = interrupted_rows
         return queue
 
     def queue_to_end(
@@ -677,8 +767,8 @@ class RowRunner:
 
         Args:
             parents: The paths that the solutions continue.
-            most: Solutions of each; None: as many as the budget pays.
-            sampling: The sampling of all.
+            most: The number of solutions of each path; None: as many as the budget pays.
+            sampling: The sampling of all solutions.
             model: The role that writes.
             order: The order of the stop rule. On servers "finished" becomes "arrived".
             judges: Whether the stop rule needs the score of a solution before the next solution begins.
@@ -700,30 +790,36 @@ class RowRunner:
 
     def discard(self, queue: RowQueue) -> list[Trajectory]:
         """Book the rows that wait in a queue as cancelled, after a stop rule fired, and return their nodes."""
-        waiting = [row for row in queue.begun if row.path is not None]
-        if tokens := sum(row.written for row in waiting):
+        written_rows = [row for row in queue.begun if row.path is not None]
+        tokens = sum(row.written for row in written_rows)
+        if tokens:
             usage = Usage(generated_tokens=-tokens, cancelled_tokens=tokens)
-            self._costs.account.book(Call("cancel", queue.model, len(waiting), 0, usage))
+            self._costs.account.book(Call("cancel", queue.model, rows=len(written_rows), granted=0, usage=usage))
         queue.begun.clear()
-        return [row.path for row in waiting if row.path is not None]
+        return [row.path for row in written_rows if row.path is not None]
 
     def leave_off(self, queue: RowQueue) -> Iterator[QueuedRow]:
         """Give up the open rows of a queue; yield its written rows, in draw order."""
         for row in queue.open_rows:
             self.give_up(row)
         while queue.begun:
-            if (row := queue.begun.popleft()).path is not None:
+            row = queue.begun.popleft()
+            if row.path is not None:
                 yield row
 
     @property
     def open_paths(self) -> list[Trajectory]:
         """The paths of interrupted rows, which wait for a later request."""
-        return [row.path for begun in self._interrupted.values() for row in begun if row.path is not None]
+        interrupted_rows = chain.from_iterable(self._interrupted.values())
+        return [row.path for row in interrupted_rows if row.path is not None]
 
     def conclude(self) -> Iterator[QueuedRow]:
-        """Give up every interrupted row; yield the written ones, in draw order."""
-        for begun in self._interrupted.values():
-            yield from self.leave_off(RowQueue(iter(()), 0, END, self.sampling, "", THINK, begun=begun))
+        """Give up every interrupted row; yield the rows that have text, in draw order."""
+        for rows in self._interrupted.values():
+            queue = RowQueue(
+                parents=iter(()), most=0, until=END, sampling=self.sampling, model="", marks=THINK, begun=rows
+            )
+            yield from self.leave_off(queue)
         self._interrupted.clear()
 
     async def force(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
@@ -738,24 +834,24 @@ class RowRunner:
         extensions = await extend(ts, text, model, sum(branches))
         children: list[Trajectory] = []
         for parent, extension, reread_tokens in zip(ts, extensions, rereads, strict=True):
-            num_tokens = len(extension.token_ids)
-            is_full = self.sizes.room(model, parent) <= num_tokens
+            text_tokens = len(extension.token_ids)
+            fills_context = self.sizes.room(model, parent) <= text_tokens
             child = Trajectory(
-                parent,
-                text,
-                extension.token_ids,
-                (),
-                "truncated" if is_full else "active",
-                child_stream(parent.stream, parent.num_tokens, tree.next_child(parent)),
-                len(tree.nodes),
-                parent.num_tokens + num_tokens,
-                parent.depth + 1,
-                parent.root_kind,
-                model,
-                extension.handle,
+                parent=parent,
+                text=text,
+                token_ids=extension.token_ids,
+                logprobs=(),
+                status="truncated" if fills_context else "active",
+                stream=child_stream(parent.stream, parent.num_tokens, tree.next_child(parent)),
+                node=len(tree.nodes),
+                num_tokens=parent.num_tokens + text_tokens,
+                depth=parent.depth + 1,
+                root_kind=parent.root_kind,
+                model=model,
+                handle=extension.handle,
                 marks=parent.marks,
             )
-            tree.add(child, 0, reread=reread_tokens)
+            tree.add(child, root_tokens=0, reread=reread_tokens)
             self.sizes.exclude(child.node)
             children.append(child)
         return children
@@ -765,11 +861,15 @@ class RowRunner:
         self._took_assumption = True
 
     def take_assumption(self) -> bool:
-        """Return whether an assumed length kept the last call's rows from beginning; once true, later False."""
-        was_taken, self._took_assumption = self._took_assumption, self._took_assumption or self.sizes.assumes
-        return self.sizes.assumes and not was_taken
+        """Return whether an assumed length kept the last call's rows from beginning.
+
+        After the first True, or after `stop_assuming`, the result is False.
+        """
+        is_first = self.sizes.assumes and not self._took_assumption
+        self._took_assumption = self._took_assumption or self.sizes.assumes
+        return is_first
 
     def drop_scratch(self) -> list[Trajectory]:
         """Return the nodes of the last rollout, which are to be dropped."""
-        dropped, self._scratch = self._scratch, []
-        return dropped
+        dropped_paths, self._rollout_paths = self._rollout_paths, []
+        return dropped_paths

@@ -41,7 +41,7 @@ from tts.verifiers.base import Judgement, Scorer, StepScores, Verifier, stated_b
 from tts.verifiers.compatibility import token_rates
 from tts.verifiers.ranges import range_of
 
-# trajectories of a call where time is limited: time is checked between calls, as a verifier may never pause
+# trajectories of a call where time is limited: time is checked between calls, because a verifier may never pause
 _IN_TIME = 1024
 _COUNTS = ("computed", "written", "prompt", "reused")
 
@@ -127,47 +127,53 @@ class Scoring:
         verifier = self.get(role)
         if not traits_of(verifier).range_by_scores:
             return range_of(verifier, np.empty(0))
-        scores = [score for (_, scorer), score in self._tree.scores.items() if scorer == role]
-        return range_of(verifier, np.array([value for score in scores for value in _values_of(score)], np.float64))
+        values: list[float] = []
+        for (_node, scorer), scores in self._tree.scores.items():
+            if scorer == role:
+                values += _values_of(scores)
+        return range_of(verifier, np.array(values, np.float64))
 
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
-        """Score the unscored trajectories of `ts`, in order, as many as can be paid; return the lacking limit.
+        """Score the unscored trajectories of `ts`, in order, as many as can be paid.
 
         A call in which a model failed (an `EngineError`) leaves its scores unknown. The failure is counted by kind. A
         later request for these scores repeats the call.
 
         Returns:
-            The exhausted limit that left some unscored; None if no limit did.
+            The exhausted limit that left some trajectories unscored; None if no limit did.
 
         Raises:
             VerifierError: the verifier failed or broke its contract.
         """
         self.get(role)  # raises for a wrong role, even where nothing is to be scored
-        todo = list({t.node: t for t in ts if (t.node, role) not in self._tree.scores}.values())
-        self.unpaid.update(t.node for t in todo)
+        unscored = list({t.node: t for t in ts if (t.node, role) not in self._tree.scores}.values())
+        self.unpaid.update(t.node for t in unscored)
         shortage: Exhausted | None = None
-        size = _IN_TIME if self._costs.account.deadline is not None else max(1, len(todo))
-        for first in range(0, len(todo), size):
-            chunk = todo[first : first + size]
-            while (short := await self._score(chunk, role)) is not None and await self._has_waited(short.unit):
+        chunk_size = _IN_TIME if self._costs.account.deadline is not None else max(1, len(unscored))
+        for start in range(0, len(unscored), chunk_size):
+            chunk = unscored[start : start + chunk_size]
+            chunk_shortage = await self._score(chunk, role)
+            while chunk_shortage is not None and await self._has_waited(chunk_shortage.unit):
                 chunk = [t for t in chunk if t.node in self.unpaid]
-            shortage = short or shortage
+                chunk_shortage = await self._score(chunk, role)
+            shortage = chunk_shortage or shortage
             if shortage is not None and shortage.unit == "seconds":
                 break
         return shortage
 
     async def _has_waited(self, unit: str) -> bool:
-        """Wait until other searches free some of a unit; return whether they did."""
+        """Wait until other searches free some of a unit, and return whether they did before the time was over."""
         try:
             await self._costs.account.wait_for_more(unit)
-        except Exhausted as end:
-            self.timed_out = self.timed_out or end.unit == "seconds" != unit
+        except Exhausted as failed_wait:
+            if failed_wait.unit == "seconds" and unit != "seconds":
+                self.timed_out = True
             return False
         return True
 
-    async def _score(self, todo: Sequence[Trajectory], role: str) -> Exhausted | None:
+    async def _score(self, unscored: Sequence[Trajectory], role: str) -> Exhausted | None:
         """Score trajectories by one call; see `score`."""
-        paid, amounts, shortage = self._affordable(todo, role)
+        paid, amounts, shortage = self._affordable(unscored, role)
         if not paid:
             return shortage
         readers = paid if self._costs.reads_prompts(role) else ()
@@ -184,21 +190,22 @@ class Scoring:
                 finally:
                     self._spend(lease, role, len(paid), calls, started)
         # the time is over, or the verifier's reading of other paths or prompts cannot be paid
-        except Exhausted as end:
+        except Exhausted as call_shortage:
             self.unpaid.update(t.node for t in paid)
-            self.timed_out = self.timed_out or end.unit == "seconds"
-            return end
+            self.timed_out = self.timed_out or call_shortage.unit == "seconds"
+            return call_shortage
         except EngineError as failure:
             self._note_failed(failure, len(paid))
             return shortage
         self._costs.note_prompts_read(role, read_roots, calls.prompt)
         is_late = self._costs.account.seconds_left == 0
-        for t, score in zip(paid, scores, strict=True):
-            if is_late and all(map(math.isnan, _values_of(score))):  # time is over, so the verifier is not to blame
+        for t, t_scores in zip(paid, scores, strict=True):
+            is_unknown = all(map(math.isnan, _values_of(t_scores)))
+            if is_late and is_unknown:  # the score may be known later: the verifier had no time
                 self.unpaid.add(t.node)
                 self.timed_out = True
             else:
-                self._tree.scores[t.node, role] = score
+                self._tree.scores[t.node, role] = t_scores
         return shortage
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
@@ -216,41 +223,44 @@ class Scoring:
             raise ConfigError(
                 f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'"
             )
-        for t in {t.node: t for pair in pairs for t in pair}.values():
-            account.free(t.node)
-        pair_bound = comparison.pair_bound
+        for node in dict.fromkeys(t.node for pair in pairs for t in pair):
+            account.free(node)
 
         def amounts(count: int) -> dict[str, int]:
-            return self._costs.score_cost(role, pair_bound * count, count, 0, 0)
+            """Return the bound of the cost of comparing the first `count` pairs."""
+            return self._costs.score_cost(role, comparison.pair_bound * count, calls=count, paths=0, prompts=0)
 
-        while (short := account.short_of(amounts(len(pairs)))) is not None and await self._has_waited(short):
-            pass
-        paid = bisect_left(
-            range(1, len(pairs) + 1), 1, key=lambda count: int(account.short_of(amounts(count)) is not None)
-        )
+        def is_too_dear(count: int) -> bool:
+            return account.short_of(amounts(count)) is not None
+
+        lacking_unit = account.short_of(amounts(len(pairs)))
+        while lacking_unit is not None and await self._has_waited(lacking_unit):
+            lacking_unit = account.short_of(amounts(len(pairs)))
+        num_paid = bisect_left(range(1, len(pairs) + 1), True, key=is_too_dear)  # noqa: FBT003 - the value to find
         verdicts = [math.nan] * len(pairs)
-        if not paid:
+        if not num_paid:
             return verdicts
-        calls = self._calls(role, pair_bound * paid, 0)
+        calls = self._calls(role, comparison.pair_bound * num_paid, 0)
         try:
-            async with self._lease("compare", role, paid, amounts(paid)) as lease:
+            async with self._lease("compare", role, num_paid, amounts(num_paid)) as lease:
                 started = self._clock()
                 self.asked.add(role)
                 try:
                     with _blame(role):
-                        verdicts[:paid] = _verdicts(role, paid, await comparison.compare(problem, pairs[:paid], calls))
+                        given_verdicts = await comparison.compare(problem, pairs[:num_paid], calls)
+                        verdicts[:num_paid] = _verdicts(role, num_paid, given_verdicts)
                 finally:
-                    self._spend(lease, role, paid, calls, started)
-        except Exhausted as end:
-            self.timed_out = self.timed_out or end.unit == "seconds"
+                    self._spend(lease, role, num_paid, calls, started)
+        except Exhausted as shortage:
+            self.timed_out = self.timed_out or shortage.unit == "seconds"
         except EngineError as failure:
-            self._note_failed(failure, paid)
+            self._note_failed(failure, num_paid)
         return verdicts
 
     async def choose(self, ts: Sequence[Trajectory], role: str, problem: Problem, by: str) -> list[float]:
-        """Return the number of times that a verifier names each trajectory when all are shown at once.
+        """Return the share of a verifier's votes for each trajectory when all are shown at once.
 
-        The numbers are NaN where the choice cannot be paid or is unknown. The reserves for scores and comparisons of
+        The shares are NaN where the choice cannot be paid or is unknown. The reserves for scores and comparisons of
         these trajectories pay for the choice.
 
         Raises:
@@ -265,10 +275,12 @@ class Scoring:
         unknown = [math.nan] * len(ts)
         for node in {t.node for t in ts}:
             account.free(node)
-        amounts = self._costs.score_cost(role, choice.bound, 1, 0, 0)
-        while (short := account.short_of(amounts)) is not None:
-            if not await self._has_waited(short):
+        amounts = self._costs.score_cost(role, choice.bound, calls=1, paths=0, prompts=0)
+        lacking_unit = account.short_of(amounts)
+        while lacking_unit is not None:
+            if not await self._has_waited(lacking_unit):
                 return unknown
+            lacking_unit = account.short_of(amounts)
         calls = self._calls(role, choice.bound, 0)
         try:
             async with self._lease("choose", role, 1, amounts) as lease:
@@ -279,8 +291,8 @@ class Scoring:
                         return list(_verdicts(role, len(ts), await choice.choose(problem, ts, calls, by)))
                 finally:
                     self._spend(lease, role, 1, calls, started)
-        except Exhausted as end:
-            self.timed_out = self.timed_out or end.unit == "seconds"
+        except Exhausted as shortage:
+            self.timed_out = self.timed_out or shortage.unit == "seconds"
         except EngineError as failure:
             self._note_failed(failure, 1)
         return unknown
@@ -292,20 +304,21 @@ class Scoring:
         self.failures[failure.kind] += number
         self.causes.setdefault(failure.kind, failure.cause)
 
-    def _calls(self, role: str, granted: int, prompts: int) -> MeteredCalls:
+    def _calls(self, role: str, granted: int, granted_prompt: int) -> MeteredCalls:
+        """Return the calls of a verifier's model, within grants of tokens (see `MeteredCalls`)."""
         model = self.get(role).model
         return MeteredCalls(
             self._backends[model],
             self._task,
             granted,
-            lambda ts, charge: self._prompts.handles(ts, model, charge),
-            hash64(self._stream, role),
-            lambda: self._costs.account.seconds_left,
-            prompts,
+            handles=lambda ts, charge: self._prompts.handles(ts, model, charge),
+            stream=hash64(self._stream, role),
+            seconds_left=lambda: self._costs.account.seconds_left,
+            granted_prompt=granted_prompt,
         )
 
     def _spend(self, lease: Lease, role: str, rows: int, calls: MeteredCalls, started: float) -> None:
-        """Charge a verifier's calls to a lease, also after a failure, and keep the counts of the calls."""
+        """Charge a verifier's calls to a lease, also after a failure, and add up the counts of the calls."""
         usage = Usage(
             prompt_tokens=calls.prompt,
             verifier_tokens=calls.computed,
@@ -319,52 +332,63 @@ class Scoring:
         _add_unknown(self.unknown, calls.unknown)
         self.judgements += [dataclasses.replace(judgement, role=role) for judgement in calls.judgements]
         self.failures.update(calls.failures)
-        self.causes = calls.causes | self.causes
+        self.causes = {**calls.causes, **self.causes}  # the first cause of each kind stays
 
     def _affordable(
-        self, todo: Sequence[Trajectory], role: str
+        self, unscored: Sequence[Trajectory], role: str
     ) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
         """Return the trajectories that can be paid, their bound by unit, and the limit that left some out.
 
-        The reserves of these trajectories are freed. After the first trajectory that cannot be paid, only trajectories
-        with a reserve follow.
+        The bound has two entries more: "bound", the verifier's tokens, and "prompts", the tokens of prompts. The
+        reserves of these trajectories are freed. After the first trajectory that cannot be paid, only trajectories with
+        a reserve follow.
         """
-        account, verifier, tree = self._costs.account, self.get(role), self._tree
-        reads_paths = _reads_paths(verifier)
+        account, tree = self._costs.account, self._tree
         paid: list[Trajectory] = []
-        total: dict[str, int] = {}
-        tokens = paths = prompts = 0
-        counted_roots: set[int] = set()
+        paid_amounts: dict[str, int] = {}
+        tokens = path_tokens = prompt_tokens = 0  # of the paid trajectories together
+        resumed_roots: set[int] = set()  # roots whose prompt is counted already
         shortage: Exhausted | None = None
-        left, freed, is_kept = account.all_available(), dict[int, None](), account.has_kept
-        for t in todo:
+        left, freed, has_kept = account.all_available(), dict[int, None](), account.has_kept
+        for t in unscored:
             if shortage is not None and (t.node in freed or not account.keeps(t.node)):
                 continue
-            # a path of another model, or without its state, is opened again: its whole text is read, from the prompt on
-            can_resume = self._can_resume(t, role)
-            num_scored = tree.scored_tokens(t, role) if can_resume else 0
-            num_new = (
-                t.num_tokens - num_scored
-                if can_resume
-                else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
-            )
-            if is_kept:
+            can_resume, root = self._can_resume(t, role), tree.root_of(t)
+            if has_kept:
                 self._free_path(t, role, left, freed)
-            root, path = tree.root_of(t), tree.path_tokens(t)
-            opening = self._prompts.unopened_tokens(t, verifier.model) if reads_paths else 0
-            bound = tokens + opening + stated_bound(verifier, path - t.num_tokens + num_scored, num_new)
-            unread = self._costs.unread_prompt(role, root, tree.prompt_tokens[root], again=not can_resume)
-            prompt_bound = prompts + (unread if root not in counted_roots or not can_resume else 0)
-            amounts = self._costs.score_cost(role, bound, len(paid) + 1, paths + path, prompt_bound)
-            if (short := next((unit for unit, amount in amounts.items() if amount > left[unit]), None)) is not None:
-                shortage = shortage or Exhausted(short)
+            next_tokens = tokens + self._score_tokens(t, role, can_resume=can_resume)
+            next_path_tokens = path_tokens + tree.path_tokens(t)
+            next_prompt_tokens = prompt_tokens
+            if root not in resumed_roots or not can_resume:
+                next_prompt_tokens += self._costs.unread_prompt(
+                    role, root, tree.prompt_tokens[root], again=not can_resume
+                )
+            amounts = self._costs.score_cost(role, next_tokens, len(paid) + 1, next_path_tokens, next_prompt_tokens)
+            lacking_units = [unit for unit, amount in amounts.items() if amount > left[unit]]
+            if lacking_units:
+                shortage = shortage or Exhausted(lacking_units[0])
                 continue
-            tokens, prompts, paths = bound, prompt_bound, paths + path
+            tokens, path_tokens, prompt_tokens = next_tokens, next_path_tokens, next_prompt_tokens
             paid.append(t)
-            counted_roots |= {root} if can_resume else set()
-            total = amounts | {"bound": tokens, "prompts": prompts}
+            if can_resume:
+                resumed_roots.add(root)
+            paid_amounts = {**amounts, "bound": tokens, "prompts": prompt_tokens}
         account.free(*freed)
-        return paid, total, shortage
+        return paid, paid_amounts, shortage
+
+    def _score_tokens(self, t: Trajectory, role: str, *, can_resume: bool) -> int:
+        """Return the most tokens of scoring a trajectory.
+
+        A path that the verifier cannot resume is opened again: its whole text is read, from the prompt on.
+        """
+        verifier = self.get(role)
+        num_scored = self._tree.scored_tokens(t, role) if can_resume else 0
+        num_new = t.num_tokens - num_scored
+        if not can_resume:
+            num_new = max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
+        num_prompt = self._tree.path_tokens(t) - t.num_tokens
+        opening = self._prompts.unopened_tokens(t, verifier.model) if _reads_paths(verifier) else 0
+        return opening + stated_bound(verifier, num_prompt + num_scored, num_new)
 
     def _can_resume(self, t: Trajectory, role: str) -> bool:
         """Whether a verifier reads only the new part of a path: its own model wrote the path and holds its state."""
@@ -376,10 +400,11 @@ class Scoring:
         Args:
             t: The path.
             role: The role that will score the path.
-            left: The amount left of each limit; the reserves are added here.
-            freed: The nodes whose reserves were added; new ones are added here.
+            left: The amount left of each limit, to which the reserves are added.
+            freed: The nodes whose reserves were added. The method adds nodes here.
         """
-        account, scores, node = self._costs.account, self._tree.scores, t
+        account, scores = self._costs.account, self._tree.scores
+        node = t
         while node.node not in freed and (node.node, role) not in scores:
             freed[node.node] = None
             for unit, amount in account.amounts_under(node.node).items():
@@ -400,7 +425,7 @@ def _blame(role: str) -> Blame:
 
 
 def _verdicts(role: str, count: int, verdicts: Sequence[float]) -> Sequence[float]:
-    """Return a verifier's verdicts on pairs once they are checked.
+    """Return a verifier's verdicts, once they are checked.
 
     Raises:
         VerifierError: The verdicts are not `count` numbers between 0 and 1, or NaN.
@@ -415,14 +440,21 @@ def _verdicts(role: str, count: int, verdicts: Sequence[float]) -> Sequence[floa
     return verdicts
 
 
-def _values_of(score: StepScores) -> list[float]:
-    return [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
+def _values_of(scores: StepScores) -> list[float]:
+    """Return the scores of the steps and of the whole, without those that a verifier does not give."""
+    values = list(scores.steps or ())
+    if scores.whole is not None:
+        values.append(scores.whole)
+    return values
 
 
 def _add_unknown(total: Counter[tuple[str, str]], more: Mapping[tuple[str, str], int]) -> None:
-    """Add counts of unknown texts to a total. Of excesses ("over") the greatest stays."""
+    """Add counts of unknown texts to a total. Of the excesses of tokens (the kind "over") the greatest stays."""
     for (what, kind), amount in more.items():
-        total[what, kind] = max(total[what, kind], amount) if kind == "over" else total[what, kind] + amount
+        if kind == "over":
+            total[what, kind] = max(total[what, kind], amount)
+        else:
+            total[what, kind] += amount
 
 
 @refuse_old_members
@@ -478,7 +510,7 @@ class MeteredCalls:
         self._granted_prompt = granted_prompt
         self._handles = handles
         self._stream = stream
-        self._whole: MeteredCalls | None = None
+        self._parent: MeteredCalls | None = None  # the calls that these calls are a part of
         self._parts: list[tuple[Rates, MeteredCalls]] = []
 
     def part(self, verifier: Verifier) -> MeteredCalls:
@@ -486,13 +518,13 @@ class MeteredCalls:
         part = MeteredCalls(
             self._backend,
             self.task,
-            self._granted - self.computed,
-            self._handles,
-            hash64("part", self._stream, len(self._parts)),
-            self.seconds_left,
-            self._granted_prompt - self.prompt,
+            granted=self._granted - self.computed,
+            handles=self._handles,
+            stream=hash64("part", self._stream, len(self._parts)),
+            seconds_left=self.seconds_left,
+            granted_prompt=self._granted_prompt - self.prompt,
         )
-        part._whole = self
+        part._parent = self
         self._parts.append((token_rates(verifier, self._backend), part))
         return part
 
@@ -501,16 +533,19 @@ class MeteredCalls:
 
         The parts' tokens cost the parts' own rates, all other tokens cost `rates`.
         """
-        own = {name: getattr(self, name) - sum(getattr(part, name) for _, part in self._parts) for name in _COUNTS}
-        computed = own["prompt"] + own["computed"] - own["written"]
-        own_cost = rates.cost(unit, computed=computed, reused=own["reused"], generated=own["written"])
+        own_counts: dict[str, int] = {}  # without the tokens of the parts
+        for name in _COUNTS:
+            in_parts = sum(getattr(part, name) for _rates, part in self._parts)
+            own_counts[name] = getattr(self, name) - in_parts
+        computed = own_counts["prompt"] + own_counts["computed"] - own_counts["written"]
+        own_cost = rates.cost(unit, computed=computed, reused=own_counts["reused"], generated=own_counts["written"])
         return own_cost + sum(part.cost(unit, part_rates) for part_rates, part in self._parts)
 
     def _add(self, name: str, amount: float) -> None:
-        """Add an amount to a counter, here and in the whole."""
+        """Add an amount to a counter, here and in the parent."""
         setattr(self, name, getattr(self, name) + amount)
-        if self._whole is not None:
-            self._whole._add(name, amount)
+        if self._parent is not None:
+            self._parent._add(name, amount)
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
         """See `Calls.value`."""
@@ -520,64 +555,70 @@ class MeteredCalls:
         self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]
     ) -> NDArray[np.float64]:
         """See `Calls.next_logprobs`."""
-        handles, text = await self._handles(trajectories, self.charge), join_surrogates(text)
-        self._check(text_bound(self._backend, text) * len(handles))
-        logprobs = await self._read(self._backend.next_logprobs(handles, [text] * len(handles), tokens))
+        handles = await self._handles(trajectories, self.charge)
+        joined_text = join_surrogates(text)
+        self._check(text_bound(self._backend, joined_text) * len(handles))
+        logprobs = await self._read(self._backend.next_logprobs(handles, [joined_text] * len(handles), tokens))
         return clean_law(logprobs).reshape(len(handles), len(tokens))
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
         """See `Calls.generate`."""
-        return [first for (first,) in await self.replies(prompts, votes=1, max_tokens=max_tokens, sampling=sampling)]
+        replies = await self.replies(prompts, votes=1, max_tokens=max_tokens, sampling=sampling)
+        return [reply for (reply,) in replies]
 
     async def replies(
         self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
     ) -> list[tuple[str | None, ...]]:
         """See `Calls.replies`."""
-        samples = await self._sample(prompts, votes, max_tokens, sampling)
-        by_prompt = [tuple(None if sample.finish == "error" else sample.text for sample in draws) for draws in samples]
-        for prompt, replies in zip(prompts, by_prompt, strict=True):
+        replies_by_prompt: list[tuple[str | None, ...]] = []
+        for prompt, samples in zip(prompts, await self._sample(prompts, votes, max_tokens, sampling), strict=True):
+            replies = tuple(None if sample.finish == "error" else sample.text for sample in samples)
             self._keep(Judgement("", prompt_text(prompt_in_whole_characters(prompt)), replies))
-        return by_prompt
+            replies_by_prompt.append(replies)
+        return replies_by_prompt
 
     async def _sample(
         self, prompts: Sequence[Prompt], votes: int, max_tokens: int, sampling: Sampling, *, tops: bool = False
     ) -> list[list[Sample]]:
-        """Return `votes` rows for each prompt."""
+        """Return the samples of `votes` rows for each prompt.
+
+        Raises:
+            Exhausted: the time is over.
+        """
         seconds = self.seconds_left()
         prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
         handles = await self._open_prompts(prompts, votes * max_tokens)
-        rowsets: list[RowSet] = []
-        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, _cancel, rowsets)
+        row_sets: list[RowSet] = []
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, _cancel, row_sets)
+        samples: list[list[Sample]] = []  # [prompts][votes]
         try:
             for handle, prompt in zip(handles, prompts, strict=True):
-                rows = tuple(
-                    Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes)
-                )
-                # no prompt may be read again, because that would exceed the bound
+                streams = [hash64("reply", self._stream, str(prompt), vote) for vote in range(votes)]
+                rows = tuple(Row(stream, position=0, max_tokens=max_tokens) for stream in streams)
+                # no prompt may be read again, because a second reading would exceed the bound
+                request = SampleRequest(handle, rows, sampling, StopCondition(), rereads=False, tops=tops)
                 with self._blame:
-                    rowsets.append(
-                        self._backend.sample(
-                            SampleRequest(handle, rows, sampling, StopCondition(), rereads=False, tops=tops)
-                        )
-                    )
+                    row_sets.append(self._backend.sample(request))
             with self._blame:
-                samples = [[await rows.row(draw) for draw in range(votes)] for rows in rowsets]
+                for row_set in row_sets:
+                    samples.append([await row_set.row(vote) for vote in range(votes)])
         finally:
             if timer is not None:
                 timer.cancel()
             try:
-                await self._end(rowsets)
+                await self._end(row_sets)
             finally:
                 self._backend.release(handles)
-        if any(sample.finish == "cancelled" for draws in samples for sample in draws):
-            raise Exhausted("seconds")
+        for prompt_samples in samples:
+            if any(sample.finish == "cancelled" for sample in prompt_samples):
+                raise Exhausted("seconds")
         return samples
 
     def _keep(self, judgement: Judgement) -> None:
-        """Keep the judgement of a prompt, here and in the whole."""
+        """Keep the judgement of a prompt, here and in the parent."""
         self.judgements.append(judgement)
-        if self._whole is not None:
-            self._whole._keep(judgement)
+        if self._parent is not None:
+            self._parent._keep(judgement)
 
     @property
     def _blame(self) -> Blame:
@@ -597,13 +638,16 @@ class MeteredCalls:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """See `Calls.bounded_choices`."""
         if self._backend.caps.next_logprobs != "absent":
-            laws = await self.choices(prompts, tokens)
-            return laws, np.where(np.isnan(laws).any(axis=1), 1.0, 0.0)
-        samples = await self._sample(prompts, 1, 1, Sampling(), tops=True)
-        laws = [law_of_tops(sample.tops[0] if sample.tops else (), tokens) for (sample,) in samples]
-        return clean_law([law for law, _ in laws]).reshape(len(prompts), len(tokens)), np.array(
-            [missing for _, missing in laws]
-        )
+            logprobs = await self.choices(prompts, tokens)
+            is_unknown = np.isnan(logprobs).any(axis=1)
+            return logprobs, np.where(is_unknown, 1.0, 0.0)
+        shown_logprobs: list[list[float]] = []  # by prompt: the log-probabilities of the tokens that are shown
+        missing_mass: list[float] = []  # by prompt: the most probability that the other tokens may have
+        for (sample,) in await self._sample(prompts, votes=1, max_tokens=1, sampling=Sampling(), tops=True):
+            prompt_logprobs, prompt_missing = law_of_tops(sample.tops[0] if sample.tops else (), tokens)
+            shown_logprobs.append(prompt_logprobs)
+            missing_mass.append(prompt_missing)
+        return clean_law(shown_logprobs).reshape(len(prompts), len(tokens)), np.array(missing_mass)
 
     def count(self, prompt: Prompt) -> int:
         """See `Calls.count`."""
@@ -611,8 +655,8 @@ class MeteredCalls:
 
     def note_unread(self, what: str, number: int, of: int) -> None:
         """See `Calls.note_unread`."""
-        if self._whole is not None:
-            self._whole.note_unread(what, number, of)
+        if self._parent is not None:
+            self._parent.note_unread(what, number, of)
         self.unknown[what, "of"] += of
         self.unknown[what, "number"] += number
 
@@ -622,13 +666,13 @@ class MeteredCalls:
         calls: MeteredCalls | None = self
         while calls is not None:
             _add_unknown(calls.unknown, Counter({(what, "over"): over}))
-            calls = calls._whole
+            calls = calls._parent
 
     def note_failures(self, error: str, number: int = 1) -> None:
         """See `Calls.note_failures`."""
-        if self._whole is not None:
-            self._whole.note_failures(error, number)
-        kind, _, cause = error.partition(": ")
+        if self._parent is not None:
+            self._parent.note_failures(error, number)
+        kind, _colon, cause = error.partition(": ")
         self.failures[kind] += number
         self.causes.setdefault(kind, cause)
 
@@ -644,19 +688,19 @@ class MeteredCalls:
         self._check(sum(self._backend.count(prompt) + written for prompt in prompts))
         return await self._read(self._backend.open(prompts), opens=True)
 
-    async def _end(self, rowsets: Sequence[RowSet]) -> None:
-        """Charge all written tokens, also after a failure, and release their states. A lost row is charged in full."""
+    async def _end(self, row_sets: Sequence[RowSet]) -> None:
+        """Cancel the rows that have not ended, and charge all rows."""
         try:
-            await cancelled_and_done(rowsets)
+            await cancelled_and_done(row_sets)
         finally:
-            self._charge_rows(rowsets)
+            self._charge_rows(row_sets)
 
-    def _charge_rows(self, rowsets: Sequence[RowSet]) -> None:
-        """Charge rows that are done."""
-        for rows in rowsets:
-            self._add("computed", rows.prompt_tokens)
-            self._add("reused", rows.reused_tokens or 0)
-            for row, sample in zip(rows.request.rows, rows.samples, strict=True):
+    def _charge_rows(self, row_sets: Sequence[RowSet]) -> None:
+        """Charge rows that are done, and release their states. A row without a sample is charged in full."""
+        for row_set in row_sets:
+            self._add("computed", row_set.prompt_tokens)
+            self._add("reused", row_set.reused_tokens or 0)
+            for row, sample in zip(row_set.request.rows, row_set.samples, strict=True):
                 if sample is None or sample.estimated:
                     self._estimate()
                 if sample is None:
@@ -675,8 +719,8 @@ class MeteredCalls:
 
     def _estimate(self) -> None:
         self.estimated = True
-        if self._whole is not None:
-            self._whole._estimate()
+        if self._parent is not None:
+            self._parent._estimate()
 
     async def _read(self, call: Awaitable[Any], *, opens: bool = False) -> list[Any]:
         """Await a call that only reads, and return its values. The call is charged also if the search is cancelled."""
@@ -684,7 +728,7 @@ class MeteredCalls:
         try:
             await read(self._backend, call, replies, opens=opens)
         finally:
-            values = self.charge(replies)
+            values = self.charge(replies)  # the replies are paid whether the call succeeds or not
         return values
 
     def _check(self, needed: int) -> None:
@@ -726,7 +770,7 @@ def check_given(scores: object, weight: float | None, verifiers: Collection[str]
         verifiers: The roles of verifiers, which a strategy may not score.
 
     Raises:
-        ConfigError: The scores are no finite numbers by role; a role is a verifier's; the weight is below 0.
+        ConfigError: The scores are no finite numbers by role, a role is a verifier's, or the weight is below 0.
     """
     if not isinstance(scores, Mapping | None):
         raise ConfigError(
@@ -744,6 +788,6 @@ def check_given(scores: object, weight: float | None, verifiers: Collection[str]
     check_number("weight", weight, 0)
 
 
-def _cancel(rowsets: Sequence[RowSet]) -> None:
-    for rows in rowsets:
-        rows.cancel()
+def _cancel(row_sets: Sequence[RowSet]) -> None:
+    for row_set in row_sets:
+        row_set.cancel()

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar
 
@@ -61,7 +62,7 @@ Decide = Callable[[Sequence[Candidate]], StopDecision | None]
 Scale = Literal["raw", "unit", "log_odds"]
 _CLOSING_S = 2e-5  # seconds a candidate that selection and solution take after the search
 _TRIES = 3  # consecutive calls without one good row that end a search
-_FREE = 8  # consecutive waves without a token that end a search; each is twice as wide as the one before
+_FREE = 8  # consecutive waves without a token that end a search; each is twice as wide as the wave before
 _FEW_CHARACTERS = 20_000  # texts up to this size are embedded as n-grams without a thread
 REMARKS = frozenset({"critique", "verify"})  # kinds of prompts after which no solutions are written
 
@@ -153,11 +154,11 @@ class Search:
         self._may_score = may_score
         self._asked_of_all = asked_of_all
         self._judges = judged is not None
-        self._judged_by: dict[int, dict[str, float]] = {}  # by node: the scores that the stop rule reads
-        self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
+        self._stop_rule_scores: dict[int, dict[str, float]] = {}  # by node: the scores that the stop rule reads
+        self._agreeing: Counter[int | None] = Counter()  # by class of answers: the candidates that were not truncated
         self._finished: dict[int, Candidate] = {}
-        self._opened: Counter[tuple[str, ...]] = Counter()  # roots by kind and texts
-        self._ended: list[Trajectory] = []  # candidates whose state is still held
+        self._times_opened: Counter[tuple[str, ...]] = Counter()  # by the address of a prompt: its roots
+        self._unreleased: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
         self._is_over = False  # whether the strategy has ended, so that a selection chooses
         self._is_busy = False
@@ -184,15 +185,17 @@ class Search:
     @property
     def left(self) -> Mapping[str, float]:
         """The amounts left by limited unit, in whole units (dollars in 1e-15), and `seconds` of limited time."""
-        account, seconds = self.account, self.account.seconds_left
-        timed = {} if seconds is None else {"seconds": seconds}
-        return {unit: float(account.available(unit)) for unit in account.units} | timed
+        account = self.account
+        amounts = {unit: float(account.available(unit)) for unit in account.units}
+        if account.seconds_left is not None:
+            amounts["seconds"] = account.seconds_left
+        return amounts
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the number of plain samples of expected length that the budget still pays; None: no limit.
 
-        The search learns the expected length. At first this length is that of the caller, the model's record or the
-        task. If only time is limited, the number is that of the samples that have ended, and at least 4.
+        The search learns the expected length. At first the caller, the model's record or the task states this length.
+        If only time is limited, the result is the number of samples that have ended, and at least 4.
 
         Args:
             stepwise: Whether samples are scored at each step instead of once.
@@ -214,8 +217,8 @@ class Search:
     ) -> Trajectory:
         """Return a new root, from a prompt of the task or of the caller's own.
 
-        The task makes its prompt from a kind and earlier texts. A prompt that is opened again has draws of its own: its
-        stream is a function of seed, problem, content and the number of times that it was opened.
+        The task makes its prompt from a kind and earlier texts. A prompt that is opened again has draws of its own: the
+        random stream depends on seed, problem, content and the number of times that the prompt was opened.
 
         Args:
             kind: One of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are
@@ -223,7 +226,7 @@ class Search:
                 or "verify" are no solutions, and are not scored for a stop rule.
             texts: Earlier solutions that the task's prompt shows.
             prompt: The prompt in place of the task's: exact text, or chat messages.
-            group: The group of its candidates, where they belong to earlier ones'.
+            group: The group of the root's candidates, where they belong to the group of earlier candidates.
 
         Raises:
             ConfigError: the task has no such prompt; `prompt` is empty, of another type, or given with texts.
@@ -235,39 +238,37 @@ class Search:
                 "a prompt of one's own was given with texts, but those are for the task's prompts",
                 hint="write them into it",
             )
-        own = None if prompt is None else check_prompt(prompt)
-        address = (kind, *texts) if own is None else content_of(own)
+        own_prompt = None if prompt is None else check_prompt(prompt)
+        address = (kind, *texts) if own_prompt is None else content_of(own_prompt)
         with self._call(writes=True):
             try:
-                content = self.task.prompt(self.problem, kind, texts) if own is None else own
-                state = await self._prompts.read("policy", content)
+                content = self.task.prompt(self.problem, kind, texts) if own_prompt is None else own_prompt
+                opened = await self._prompts.read("policy", content)
             except ConfigError as refusal:
                 if texts:
                     self.notes.warn(f"earlier solutions were not shown: {refusal.cause}")
                 raise
-            times_opened = self._opened[address]
-            self._opened[address] += 1
+            times_opened = self._times_opened[address]
+            self._times_opened[address] += 1
             repeat = [str(times_opened)] if times_opened else []
-            stream = randomness.root_stream(self._seed, self._key, *address, *repeat)
-            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).continue_prompt(content)
+            marks = metadata_of(self._backends["policy"]).thoughts or THINK
             root = Trajectory(
-                None,
-                "",
-                (),
-                (),
-                "active",
-                stream,
-                len(self.tree.nodes),
-                0,
-                0,
-                kind,
-                "policy",
-                state.handle,
-                marks=marks,
+                parent=None,
+                text="",
+                token_ids=(),
+                logprobs=(),
+                status="active",
+                stream=randomness.root_stream(self._seed, self._key, *address, *repeat),
+                node=len(self.tree.nodes),
+                num_tokens=0,
+                depth=0,
+                root_kind=kind,
+                handle=opened.handle,
+                marks=marks.continue_prompt(content),
             )
-            self.tree.add(root, state.tokens, group)
-            if own is not None:
-                self.tree.own_prompts[root.node] = Problem(own).text
+            self.tree.add(root, opened.tokens, group)
+            if own_prompt is not None:
+                self.tree.own_prompts[root.node] = Problem(own_prompt).text
             self._prompts.remember(root, content)
             self._root = self._root or root
             return root
@@ -284,15 +285,14 @@ class Search:
     ) -> list[list[Trajectory]]:
         """Return up to n children of each trajectory, in order.
 
-        Failed rows are left out, charged and counted by kind. Rows that cost no sample begin first, then first
-        children of all, second children of all, and so on. As many begin as the budget pays to their end. Rows that a
-        grant cuts are continued within the call.
+        Failed rows are left out, charged and counted by kind. Rows that cost no sample begin first. Then come the first
+        children of all trajectories, and so on. As many rows begin as the budget pays to their end. Rows that a grant
+        cuts are continued within the call.
 
         Args:
-            ts: Active trajectories; one listed twice is two requests.
-            n: Children of each.
-            until: The end of a row: STEP, END, Tokens(m), Share(part), Stops(texts) (after the first of the texts) or
-                Thought(m) (after the thought).
+            ts: Active trajectories; a trajectory listed twice is two requests.
+            n: The children of each trajectory.
+            until: The end of a row: STEP, END, Tokens, Share, Stops or Thought.
             temperature: The temperature; None: the run's.
             max_tokens: The most tokens of a row; None: the run's.
             model: The role that writes.
@@ -329,16 +329,17 @@ class Search:
             if until is not END and not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
                 break
         self.rows.unbegun += int(queue.left)
-        for row in self.rows.leave_off(queue) if until is END else queue.begun:
+        last_rows = self.rows.leave_off(queue) if until is END else queue.begun
+        for row in last_rows:
             await self._add_child(children, row)
-        await self._judge([t for siblings in children for t in siblings])
+        await self._judge(list(chain.from_iterable(children)))
         return children
 
     async def _add_child(self, children: list[list[Trajectory]], row: QueuedRow) -> None:
-        """Put the path of a row into its place, unless the row failed."""
-        if (path := row.made) is not None:
-            await self._answers.add([path])
-            children[row.place % len(children)].append(path)
+        """Put the path of a row among the children of its parent, unless the row failed."""
+        if row.made is not None:
+            await self._answers.add([row.made])
+            children[row.place % len(children)].append(row.made)
 
     async def complete(
         self,
@@ -358,7 +359,7 @@ class Search:
 
         Args:
             ts: The trajectories to complete.
-            n: Continuations of each, without failed rows; None: as many as the budget pays.
+            n: The continuations of each trajectory, without failed rows; None: as many as the budget pays.
             temperature: As in `expand`.
             max_tokens: As in `expand`.
             model: As in `expand`.
@@ -370,23 +371,23 @@ class Search:
                 fired. `candidates` has what was finished.
         """
         check_int("n", n, 1)
-        first, failed_waves, free_waves = len(self.candidates), 0, 0
+        num_before, failed_waves, free_waves = len(self.candidates), 0, 0
         if not ts:
             return []
         sampling = self.rows.sampling_at(temperature, max_tokens, effort, thought_tokens)
         queue = self.rows.queue_to_end(ts, n, sampling=sampling, model=model, order=self._order, judges=self._judges)
         self.notes.timed = self.notes.timed or queue.order == "arrived"
-        before = self._spend()
+        spent_before = self._spend()
         while not queue.is_done:
-            paths: list[Trajectory] = []
+            paths: list[Trajectory] = []  # of the rows that this call brings to their end
             if n is None and not queue.begun:
-                before = self._spend()
+                spent_before = self._spend()
             try:
                 await self._complete(queue, paths)
             except SearchEnded as end:
-                if self.notes.stop is None and await self._score_held():
-                    continue
-                self._leave(queue, first, n, ts, end)
+                if self.notes.stop is None and await self._score_candidates():
+                    continue  # scores may cost less than their reserves, so that more rows can be paid
+                self._leave(queue, num_before, n, ts, end.reason)
                 raise
             except BaseException:  # keep the written rows for a later call
                 queue.put_back([t for t in paths if t.node not in self._finished])
@@ -396,95 +397,85 @@ class Search:
             if failed_waves == _TRIES:
                 raise SearchEnded("every row failed")
             if n is None and paths and not queue.begun:
-                free_waves = self._free_waves(free_waves, before)
+                free_waves = self._count_free_waves(free_waves, spent_before)
         if queue.given_up or (n is not None and queue.count < n * len(ts)):
-            why = (
-                f"{queue.given_up} were given up for others"
-                if queue.given_up
-                else "budget: the others could not begin at once"
-            )
-            self._count_short(queue, first, n, ts, why)
-        return self.candidates[first:]
+            given_up = f"{queue.given_up} were given up for others"
+            why = given_up if queue.given_up else "budget: the others could not begin at once"
+            self._warn_short(queue, num_before, n, ts, why)
+        return self.candidates[num_before:]
 
     def _wave(self, queue: RowQueue) -> aclosing[AsyncGenerator[QueuedRow, None]]:
         """Return the next call for rows of a queue, as a context that yields the rows that are over."""
-        return aclosing(
-            self.rows.write(queue, answered=self.candidates.votes.total > 0, completed=bool(self.candidates))
-        )
+        has_answer = self.candidates.votes.total > 0
+        return aclosing(self.rows.write(queue, answered=has_answer, completed=bool(self.candidates)))
 
     def _spend(self) -> dict[str, int]:
         """Return the search's spend of tokens and of each limited unit."""
         return {unit: self._costs.whole.spending(unit) for unit in {"tokens", *self.account.units}}
 
-    def _free_waves(self, free: int, before: Mapping[str, int]) -> int:
-        """Return the number of consecutive waves without cost.
+    def _count_free_waves(self, free_waves: int, spent_before: Mapping[str, int]) -> int:
+        """Return the number of consecutive waves that spent no token, up to the last wave.
 
         Args:
-            free: The number of such waves before the last one.
-            before: What was spent before the last wave.
+            free_waves: The number before the last wave.
+            spent_before: The spend before the last wave, by unit.
 
         Raises:
             SearchEnded: A wave spent no limited unit. Where time is limited: many consecutive waves spent no token.
         """
-        after = self._spend()
-        free = free + 1 if before["tokens"] == after["tokens"] else 0
-        if all(before[unit] == after[unit] for unit in self.account.units) and (
-            self.account.deadline is None or free == _FREE
-        ):
+        spent_after = self._spend()
+        free_waves = free_waves + 1 if spent_before["tokens"] == spent_after["tokens"] else 0
+        is_free = all(spent_before[unit] == spent_after[unit] for unit in self.account.units)
+        if is_free and (self.account.deadline is None or free_waves == _FREE):
             raise SearchEnded("nothing is spent any more")
-        return free
+        return free_waves
 
     async def _complete(self, queue: RowQueue, paths: list[Trajectory]) -> None:
         """Make one call for rows of a queue, and finish the rows that have ended; append their paths to `paths`."""
         with self._call(writes=True):
             async with self._wave(queue) as rows:
                 async for row in rows:
-                    if (path := row.made) is None:
+                    if row.made is None:
                         continue
-                    paths.append(path)
-                    await self._answers.add([path])
+                    paths.append(row.made)
+                    await self._answers.add([row.made])
                     if not self._judges:
-                        self.finish(path)
+                        self.finish(row.made)
         if self._judges:
             await self._judge(paths)
             for t in paths:
                 self.finish(t)
 
-    async def _score_held(self) -> bool:
-        """Score candidates that need a score and hold a reserve for it; return whether there were any.
-
-        If they cost less than reserved, the difference pays more rows.
-        """
-        reserved = (
-            [c.trajectory for c in self.candidates if self.account.keeps(c.trajectory.node)]
-            if self._asked_of_all
-            else []
-        )
-        for role in self._asked_of_all if reserved else ():
+    async def _score_candidates(self) -> bool:
+        """Score the candidates that have a reserve for a score; return whether there were such candidates."""
+        reserved = [c.trajectory for c in self.candidates if self.account.keeps(c.trajectory.node)]
+        if not reserved or not self._asked_of_all:
+            return False
+        for role in self._asked_of_all:
             await self.score(reserved, role, required=False)
-        return bool(reserved)
+        return True
 
-    def _leave(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], end: SearchEnded) -> None:
-        """Cancel the rows of a queue that are useless after a stop rule; keep rows that the budget left open."""
+    def _leave(self, queue: RowQueue, num_before: int, n: int | None, ts: Sequence[Trajectory], reason: str) -> None:
+        """Cancel the open rows of a queue after a stop rule; otherwise keep them for a later request."""
         if self.notes.stop is not None:
             self.drop(self.rows.discard(queue))
         else:
             self.rows.interrupt(queue, ts)
-            self._count_short(queue, first, n, ts, end.reason)
+            self._warn_short(queue, num_before, n, ts, reason)
 
-    def _count_short(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
-        """Warn if not all of a fixed number of rows were finished; `first`: the first candidate of these rows."""
-        paths = [c.trajectory for c in self.candidates[first:]] + [
-            row.path for row in queue.begun if row.path is not None
-        ]
-        ended, wanted = sum(t.status == "finished" for t in paths), (n or 0) * len(ts)
-        if self._root in ts and wanted > 1 and ended < wanted and (queue.given_up or why.startswith("budget")):
-            self.notes.warn(f"{ended} of {wanted} samples came to their end, {why}")
+    def _warn_short(self, queue: RowQueue, num_before: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
+        """Warn if not all of a fixed number of rows came to their end; `num_before`: the candidates before them."""
+        paths = [c.trajectory for c in self.candidates[num_before:]]
+        paths += [row.path for row in queue.begun if row.path is not None]
+        num_ended, wanted = sum(t.status == "finished" for t in paths), (n or 0) * len(ts)
+        is_limited = queue.given_up or why.startswith("budget")
+        if self._root in ts and wanted > 1 and num_ended < wanted and is_limited:
+            self.notes.warn(f"{num_ended} of {wanted} samples came to their end, {why}")
 
     def finish(
         self, t: Trajectory, *, scores: Mapping[str, float] | None = None, weight: float | None = None
     ) -> Candidate | None:
-        """Return the candidate of a finished or truncated trajectory; None for any other.
+        """Return the candidate of a finished or truncated trajectory; None for any other trajectory.
 
         The candidate has the trajectory's answer if there is one. If the path is a candidate already, this candidate
         takes the scores and the weight and keeps its place among `candidates`.
@@ -507,7 +498,8 @@ class Search:
             )
         if scores is not None or weight is not None:
             check_given(scores, weight, self.scoring.verifiers)
-        if (earlier := self._finished.get(t.node)) is not None:
+        if t.node in self._finished:
+            earlier = self._finished[t.node]
             return earlier if scores is None and weight is None else self._attach_scores(earlier, scores or {}, weight)
         if t.status not in ("finished", "truncated"):
             return None
@@ -532,19 +524,25 @@ class Search:
     def _add_candidate(
         self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None
     ) -> Candidate:
+        """Return a new candidate, and free the reserve for its score if no verifier may score the candidate."""
         self._note_given(given or {})
-        answer, kind = self._answers.answer_of(t)
-        place, scores = len(self.candidates), {**self._judged_by.get(t.node, {}), **(given or {})}
+        answer, answer_class = self._answers.answer_of(t)
         candidate = self._finished[t.node] = Candidate(
-            t, answer, kind, place, self.tree.group_of(t), scores, math.nan if weight is None else weight
+            trajectory=t,
+            answer=answer,
+            answer_class=answer_class,
+            index=len(self.candidates),
+            group=self.tree.group_of(t),
+            scores={**self._stop_rule_scores.get(t.node, {}), **(given or {})},
+            weight=math.nan if weight is None else weight,
         )
         self.candidates.append(candidate)
-        self._ended.append(t)
-        if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
+        self._unreleased.append(t)
+        if self._may_score is not None and not self._may_score(candidate, self._agreeing[answer_class]):
             self.scoring.unscorable.add(t.node)
             if self._costs.keeps_scores:
                 self.account.free(t.node)
-        self._agreeing[kind] += t.status == "finished"
+        self._agreeing[answer_class] += t.status == "finished"
         return candidate
 
     def _check_going(self) -> None:
@@ -556,16 +554,18 @@ class Search:
         if self._judged is None:
             return
         role, aggregate = self._judged
-        if ended := [t for t in ts if t.status in ("finished", "truncated") and t.root_kind not in REMARKS]:
+        ended = [t for t in ts if t.status in ("finished", "truncated") and t.root_kind not in REMARKS]
+        if ended:
             scores = await self.score(ended, role, aggregate, required=False)
-            self._judged_by |= {t.node: {role: score} for t, score in zip(ended, scores.tolist(), strict=True)}
+            for t, score in zip(ended, scores.tolist(), strict=True):
+                self._stop_rule_scores[t.node] = {role: score}
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text after it (an answer cue, "Wait").
 
         The text is charged as input, not as generated tokens. A finished trajectory goes on without its end of
-        sequence, which stays charged. Prompt and path are then read anew, as input. If the trajectory is a candidate,
-        it stays one. Its continuations belong to its group.
+        sequence, which stays charged. Prompt and path are then read anew, as input. A candidate stays a candidate, and
+        its continuations belong to its group.
 
         Raises:
             ConfigError: a trajectory is truncated, failed or pruned. SearchEnded: the budget cannot pay the text.
@@ -580,10 +580,10 @@ class Search:
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
         """Return the path up to a place in a trajectory's last piece, to branch off there.
 
-        The call `expand([prefix], n)` makes n forks. The node is divided. The text after the place is the first child
-        of the prefix, so that every fork costs a sample. Fork j >= 1 has a stream of its own, by (stream, position, j).
-        The number j counts the forks of one place over all calls. The state is read anew, as input. The caller's
-        trajectories, candidates and scores stay as they are.
+        The returned path is the prefix, and `expand([prefix], n)` makes n forks. The node is divided. The text after
+        the place is the first child of the prefix, so that every fork costs a sample. Fork j >= 1 has a stream of its
+        own, by (stream, position, j), where j counts the forks of one place over all calls. The state is read anew, as
+        input. The caller's trajectories, candidates and scores stay as they are.
 
         Args:
             t: The trajectory to fork.
@@ -611,17 +611,17 @@ class Search:
         self.drop(self.rows.drop_scratch())
         ends = list(ts)
         for _ in range(steps):
-            active = [i for i, t in enumerate(ends) if t.status == "active"]
-            if not active:
+            indices = [i for i, t in enumerate(ends) if t.status == "active"]  # of the paths that go on
+            if not indices:
                 break
-            sampling = self.rows.sampling_at(temperature)
-            queue = self.rows.queue([ends[i] for i in active], 1, STEP, sampling=sampling, model="policy", scratch=True)
+            sampling, parents = self.rows.sampling_at(temperature), [ends[i] for i in indices]
+            queue = self.rows.queue(parents, 1, STEP, sampling=sampling, model="policy", scratch=True)
             while not queue.is_done:
                 with self._call(writes=True):
                     async with self._wave(queue) as rows:
                         async for row in rows:
-                            if (path := row.made) is not None:
-                                ends[active[row.place]] = path
+                            if row.made is not None:
+                                ends[indices[row.place]] = row.made
                 if not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
                     break
         return ends
@@ -645,8 +645,8 @@ class Search:
             aggregate: "last", "min", "prod", "mean" or "model".
             scale: "raw": the verifier's own scale. "unit": mapped from the verifier's range to [0, 1]. "log_odds":
                 ln(r / (1 - r)) of the unit score r; an unbounded score is a log-odds already.
-            required: Whether the search ends where the budget cannot pay for a single score. A selection runs after
-                this end and gets NaN in any case.
+            required: Whether the search ends where the budget cannot pay for a single score. Selections always get
+                NaN instead.
 
         Raises:
             SearchEnded: The budget cannot pay for a single score.
@@ -654,10 +654,10 @@ class Search:
         check_aggregate(aggregate)
         with self._call():
             shortage = await self.scoring.score(ts, verifier)
-        by_step = [self.tree.scores.get((t.node, verifier)) for t in ts]
-        scores = np.array(
-            [np.nan if steps is None else aggregate_scores(steps, aggregate) for steps in by_step], dtype=np.float64
-        )
+        scores = np.full(len(ts), np.nan)
+        for i, t in enumerate(ts):
+            if (t.node, verifier) in self.tree.scores:
+                scores[i] = aggregate_scores(self.tree.scores[t.node, verifier], aggregate)
         if shortage is not None and required and not self._is_over and np.isnan(scores).all():
             raise SearchEnded(f"budget: {shortage.unit}")
         if scale == "raw":
@@ -677,27 +677,25 @@ class Search:
             return await self._prompts.ask(ts, join_surrogates(text), tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-        """Return the policy's last hidden state of each path's end, [trajectories, width]; paid as `extend`."""
+        """Return the policy's last hidden state at each path's end [trajectories, width]; paid as `extend`."""
         require(self._backends["policy"], ["hidden"], "reading hidden states")
         with self._call():
             return await self._prompts.hidden(ts)
 
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
-        """Return the unit vectors [texts, dimensions] of texts; `embedder`: None: the solver's."""
-        chosen = embedder or self.scoring.embedder
-        if isinstance(chosen, HashedNgrams) and sum(map(len, texts)) > _FEW_CHARACTERS:
-            return await self.run(chosen.vectors, texts)
-        if not isinstance(chosen, CountedEmbedder):
+        """Return the unit vectors [texts, dimensions] of texts, by an embedder or by default the solver's."""
+        embedder = embedder or self.scoring.embedder
+        if isinstance(embedder, HashedNgrams) and sum(map(len, texts)) > _FEW_CHARACTERS:
+            return await self.run(embedder.vectors, texts)
+        if not isinstance(embedder, CountedEmbedder):
             with self._call():
-                return await self._within_time(chosen.embed(texts))
-        refuse_unpriced(chosen, self.account.units)
+                return await self._within_time(embedder.embed(texts))
+        refuse_unpriced(embedder, self.account.units)
         with self._call():
-            vectors, tokens = await self._within_time(chosen.embed_and_count(texts))
-            bound = sum(len(text.encode()) for text in texts)
-            usage = Usage(
-                prompt_tokens=bound if tokens is None else tokens, estimated=tokens is None, flops=None, usd=None
-            )
-            self.account.book(Call("embed", "", len(texts), 0, usage))
+            vectors, counted = await self._within_time(embedder.embed_and_count(texts))
+            tokens = sum(len(text.encode()) for text in texts) if counted is None else counted
+            usage = Usage(prompt_tokens=tokens, estimated=counted is None, flops=None, usd=None)
+            self.account.book(Call("embed", model="", rows=len(texts), granted=0, usage=usage))
             return vectors
 
     # The rest ---------------------------------------------------------------------------------------------------------
@@ -712,7 +710,7 @@ class Search:
             return await self._within_time(run_in_thread(fn, *args))
 
     async def _within_time(self, work: Awaitable[T]) -> T:
-        """Await work that calls no model within the time that is left, and book its seconds.
+        """Await work within the time left, and book its seconds. The work calls no model.
 
         Raises:
             Exhausted: the time is over. A thread cannot be stopped and ends by itself.
@@ -725,7 +723,8 @@ class Search:
             raise
         finally:
             seconds = self._clock() - started
-            account.book(Call("search", "", 0, 0, Usage(seconds=seconds, work_seconds=seconds)))
+            usage = Usage(seconds=seconds, work_seconds=seconds)
+            account.book(Call("search", model="", rows=0, granted=0, usage=usage))
 
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: prune other unfinished paths and release their state. Candidates stay."""
@@ -753,21 +752,26 @@ class Search:
         """Let a further rule end what is written in the block.
 
         Args:
-            should_stop: Decides by the candidates of the block.
+            should_stop: The rule, a function of the candidates of the block.
             order: The order of whole solutions in the block (`StopRule.order`).
         """
-        first, outer_decide, outer_order, own = len(self.candidates), self._decide, self._order, list[StopDecision]()
+        num_before, outer_decide, outer_order = len(self.candidates), self._decide, self._order
+        decisions: list[StopDecision] = []  # of the further rule
 
-        def decide_first(candidates: Sequence[Candidate]) -> StopDecision | None:
-            own.extend(filter(None, [should_stop(candidates[first:])]))
-            return own[-1] if own else outer_decide and outer_decide(candidates)
+        def decide(candidates: Sequence[Candidate]) -> StopDecision | None:
+            decision = should_stop(candidates[num_before:])
+            if decision is not None:
+                decisions.append(decision)
+            if decisions:
+                return decisions[-1]
+            return None if outer_decide is None else outer_decide(candidates)
 
-        self._decide, self._order = decide_first, order
+        self._decide, self._order = decide, order
         try:
             yield
         finally:
             self._decide, self._order = outer_decide, outer_order
-            if self.notes.stop in own:
+            if self.notes.stop in decisions:
                 self.notes.stop = None
 
     # Its life ---------------------------------------------------------------------------------------------------------
@@ -778,13 +782,13 @@ class Search:
     async def __aexit__(
         self, _type: type[BaseException] | None, _failure: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End the strategy: rows that wait, and rows that the budget leaves open, become candidates."""
+        """End the strategy: unless a stop rule ended it, the interrupted rows become candidates."""
         try:
             if self.notes.stop is None:
                 for row in list(self.rows.conclude()):
-                    if (path := row.made) is not None:
-                        await self._answers.add([path])
-                        self._add_candidate(path)
+                    if row.made is not None:
+                        await self._answers.add([row.made])
+                        self._add_candidate(row.made)
         finally:
             self._is_over = True
             self._note_time()
@@ -803,9 +807,9 @@ class Search:
                 hint="await one before the next; width is several rows in one call",
             )
         self._is_busy = True
-        if self._ended and not self.scoring.verifiers:  # no verifier will score them
-            self._prompts.release(self._ended)
-            self._ended = []
+        if self._unreleased and not self.scoring.verifiers:  # no verifier will need the candidates' states
+            self._prompts.release(self._unreleased)
+            self._unreleased = []
         try:
             yield
         except Exhausted as end:
@@ -825,8 +829,7 @@ class Search:
 async def responding(search: Search, t: Trajectory) -> Trajectory:
     """End an open thought that leaves room for a response, and return the path with its thought ended.
 
-    Any other path is returned as it is. The same holds where the thought met the end of the context, or where its rows
-    failed.
+    Other paths, and thoughts that met the end of the context or whose rows failed, are returned as they are.
 
     Raises:
         SearchEnded: the budget cannot pay the rest of the thought.
@@ -835,35 +838,33 @@ async def responding(search: Search, t: Trajectory) -> Trajectory:
     if not (t.num_tokens and t.is_thinking and caps.thoughts) or caps.extend == "absent":
         return t
     (children,) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
-    t = next(iter(children), t)
-    goes_on = t.is_thinking and t.status in ("active", "finished")
-    return (await search.extend([t], t.marks.close, model=t.model))[0] if goes_on else t
+    path = children[0] if children else t
+    if path.is_thinking and path.status in ("active", "finished"):
+        (path,) = await search.extend([path], path.marks.close, model=path.model)
+    return path
 
 
 def best_active(search: Search) -> Trajectory:
     """Return the live trajectory most worth completing, or the root.
 
-    The highest score decides, then whether the path is the plain sample's, then its length.
+    The greatest score by the first verifier decides, then whether the path is the plain sample's, then its length.
     """
-    tree, roles = search.tree, list(search.scoring.verifiers)
-    interrupted = {t.node for t in search.rows.open_paths}
-    paths = [
-        t
-        for t in tree.held.values()
-        if t.status == "active" and t.node not in tree.scratch | interrupted and t.parent is not None
-    ]
+    tree = search.tree
+    excluded = tree.scratch | {t.node for t in search.rows.open_paths}
+    paths = [t for t in tree.held.values() if t.status == "active" and t.parent is not None and t.node not in excluded]
     leaves = [t for t in paths if not tree.children_of(t)]  # another child would cost a sample
 
     def promise(t: Trajectory) -> tuple[float, bool, int, int]:
-        by_role = [scores for role in roles if (scores := tree.scores.get((t.node, role))) is not None]
-        score = aggregate_scores(by_role[0], "last") if by_role else 0.0
-        return (0.0 if math.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
+        keys = [(t.node, role) for role in search.scoring.verifiers if (t.node, role) in tree.scores]
+        score = aggregate_scores(tree.scores[keys[0]], "last") if keys else 0.0
+        is_plain_sample = t.stream == t.root.stream
+        return (0.0 if math.isnan(score) else score, is_plain_sample, t.num_tokens, -t.node)
 
     return max(leaves, key=promise) if leaves else search.root
 
 
 async def complete_best(search: Search) -> None:
-    """Complete the best active trajectory, or draw a plain sample, from the reserve for this purpose.
+    """Complete the best active trajectory, or draw a plain sample. The reserve for this purpose pays.
 
     Raises:
         SearchEnded: the budget cannot pay the path, or the stop rule fires.
@@ -880,8 +881,7 @@ async def learn_length(search: Search, end: SearchEnded) -> bool:
     """Complete a path where only an assumed length keeps rows from beginning; return whether it did.
 
     This happens once in a search. Until a path has ended, the reserve for the end of a path is the task's constant.
-    Small budgets may not pay this reserve, although they pay many solutions. The completed path is the one that the
-    search would end with. Afterwards lengths are known.
+    Small budgets may not pay this reserve, although they pay many solutions. Afterwards lengths are known.
 
     Args:
         search: The search.

@@ -33,15 +33,15 @@ class Tree:
         self.peak_live = 0
         self.peak_logical = 0
         self._root: list[int] = []  # the root of each node
-        # by node whose path was read anew, or is below such a node: the path's tokens less those of its nodes
-        self._reread: dict[int, int] = {}
-        self._fresh: set[int] = set()  # the nodes whose path was read anew
+        # by node whose path was read anew, and by each node below: the path's tokens less those of its nodes
+        self._extra_tokens: dict[int, int] = {}
+        self._reread_nodes: set[int] = set()  # the nodes whose path was read anew
         self._groups: dict[int, int] = {}  # by root: the earlier group that its candidates belong to
         self._first_groups: dict[int, int] = {}  # by node that is the first part of a divided first step: its group
-        self._above: dict[int, Trajectory] = {}  # by divided node: the node of its first part
+        self._first_parts: dict[int, Trajectory] = {}  # by divided node: the node of its first part
         self._children: list[int] = []  # by node: all children ever requested
         self._failed: list[int] = []  # by node: the requested children that failed
-        self._refs: list[int] = []  # by node: 1 if its handle is held, plus the number of live children
+        self._users: list[int] = []  # by node: 1 if its handle is held, plus the number of live children
         self.live_tokens = 0  # distinct tokens that are live now
         self.logical_tokens = 0  # tokens that the live tips would keep without sharing
 
@@ -56,24 +56,29 @@ class Tree:
 
     def own_text(self, t: Trajectory) -> str:
         """Return the text that this node adds to its path."""
-        parent = self._above.get(t.node)
-        return (
-            t.text if parent is None or t.parent is None else t.text[len(parent.full_text) - len(t.parent.full_text) :]
-        )
+        first_part = self._first_parts.get(t.node)
+        if first_part is None or t.parent is None:
+            return t.text
+        text_of_first_part = first_part.full_text.removeprefix(t.parent.full_text)
+        return t.text[len(text_of_first_part) :]
 
     def parent_of(self, t: Trajectory) -> Trajectory | None:
         """Return the node above; for a divided node this is the node of its first part."""
-        return self._above.get(t.node, t.parent) if self._above else t.parent
+        return self._first_parts.get(t.node, t.parent) if self._first_parts else t.parent
 
     def path_tokens(self, t: Trajectory) -> int:
         """Return the tokens of a path, its prompt included."""
         tokens = self.prompt_tokens[self._root[t.node]] + t.num_tokens
-        return tokens + self._reread.get(t.node, 0) if self._reread else tokens
+        return tokens + self._extra_tokens.get(t.node, 0) if self._extra_tokens else tokens
 
     def group_of(self, t: Trajectory) -> int:
-        """Return the group of a path's candidate: its root's, else the number of its first step's node."""
-        first = t if t.depth <= 1 else t.path[1]
-        return self._groups.get(self._root[t.node], self._first_groups.get(first.node, first.node))
+        """Return the group of a path's candidate: its root's group, else the group of its first step.
+
+        The group of a first step is the number of its node, unless the step was divided.
+        """
+        first_step = t if t.depth <= 1 else t.path[1]
+        step_group = self._first_groups.get(first_step.node, first_step.node)
+        return self._groups.get(self._root[t.node], step_group)
 
     def add(
         self, t: Trajectory, root_tokens: int, group: int | None = None, *, reread: int | None = None
@@ -91,14 +96,14 @@ class Tree:
         self._root.append(t.node if t.parent is None else self._root[t.parent.node])
         self._children.append(0)
         self._failed.append(0)
-        self._refs.append(0)
+        self._users.append(0)
         if t.parent is None:
             self.prompt_tokens[t.node] = root_tokens
         elif reread is not None:
-            self._fresh.add(t.node)
-            self._reread[t.node] = reread
-        elif (extra_tokens := self._reread.get(t.parent.node)) is not None:
-            self._reread[t.node] = extra_tokens
+            self._reread_nodes.add(t.node)
+            self._extra_tokens[t.node] = reread
+        elif t.parent.node in self._extra_tokens:
+            self._extra_tokens[t.node] = self._extra_tokens[t.parent.node]
         if group is not None:
             self._groups[t.node] = group
         if t.handle is not None:
@@ -108,13 +113,16 @@ class Tree:
     def piece_at(self, t: Trajectory, position: int) -> tuple[Trajectory, Trajectory]:
         """Return the part of a divided node that contains a token position, and the node above this part.
 
-        The position is after the part's first token and not after its last.
+        The position is a number of tokens after the prompt. It is not before the part's beginning, and before the
+        part's end. A node that was never divided is its own part.
         """
-        rest, above = t, self.parent_of(t)
+        part = t
+        above = self.parent_of(t)
         while above is not None and above.num_tokens > position:
-            rest, above = above, self.parent_of(above)
+            part = above
+            above = self.parent_of(above)
         assert above is not None, f"position {position} is not inside of node {t.node}"
-        return rest, above
+        return part, above
 
     def divide(self, t: Trajectory, first: Trajectory, reread: int) -> Trajectory:
         """Insert the first part of a node above the node.
@@ -130,8 +138,8 @@ class Tree:
             self._first_groups[first.node] = self.group_of(t)
         self.add(dataclasses.replace(first, handle=None), 0, reread=reread)
         self._children[first.node] = 1
-        self._refs[first.node] = int(self._refs[t.node] > 0)
-        self._above[t.node] = first
+        self._users[first.node] = int(self._users[t.node] > 0)
+        self._first_parts[t.node] = first
         self.nodes[first.node] = first
         self._hold(first)
         return first
@@ -184,13 +192,13 @@ class Tree:
     def _hold(self, t: Trajectory) -> None:
         self.held[t.node] = t
         node: Trajectory | None = t
-        if not self._refs[t.node]:
+        if not self._users[t.node]:
             self.logical_tokens += self.path_tokens(t)
         while node is not None:
-            self._refs[node.node] += 1
-            if self._refs[node.node] > 1:
+            self._users[node.node] += 1
+            if self._users[node.node] > 1:
                 # the ancestor is live already; if it was a tip, it no longer is
-                if node is not t and self._refs[node.node] == 2 and node.node in self.held:
+                if node is not t and self._users[node.node] == 2 and node.node in self.held:
                     self.logical_tokens -= self.path_tokens(node)
                 break
             above = self.parent_of(node)
@@ -203,13 +211,13 @@ class Tree:
         """Count a node's handle as released; return False if it was released before."""
         if self.held.pop(t.node, None) is None:
             return False
-        if self._refs[t.node] == 1:
+        if self._users[t.node] == 1:
             self.logical_tokens -= self.path_tokens(t)
         node: Trajectory | None = t
         while node is not None:
-            self._refs[node.node] -= 1
-            if self._refs[node.node] > 0:
-                if node is not t and self._refs[node.node] == 1 and node.node in self.held:
+            self._users[node.node] -= 1
+            if self._users[node.node] > 0:
+                if node is not t and self._users[node.node] == 1 and node.node in self.held:
                     self.logical_tokens += self.path_tokens(node)
                 break
             above = self.parent_of(node)
@@ -250,16 +258,16 @@ class Tree:
         while node is not None:
             if (node.node, verifier) in self.scores and (node.text or node.full_text):
                 return node.num_tokens
-            node = None if node.node in self._fresh else node.parent
+            node = None if node.node in self._reread_nodes else node.parent
         return 0
 
     def unread_tokens(self, t: Trajectory) -> int:
         """Return the most tokens that a verifier reads again, because the path was read anew."""
-        return self.path_tokens(t) if t.node in self._reread else 0
+        return self.path_tokens(t) if t.node in self._extra_tokens else 0
 
     def can_resume(self, t: Trajectory, verifier: str) -> bool:
         """Whether a verifier needs to read only the new part of a path.
 
         The path's state must be held. If the path was read anew, the verifier must have scored it since.
         """
-        return t.node in self.held and (t.node not in self._reread or self.scored_tokens(t, verifier) > 0)
+        return t.node in self.held and (t.node not in self._extra_tokens or self.scored_tokens(t, verifier) > 0)

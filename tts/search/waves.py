@@ -123,7 +123,16 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """The number of rows, their cap, the tokens granted to each, and whether one row has all that is left."""
+    """The size of a wave before the amounts left are counted.
+
+    Args:
+        rows: The number of rows.
+        cap: The most tokens of each row.
+        typical: The tokens that must be payable for each row.
+        why: The reason for the number of rows.
+        is_whole: Whether a single row gets all that is left.
+        limit: The tokens after which an unfinished row is given up; None: no row is given up.
+    """
 
     rows: int
     cap: int
@@ -148,27 +157,28 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
         return _plan_programs(request, payable, left)
     size = _size(request, payable, left)
     cost, cap = request.cost, min(size.cap, request.portion)
-    free = {
-        unit: amount - (cost.bare().bound(unit, request.held) if request.held else 0) for unit, amount in left.items()
-    }
-    if size.is_whole:  # a first row is paid before its score
-        rows, cap = _fit(cost.bare(), 1, cap, 1, free)
-        is_verified = all(cost.bound(unit, cap) <= free[unit] for unit in free)
+    free = dict(left)  # the amounts less what bringing an open path to its end costs
+    if request.held:
+        for unit in free:
+            free[unit] -= cost.bare().bound(unit, request.held)
+    pays_scores = True
+    if size.is_whole:  # the first row is written even where its score cannot be paid
+        rows, cap = _fit(cost.bare(), rows=1, cap=cap, typical=1, left=free)
+        pays_scores = all(cost.bound(unit, cap) <= free[unit] for unit in free)
     else:
-        rows, cap = _fit(cost, size.rows, cap, size.typical, free)
-        is_verified = True
-    row_bounds = cost.bounds(left, cap) if is_verified else cost.bare().bounds(left, cap)
-    reserve = {unit: rows * amount for unit, amount in row_bounds.items()}
+        rows, cap = _fit(cost, rows=size.rows, cap=cap, typical=size.typical, left=free)
+    reserved_cost = cost if pays_scores else cost.bare()
+    reserve = {unit: rows * amount for unit, amount in reserved_cost.bounds(left, cap).items()}
     if "samples" in reserve:
         reserve["samples"] = sum(request.branches[:rows])
     return Wave(rows, cap, reserve, size.limit, size.why)
 
 
 def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
-    """Return a wave of programs. The remaining rows get equal parts of the amounts left.
+    """Return a wave of programs (rows that spend a lease). The remaining rows get equal parts of the amounts left.
 
-    Where no limit is shared, all rows begin at once. Where the number of rows is open, no more begin than the amounts
-    left pay at the mean cost of a row so far. At most half of a part is kept for the score of its row.
+    Where no limit is shared, all rows begin at once. Where the number of rows is open, the mean cost of a row so far
+    limits how many begin. At most half of the part of a row is kept for the score of the row.
 
     Args:
         request: The rows.
@@ -178,21 +188,29 @@ def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
     Raises:
         Exhausted: The amounts left pay no row.
     """
-    is_whole = request.at_once or left.keys().isdisjoint(_SHARED)
-    count = payable if is_whole else min(payable, request.programs)
-    later = min(request.wanted, left.get("samples", math.inf))
-    is_open = math.isinf(later)
-    sharers = count if is_open else count + int(later) if request.goes_on else max(count, int(later))
+    begins_all = request.at_once or left.keys().isdisjoint(_SHARED)
+    count = payable if begins_all else min(payable, request.programs)
+    wanted = min(request.wanted, left.get("samples", math.inf))
+    is_open = math.isinf(wanted)
+    sharers = count  # the number of rows that share the amounts left
+    if not is_open:
+        sharers = count + int(wanted) if request.goes_on else max(count, int(wanted))
     for unit, amount in left.items():
-        need = max(request.cost.bound(unit, 1), request.spent.get(unit, 0) if is_open else 0)
-        sharers = min(sharers, amount // need) if need and unit != "samples" else sharers
+        row_need = request.cost.bound(unit, 1)
+        if is_open:
+            row_need = max(row_need, request.spent.get(unit, 0))
+        if row_need and unit != "samples":
+            sharers = min(sharers, amount // row_need)
         if sharers < 1:
             raise Exhausted(unit)
     parts = {unit: amount // sharers for unit, amount in left.items() if unit != "samples"}
-    scoring, cap = replace(request.cost, rates=Rates(), computed=0, reused=0), request.cap
+    scoring_cost = replace(request.cost, rates=Rates(), computed=0, reused=0)
+    cap = request.cap
     for unit, part in parts.items():
-        is_lease = unit in _LEASED
-        cap = _largest(scoring if is_lease else request.cost, unit, cap, part // 2 if is_lease else part)
+        if unit in _LEASED:
+            cap = _largest(scoring_cost, unit, cap, part // 2)
+        else:
+            cap = _largest(request.cost, unit, cap, part)
         if cap < 1:
             raise Exhausted(unit)
     count = min(count, sharers)
@@ -200,13 +218,13 @@ def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
     if "samples" in left:
         reserve["samples"] = sum(request.branches[:count])
     lease = {unit: part - request.cost.reserve(unit, cap) for unit, part in parts.items() if unit in _LEASED}
-    return Wave(count, cap, reserve, None, "programs share what is left", lease)
+    return Wave(count, cap, reserve, limit=None, why="programs share what is left", lease=lease)
 
 
 def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares: Amounts) -> dict[str, int]:
     """Return the amounts that a search may plan with where several searches share limits.
 
-    Each amount is the search's share, or more where a long row needs more.
+    Of a shared limit this is the search's share, or more where a long row needs more. Other limits stay whole.
 
     Args:
         cost: The bound of one row by the tokens that it may generate.
@@ -215,72 +233,83 @@ def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares:
         left: The amount of each limit that is neither spent nor held, in whole units.
         shares: The equal part of one search, by shared limit.
     """
-    row_amounts = {unit: 1 if unit == "samples" else cost.bound(unit, held + _PATIENCE * needed) for unit in shares}
-    return {
-        unit: min(amount, max(shares[unit], row_amounts[unit])) if unit in shares else amount
-        for unit, amount in left.items()
-    }
+    allowance = dict(left)
+    for unit in shares:
+        if unit in allowance:
+            long_row = 1 if unit == "samples" else cost.bound(unit, held + _PATIENCE * needed)
+            allowance[unit] = min(allowance[unit], max(shares[unit], long_row))
+    return allowance
 
 
 def _size(request: WaveRequest, rows: int, left: Amounts) -> _Size:
+    """Return the size of a wave of rows that are no programs; `rows`: as many as the limit on samples pays."""
     cost, cap = request.cost, request.cap
     if request.at_once:
         count = int(min(rows, max(1, payable_rows(cost, request.needed, left))))
-        return _Size(count, cap, 1, "rows of finish order that can be paid to their expected end")
+        return _Size(count, cap, typical=1, why="rows of finish order that can be paid to their expected end")
     if request.goes_on:
-        return _Size(rows, cap, request.needed, "open rows go on")
+        return _Size(rows, cap, typical=request.needed, why="open rows go on")
     if request.goal is Goal.TOKENS:
-        return _Size(rows, cap, cap, "rows of a number of tokens")
+        return _Size(rows, cap, typical=cap, why="rows of a number of tokens")
     if request.goal is Goal.ROLLOUT:
-        return _Size(rows, cap, min(cap, request.step), "rollouts")
+        return _Size(rows, cap, typical=min(cap, request.step), why="rollouts")
     if request.goal is Goal.STEP:
         count = int(min(rows, max(1, payable_rows(cost, request.needed, left))))
-        return _Size(count, cap, min(cap, request.step), "rows that can be paid to the end of a solution")
-    at_cap = payable_rows(cost, cap, left)
-    if at_cap >= rows or math.isinf(payable_rows(cost, NO_CAP, left)):
-        return _Size(rows, cap, cap, "all can be paid, however long they are")
+        return _Size(count, cap, typical=min(cap, request.step), why="rows that can be paid to the end of a solution")
+    rows_at_cap = payable_rows(cost, cap, left)
+    if rows_at_cap >= rows or math.isinf(payable_rows(cost, NO_CAP, left)):
+        return _Size(rows, cap, typical=cap, why="all can be paid, however long they are")
     if not (request.begun and request.is_completed):
-        count = max(1, int(at_cap))
-        return _Size(count, cap, cap, "rows that can be paid, however long they are", is_whole=count == 1)
-    return _size_by_lengths(request, rows, at_cap, left)
+        count = max(1, int(rows_at_cap))
+        why = "rows that can be paid, however long they are"
+        return _Size(count, cap, typical=cap, why=why, is_whole=count == 1)
+    return _size_by_lengths(request, rows, rows_at_cap, left)
 
 
-def _size_by_lengths(request: WaveRequest, rows: int, at_cap: float, left: Amounts) -> _Size:
+def _size_by_lengths(request: WaveRequest, rows: int, rows_at_cap: float, left: Amounts) -> _Size:
     """Return the size of a wave once lengths were learnt.
 
     Args:
         request: The request.
         rows: The number of rows that the limit on samples pays.
-        at_cap: The number of rows that the other limits pay to the cap.
+        rows_at_cap: The number of rows that the other limits pay to the cap.
         left: The amount left of each limit.
 
     Raises:
         Exhausted: The amounts left do not pay one row to its expected end.
     """
     cost, cap, expected = request.cost, request.cap, request.needed
-    if (at_expected := payable_rows(cost, expected, left)) < 1:
+    rows_at_expected = payable_rows(cost, expected, left)
+    if rows_at_expected < 1:
         raise Exhausted(scarcest_unit(cost, expected, left))
     typical = expected
-    if not request.resumes:  # grant a whole row in one call if the limits pay it
-        whole = min(cap, max(_PATIENCE * expected, 2 * request.longest))
-        if (at_whole := payable_rows(cost, whole, left)) >= 1:
-            typical = cap = whole
-            at_expected = at_cap = at_whole
-    count = int(min(rows, max(at_cap, min(2 * request.begun, at_expected))))
-    may_follow = count < request.wanted  # if more rows may follow, none may take all
-    limit = max(_PATIENCE * expected, payable_tokens(cost, _SHARE, cap, left)) if may_follow else None
+    if not request.resumes:  # a cut row could not go on: grant a whole row in one call if the limits pay it
+        whole_row = min(cap, max(_PATIENCE * expected, 2 * request.longest))
+        rows_at_whole = payable_rows(cost, whole_row, left)
+        if rows_at_whole >= 1:
+            typical = cap = whole_row
+            rows_at_expected = rows_at_cap = rows_at_whole
+    count = int(min(rows, max(rows_at_cap, min(2 * request.begun, rows_at_expected))))
+    limit = None
+    if count < request.wanted:  # more rows may follow, so that none of these rows may take all that is left
+        limit = max(_PATIENCE * expected, payable_tokens(cost, _SHARE, cap, left))
     return _Size(count, cap, typical, "rows that can be paid to their expected end", limit=limit)
 
 
 def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory], int]) -> list[int]:
-    """Return the cost of each row in samples, if all rows were started in this order."""
+    """Return the cost of each row in samples, if all rows were started in this order.
+
+    A row after a root costs 1. The first child of any other path costs 0, and each further child costs 1.
+    """
     child_counts: dict[int, int] = {}
     costs: list[int] = []
     for parent in parents:
-        if (children := child_counts.get(parent.node)) is None:
-            children = children_of(parent)
-        child_counts[parent.node] = children + 1
-        costs.append(1 if parent.parent is None or children > 0 else 0)
+        num_children = child_counts.get(parent.node)
+        if num_children is None:
+            num_children = children_of(parent)
+        child_counts[parent.node] = num_children + 1
+        is_root = parent.parent is None
+        costs.append(1 if is_root or num_children > 0 else 0)
     return costs
 
 
@@ -326,7 +355,14 @@ def payable_tokens(cost: RowCost, part: float, cap: int, left: Amounts) -> int:
 
 
 def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Amounts) -> tuple[int, int]:
-    """Return the number of rows that the amounts left pay, at least one, and the cap of each.
+    """Return the number of rows that the amounts left pay, at least one, and the cap of each row.
+
+    Args:
+        cost: The bound of one row by the tokens that it may generate.
+        rows: The most rows.
+        cap: The most tokens of each row.
+        typical: The tokens that must be payable for each row.
+        left: The amount left of each limit.
 
     Raises:
         Exhausted: Not one row can be paid.
@@ -344,13 +380,21 @@ def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Amounts) -> tup
 
 
 def _largest(cost: RowCost, unit: str, cap: int, amount: int) -> int:
-    """Return the largest k <= cap with cost(k) <= amount, by bisection, as cost(k) never decreases; else 0."""
-    low, high = 0, min(cap, amount) if unit in ("tokens", "generated_tokens") else cap
+    """Return the most tokens, up to `cap`, of a row that costs at most `amount`; 0 where one token costs more.
+
+    The cost never decreases with the tokens, so that bisection finds them.
+    """
+    low, high = 0, cap
+    if unit in ("tokens", "generated_tokens"):
+        high = min(cap, amount)
     if cost.bound(unit, high) <= amount:
         return high
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if cost.bound(unit, middle) <= amount else (low, middle - 1)
+        if cost.bound(unit, middle) <= amount:
+            low = middle
+        else:
+            high = middle - 1
     return low
 
 
@@ -360,8 +404,8 @@ class PlannedWave:
 
     Args:
         rows: The rows, in draw order.
-        rest: The open rows that the call leaves out, or the rows that may begin later.
-        goes_on: Whether the rows are open already.
+        rest: The rows that the plan was given and the call leaves out.
+        goes_on: Whether the rows are open already; otherwise they begin.
         reserve: The amounts that are reserved for the call, by limited unit.
         cost: The bound of a row from its parent on.
         lease: The flops and dollars that each row may spend, where rows are programs.
@@ -415,7 +459,8 @@ class RowSizes:
         self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
         self._lengths: dict[str, Lengths] = {}
         self._assumed: set[str] = set()  # kinds whose prior is the task's constant, because no solution had ended
-        self._steps = [0, 0]  # tokens and number of the steps that have ended
+        self._step_tokens = 0  # of all steps that have ended
+        self._num_steps = 0  # steps that have ended
         # by node that ends pieces of given sizes: the cap of a row, and the tokens of these pieces
         self._chains: dict[int, tuple[int | None, int]] = {}
         self._forced: set[int] = set()  # nodes of forced text and their descendants: lengths are not learnt from them
@@ -424,26 +469,28 @@ class RowSizes:
 
     def lengths(self, kind: str) -> Lengths:
         """Return the known lengths of paths after a kind of prompt."""
-        if (lengths := self._lengths.get(kind)) is None:
-            lengths = self._lengths[kind] = Lengths(self._prior(kind))
+        if kind not in self._lengths:
+            self._lengths[kind] = Lengths(self._prior(kind))
             if kind != "solve" and not self._lengths["solve"].ended:
                 self._assumed.add(kind)
         elif kind in self._assumed and self._lengths["solve"].ended:
             self._assumed.remove(kind)
-            lengths.assume(self._prior(kind))
-        return lengths
+            self._lengths[kind].assume(self._prior(kind))
+        return self._lengths[kind]
 
     def _prior(self, kind: str) -> int:
-        """Return the expected tokens of a path before a path of its kind was written.
+        """Return the expected tokens of a path before any path after this kind of prompt was written.
 
-        The solutions' lengths give this expectation; without any, the task does.
+        For "solve" this is the caller's number, else the task's constant. Other kinds scale the expected length of a
+        solution by the ratio of the task's constants.
         """
         if kind == "solve":
             return round(self._typical(kind) * self._scale)
-        return round(self.lengths("solve").expected_length() * self._typical(kind) / max(1, self._typical("solve")))
+        solution_constant = max(1, self._typical("solve"))
+        return round(self.lengths("solve").expected_length() * self._typical(kind) / solution_constant)
 
     def _typical(self, kind: str) -> int:
-        """Return the task's constant for a kind of prompt; for a kind that the task lacks, that of "solve"."""
+        """Return the task's constant for a kind of prompt; the constant of "solve" for a kind that the task lacks."""
         try:
             return self._task.typical_tokens(kind)
         except ConfigError:
@@ -461,8 +508,7 @@ class RowSizes:
     @property
     def expected_step(self) -> int:
         """The mean tokens of a step; before the first step has ended, the task's constant."""
-        tokens, number = self._steps
-        return max(1, round(tokens / number)) if number else self._first_step
+        return max(1, round(self._step_tokens / self._num_steps)) if self._num_steps else self._first_step
 
     @property
     def root_tokens(self) -> int:
@@ -478,15 +524,18 @@ class RowSizes:
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """See `Search.affordable_samples`."""
         cost = self.sample_bound()
-        solution = self.lengths("solve").expected_length()
-        step = min(solution, self.expected_step) if stepwise else solution
-        calls = -(-solution // step)
+        solution_tokens = self.lengths("solve").expected_length()
+        call_tokens = min(solution_tokens, self.expected_step) if stepwise else solution_tokens
+        num_calls = -(-solution_tokens // call_tokens)  # rounded up
         account = self._costs.account
-        sample_costs = {unit: 1 if unit == "samples" else calls * cost.bound(unit, step) for unit in account.units}
-        payable = [account.available(unit) // amount for unit, amount in sample_costs.items() if amount > 0]
+        payable: list[int] = []  # by limit: the samples that the limit pays
+        for unit in account.units:
+            sample_cost = 1 if unit == "samples" else num_calls * cost.bound(unit, call_tokens)
+            if sample_cost > 0:
+                payable.append(account.available(unit) // sample_cost)
         if payable:
             return max(1, min(payable))
-        return None if account.deadline is None else self._double()
+        return None if account.deadline is None else self._deadline_width()
 
     def most_rows(self, live: int) -> int:
         """Return a number of the policy's rows that no limit pays, even if each row has one token.
@@ -494,20 +543,24 @@ class RowSizes:
         Args:
             live: The number of paths that go on. Their first children cost no sample.
         """
-        account, rates = self._costs.account, RowCost(self._backends["policy"].rates)
-        left = {unit: account.limit(unit) - account.spending(unit) for unit in account.units}
-        paid = [amount // each for unit, amount in left.items() if (each := rates.bound(unit, 1)) > 0]
-        if "samples" in left:
-            paid.append(left["samples"] + live)
-        return 1 + min(paid, default=NO_CAP)
+        account, cost = self._costs.account, RowCost(self._backends["policy"].rates)
+        payable: list[int] = []  # by limit: the rows of one token that the limit pays
+        for unit in account.units:
+            amount_left = account.limit(unit) - account.spending(unit)
+            row_cost = cost.bound(unit, 1)
+            if row_cost > 0:
+                payable.append(amount_left // row_cost)
+            if unit == "samples":
+                payable.append(amount_left + live)
+        return 1 + min(payable, default=NO_CAP)
 
     def sample_cost(self, model: str, unit: str) -> int:
         """Return the cost of a plain sample of expected length by a model, in whole units."""
         return self.sample_bound(model).bound(unit, self.lengths("solve").expected_length())
 
-    def _double(self) -> int:
-        """Return the number of rows of a wave that a deadline may cut: as many as have ended so far."""
-        return max(_FIRST_WIDTH, sum(known.ended for known in self._lengths.values()))
+    def _deadline_width(self) -> int:
+        """Return the number of rows of a wave that a deadline may cut: as many as have ended, at least 4."""
+        return max(_FIRST_WIDTH, sum(lengths.ended for lengths in self._lengths.values()))
 
     def room(self, model: str, t: Trajectory) -> int:
         """Return the tokens that a model's context leaves after a trajectory."""
@@ -526,8 +579,8 @@ class RowSizes:
         if isinstance(queue.until, Tokens):
             self._chains[path.node] = (queue.sampling.max_tokens, self._chain(queue, row) + row.written)
         if queue.until is STEP and row.over:
-            self._steps[0] += row.written
-            self._steps[1] += 1
+            self._step_tokens += row.written
+            self._num_steps += 1
 
     def exclude(self, node: int) -> None:
         """Learn no lengths from the paths after a node of forced text."""
@@ -538,12 +591,12 @@ class RowSizes:
     def plan(
         self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool, is_patient: bool
     ) -> PlannedWave:
-        """Choose the rows of the next call, the open ones or else new ones, and plan how far they are written.
+        """Choose the rows of the next call, the open rows or else new rows, and plan how far they are written.
 
         Args:
             queue: The request.
             going_on: The rows that are open.
-            answered: Whether there is an answer. If not, the call holds enough back to end the best open path.
+            answered: Whether there is an answer. If not, the call keeps enough unspent to end the best open path.
             completed: Whether there is a candidate. If not, the first row to the end is granted all that it may need.
             is_patient: Whether to treat a shared limit that does not pay a row to its expected end as exhausted.
 
@@ -562,51 +615,63 @@ class RowSizes:
     def _plan(
         self, queue: RowQueue, upcoming: NextRows, *, answered: bool, completed: bool, is_patient: bool
     ) -> PlannedWave:
+        """Plan how many of the upcoming rows the next call writes, and how far; see `plan`."""
         rows, goes_on = upcoming.rows, upcoming.goes_on
         cost, bound = self._bounds(queue, upcoming)
         held = 0 if answered or queue.until is END else self._closing_reserve(queue, upcoming)
         left = self._wave_allowance(queue, upcoming, bound, held, is_patient=is_patient)
         if isinstance(queue.until, Thought):
-            held = queue.response = queue.response or payable_tokens(bound, _RESPONSE, held, left)
+            if not queue.response:
+                queue.response = payable_tokens(bound, _RESPONSE, held, left)
+            held = queue.response
+        # true only if `plan_rows` raises: then an assumed length may be the reason
         self.assumes = held > 0 and not self.lengths(upcoming.kind).ended
         branches = [0] * len(rows) if goes_on else self.branches(queue, [row.parent for row in rows])
         wave = plan_rows(self._request(queue, upcoming, branches, bound, held=held, completed=completed), left)
         self.assumes = False
         if goes_on:
             self._costs.account.free(*(row.path.node for row in rows if row.path is not None))
-        chosen, rooms = rows[: wave.rows], dict[int, int]()
-        for row, branch in zip(chosen, branches, strict=False):
-            row.limit = row.limit if wave.limit is None else wave.limit
-            # new rows after the same path have the same room
-            if (room := None if goes_on else rooms.get(row.parent.node)) is None:
-                room = rooms[row.parent.node] = self.row_remainder(queue, row)
-            row.branch, row.room, row.cap = branch, room, min(wave.cap, room)
+        chosen_rows, rooms = rows[: wave.rows], dict[int, int]()  # rooms: by parent
+        for row, branch in zip(chosen_rows, branches, strict=False):
+            if wave.limit is not None:
+                row.limit = wave.limit
+            if goes_on or row.parent.node not in rooms:  # new rows after the same path have the same room
+                rooms[row.parent.node] = self.row_remainder(queue, row)
+            row.branch = branch
+            row.room = rooms[row.parent.node]
+            row.cap = min(wave.cap, row.room)
             assert row.cap >= 1, f"a row was granted {row.cap} tokens"
-        return PlannedWave(chosen, rows[wave.rows :], goes_on, wave.reserve, cost, wave.lease)
+        return PlannedWave(
+            chosen_rows, rest=rows[wave.rows :], goes_on=goes_on, reserve=wave.reserve, cost=cost, lease=wave.lease
+        )
 
     def _upcoming(self, queue: RowQueue, *, completed: bool) -> list[QueuedRow]:
         """Take the rows of a queue that may begin now, up to the first that fills the context."""
         rows = queue.take(self.width(queue, completed=completed))
         self._tree.check_usable([row.parent for row in rows])
-        num_fitting = next((i for i, row in enumerate(rows) if self.fills(queue, row.parent)), len(rows))
-        queue.give_back(rows[num_fitting:])  # a later wave ends the rows that fill the context
-        return rows[:num_fitting]
+        for place, row in enumerate(rows):
+            if self.fills(queue, row.parent):
+                queue.give_back(rows[place:])  # a later wave ends the rows that fill the context
+                return rows[:place]
+        return rows
 
     def fills(self, queue: RowQueue, parent: Trajectory) -> bool:
-        """Whether a path leaves no room in the context. Too long prompts were refused when they were read."""
+        """Whether a path leaves no room in the context; False for a root, whose length was checked before."""
         return parent.parent is not None and self.room(queue.model, parent) < 1
 
     def _bounds(self, queue: RowQueue, upcoming: NextRows) -> tuple[RowCost, RowCost]:
         """Return the cost bound of a row from its parent on, and the bound of the row's next call."""
         backend, tree, parents = self._backends[queue.model], self._tree, upcoming.parents
-        longest = max(map(tree.path_tokens, parents))
+        prefix = max(map(tree.path_tokens, parents))
         unread = max(map(tree.unread_tokens, parents))
-        cost = bound = self._costs.row_cost(backend, longest, self._prompts.recomputation(parents, queue.model), unread)
+        computed = self._prompts.recomputation(parents, queue.model)
+        cost = call_cost = self._costs.row_cost(backend, prefix, computed, unread)
         if upcoming.goes_on:
             computed = self._prompts.recomputation([row.end for row in upcoming.rows], queue.model)
-            bound = self._costs.row_cost(backend, longest, computed, max(row.written for row in upcoming.rows) + unread)
+            written = max(row.written for row in upcoming.rows)
+            call_cost = self._costs.row_cost(backend, prefix, computed, written + unread)
         prompts = {root: tree.prompt_tokens[root] for root in map(tree.root_of, parents)}
-        return cost, self._costs.add_prompt_reading(bound, prompts)
+        return cost, self._costs.add_prompt_reading(call_cost, prompts)
 
     def _closing_reserve(self, queue: RowQueue, upcoming: NextRows) -> int:
         """Return the tokens that are reserved to bring an open path to its end.
@@ -621,7 +686,7 @@ class RowSizes:
     def _wave_allowance(
         self, queue: RowQueue, upcoming: NextRows, bound: RowCost, held: int, *, is_patient: bool
     ) -> Amounts:
-        """Return the amounts that a wave is planned with: all that is left, but of shared limits only an equal part.
+        """Return the amounts that a wave is planned with: all that is left, but only an equal part of a shared limit.
 
         Args:
             queue: The request.
@@ -635,14 +700,18 @@ class RowSizes:
         """
         account = self._costs.account
         left = Counter(account.all_available())
-        for row in upcoming.rows if upcoming.goes_on else ():
-            left.update({} if row.path is None else account.kept_under(row.path.node))
-        if not (shares := account.fair_shares()):
+        if upcoming.goes_on:
+            for row in upcoming.rows:
+                if row.path is not None:
+                    left.update(account.kept_under(row.path.node))
+        shares = account.fair_shares()
+        if not shares:
             return left
         needed = self.next_row_tokens(queue, upcoming)
-        for unit in shares if is_patient else ():
-            if bound.bound(unit, held + needed) > left[unit]:
-                raise Exhausted(unit)
+        if is_patient:
+            for unit in shares:
+                if bound.bound(unit, held + needed) > left[unit]:
+                    raise Exhausted(unit)
         return limit_to_share(bound, needed, held, left, shares)
 
     def branches(self, queue: RowQueue, parents: Sequence[Trajectory]) -> list[int]:
@@ -658,9 +727,9 @@ class RowSizes:
         return index
 
     def _scratch_children_of(self, t: Trajectory) -> int:
-        """Return the number of children of a rollout's path, as its cost counts them.
+        """Return the number of a path's children that count for the cost of a rollout's next row.
 
-        The path itself goes on beside the rollout, so that the first row of a rollout is a further branch.
+        A path outside of rollouts goes on beside the rollout, and so counts as one child.
         """
         return self._scratch_children.get(t.node, 0) if t.node in self._tree.scratch else 1
 
@@ -672,30 +741,35 @@ class RowSizes:
             completed: Whether there is a candidate.
         """
         account = self._costs.account
-        most = min(queue.left, queue.width)
-        if queue.most is None and "samples" in account.units:
-            most = min(most, max(1, account.available("samples")))
-        if queue.most is None and (account.deadline is not None or math.isinf(most)):
-            most = min(most, _UNBOUNDED_WIDTH if account.deadline is None else self._double())
+        width = min(queue.left, queue.width)
+        if queue.most is None:
+            if "samples" in account.units:
+                width = min(width, max(1, account.available("samples")))
+            if account.deadline is not None:
+                width = min(width, self._deadline_width())
+            elif math.isinf(width):
+                width = _UNBOUNDED_WIDTH
         programs = metadata_of(self._backends[queue.model]).programs
         if programs and queue.order == "drawn" and not set(account.units).isdisjoint(_SHARED):
-            return int(min(most, programs))
-        if most > queue.distinct and (parent := queue.peek()) is not None:
-            most = min(most, max(queue.distinct, self._payable(queue, parent, completed=completed)))
-        return int(most)
+            return int(min(width, programs))
+        parent = queue.peek() if width > queue.distinct else None
+        if parent is not None:
+            width = min(width, max(queue.distinct, self._payable(queue, parent, completed=completed)))
+        return int(width)
 
     def _payable(self, queue: RowQueue, parent: Trajectory, *, completed: bool) -> float:
         """Return the most rows after `parent` that `plan_rows` begins, where it begins more than one row."""
         left = {unit: self._costs.account.available(unit) for unit in self._costs.account.units}
         cost = self._costs.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
-        sampled = left.get("samples", math.inf) + queue.distinct  # the first child of a path costs no sample
+        by_samples = left.get("samples", math.inf) + queue.distinct  # the first child of a path costs no sample
         if queue.until is not END:
-            return min(sampled, payable_rows(cost, 1, left))
+            return min(by_samples, payable_rows(cost, 1, left))
         cap = min(queue.sampling.max_tokens or NO_CAP, self.room(queue.model, parent))
         if queue.order != "drawn":
             needed = self.lengths(parent.root_kind).expected_length(parent.num_tokens) - parent.num_tokens
-            return min(sampled, payable_rows(cost, max(1, min(cap, needed)), left))
-        return min(sampled, max(2 * self._begun * completed, payable_rows(cost, cap, left)))
+            return min(by_samples, payable_rows(cost, max(1, min(cap, needed)), left))
+        doubled = 2 * self._begun if completed else 0
+        return min(by_samples, max(doubled, payable_rows(cost, cap, left)))
 
     def _request(
         self,
@@ -711,7 +785,7 @@ class RowSizes:
 
         Args:
             queue: The request.
-            upcoming: The rows that may begin, or the open ones that go on.
+            upcoming: The rows that may begin, or the open rows that go on.
             branches: The samples that each row costs.
             bound: The bound of a row.
             held: The tokens that must stay unspent.
@@ -744,11 +818,12 @@ class RowSizes:
         )
 
     def _row_costs(self) -> dict[str, int]:
-        """Return the mean cost of a row so far, by limit; the whole limit where no row has ended by itself."""
-        account, begun = self._costs.account, self._begun
-        if begun and not any(known.ended for known in self._lengths.values()):
+        """Return the mean cost of a row so far, by limit; the whole limit where rows began but none has ended."""
+        account, num_begun = self._costs.account, self._begun
+        has_ended = any(lengths.ended for lengths in self._lengths.values())
+        if num_begun and not has_ended:
             return {unit: account.limit(unit) for unit in account.units}
-        return {unit: account.spending(unit) // max(1, begun) for unit in account.units}
+        return {unit: account.spending(unit) // max(1, num_begun) for unit in account.units}
 
     def portion_of(self, queue: RowQueue, written: int) -> int:
         """Return the most tokens of a row in one call.
@@ -767,15 +842,14 @@ class RowSizes:
         """Return the most tokens that a row of the next wave may take."""
         if upcoming.goes_on:
             return max(self.row_remainder(queue, row) for row in upcoming.rows)
-        cap = min(
-            queue.sampling.max_tokens or NO_CAP, max(self.room(queue.model, parent) for parent in upcoming.parents)
-        )
+        room = max(self.room(queue.model, parent) for parent in upcoming.parents)
+        cap = min(queue.sampling.max_tokens or NO_CAP, room)
         return min(cap, queue.until.count) if isinstance(queue.until, Tokens) else cap
 
     def next_row_tokens(self, queue: RowQueue, upcoming: NextRows) -> int:
         """Return the tokens that a row of the next wave is expected to take.
 
-        For open rows this is the largest expected remainder of a row.
+        For open rows this is the largest expected remainder of a row; for new rows, that of the longest parent.
         """
         lengths = self.lengths(upcoming.kind)
         if not upcoming.goes_on:
@@ -783,20 +857,18 @@ class RowSizes:
             return max(1, min(self.cap(queue, upcoming), lengths.expected_length(written) - written))
         if isinstance(queue.until, Tokens):
             return max(queue.until.count - row.written for row in upcoming.rows)
-        return max(
-            1,
-            *(lengths.expected_length(written) - written for written in {row.end.num_tokens for row in upcoming.rows}),
-        )
+        path_lengths = {row.end.num_tokens for row in upcoming.rows}
+        return max(1, *(lengths.expected_length(written) - written for written in path_lengths))
 
     def row_remainder(self, queue: RowQueue, row: QueuedRow) -> int:
         """Return the tokens that a row may still take.
 
-        The cap of a row counts consecutive pieces of given sizes as one row.
+        Consecutive pieces of given sizes count as one row for the cap.
         """
-        capped = min(self.cap_remainder(queue, row), row.limit - row.written)
+        remainder = min(self.cap_remainder(queue, row), row.limit - row.written)
         if isinstance(queue.until, Tokens):
-            capped = min(capped, queue.until.count - row.written)
-        return min(capped, self.room(queue.model, row.end))
+            remainder = min(remainder, queue.until.count - row.written)
+        return min(remainder, self.room(queue.model, row.end))
 
     def cap_remainder(self, queue: RowQueue, row: QueuedRow) -> int:
         """Return the tokens that the cap of a row still allows."""

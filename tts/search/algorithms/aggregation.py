@@ -30,7 +30,11 @@ def check_aggregate(name: str) -> None:
 
 
 def aggregate_scores(scores: StepScores, how: str) -> float:
-    """Return one score; NaN where a step's score is unknown.
+    """Return one score; NaN without steps, and where an unknown step score counts.
+
+    Args:
+        scores: The scores of the steps, or of the whole.
+        how: The name of the aggregation.
 
     Raises:
         ConfigError: "model" is asked of a verifier that only scores steps.
@@ -41,6 +45,7 @@ def aggregate_scores(scores: StepScores, how: str) -> float:
                 "aggregate is 'model', but the verifier does not score the whole", hint="use last, min, prod or mean"
             )
         return scores.whole
-    if not scores.steps or (any(map(math.isnan, scores.steps)) and how != "last"):
+    has_unknown = any(map(math.isnan, scores.steps))
+    if not scores.steps or (has_unknown and how != "last"):
         return math.nan
     return AGGREGATIONS[how](scores.steps)

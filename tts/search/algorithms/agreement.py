@@ -1,4 +1,4 @@
-"""Groups of candidates that pass the same tests, and what their agreement is worth.
+"""Groups of candidates that pass the same tests, and the score of each group.
 
 Source: Chen et al., "CodeT: Code Generation with Generated Tests" (2207.10397): a consensus set is the programs that
 pass the same tests, with these tests. Its score is the number of programs times the number of tests. The authors' code
@@ -17,8 +17,8 @@ class ConsensusSet:
     """Candidates that pass the same tests.
 
     Args:
-        members: Their indices, in order.
-        tests: How many tests they pass, each with its weight.
+        members: The indices of the candidates, in order.
+        tests: The weight of the tests that each of these candidates passes.
     """
 
     members: tuple[int, ...]
@@ -31,13 +31,13 @@ class ConsensusSet:
 
 
 def consensus_sets(outcomes: Sequence[Hashable], tests: Sequence[float]) -> list[ConsensusSet]:
-    """Return the sets of candidates with equal outcomes, by first appearance.
+    """Return the sets of candidates with equal outcomes, in order of first appearance.
 
     Args:
         outcomes: The outcomes of all tests, for each candidate.
-        tests: How many each candidate passes; equal where outcomes are.
+        tests: The weight of the tests that each candidate passes. Candidates with equal outcomes have equal weights.
     """
-    members: dict[Hashable, list[int]] = {}
-    for i, outcome in enumerate(outcomes):
-        members.setdefault(outcome, []).append(i)
-    return [ConsensusSet(tuple(own), tests[own[0]]) for own in members.values()]
+    members_by_outcome: dict[Hashable, list[int]] = {}
+    for candidate, outcome in enumerate(outcomes):
+        members_by_outcome.setdefault(outcome, []).append(candidate)
+    return [ConsensusSet(tuple(members), tests[members[0]]) for members in members_by_outcome.values()]

@@ -18,44 +18,47 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-_JUST_BELOW = 1 - 1e-12  # a third of three is one, however the third was rounded
+_JUST_BELOW = 1 - 1e-12  # a factor against rounding: a share of exactly one must not become two
 
 
 def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> NDArray[np.int64]:
-    """Return how many of `total` each node gets.
+    """Return the number of continuations that each node gets.
 
     Args:
-        scores: [N], NaN or -inf where unknown.
+        scores: The score of each node [N]; NaN or -inf where it is unknown.
         total: The number of continuations to share out.
-        temperature: The temperature, above 0 (T_b in the papers); small ones give all to the best.
+        temperature: The temperature, above 0 (T_b in the papers); a small temperature gives all to the best node.
 
     Returns:
         Counts [N] that sum to `total`, where there is a node.
     """
     counts = np.zeros(len(scores), dtype=np.int64)
-    order = np.argsort(-replace_nan(scores), kind="stable")
+    order = np.argsort(-replace_nan(scores), kind="stable")  # [N], the best node first
     weights = softmax_weights(scores, temperature)[order]
-    # summed from the smallest on: the last one that is left has exactly its own weight
-    remaining = np.cumsum(weights[::-1])[::-1]
-    left = total
-    for place, weight, rest in zip(order.tolist(), weights.tolist(), remaining.tolist(), strict=True):
-        if left == 0 or weight == 0.0:
+    # the weight of each node and of all nodes after it; the sum begins with the smallest, so that the last is exact
+    remaining_weights = np.cumsum(weights[::-1])[::-1]
+    remaining_count = total
+    for node, weight, remaining_weight in zip(
+        order.tolist(), weights.tolist(), remaining_weights.tolist(), strict=True
+    ):
+        if remaining_count == 0 or weight == 0.0:
             break
-        counts[place] = min(left, math.ceil(left * weight / rest * _JUST_BELOW))
-        left -= int(counts[place])
+        share = math.ceil(remaining_count * weight / remaining_weight * _JUST_BELOW)
+        counts[node] = min(remaining_count, share)
+        remaining_count -= int(counts[node])
     return counts
 
 
 def softmax_weights(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return the weights [N] relative to the greatest, which is 1.
+    """Return the softmax weight of each score [N], relative to the greatest weight, which is 1.
 
-    Unknown scores weigh nothing, or all the same.
+    An unknown score weighs 0. Where all scores are unknown, each weighs 1.
     """
-    ranked = replace_nan(scores)
-    if not len(ranked) or np.isneginf(ranked).all():
-        return np.ones(len(ranked))
-    with np.errstate(over="ignore"):  # a difference that a small temperature makes infinite weighs nothing
-        return np.exp((ranked - ranked.max()) / temperature)
+    known_scores = replace_nan(scores)
+    if not len(known_scores) or np.isneginf(known_scores).all():
+        return np.ones(len(known_scores))
+    with np.errstate(over="ignore"):  # a small temperature may make a difference infinite: its weight is 0
+        return np.exp((known_scores - known_scores.max()) / temperature)
 
 
 def replace_nan(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,15 +2,15 @@
 
 The answers that are given are wrong no more often than the level allows.
 
-A chain asks one link after another: a link answers where its confidence reaches its threshold, else the next one is
-asked, and after the last one the chain abstains. The thresholds of all links are calibrated together:
+A chain asks one link (a model or a method) after another. A link answers where its confidence reaches its threshold.
+Otherwise the next link is asked. After the last link the chain abstains. The thresholds of all links are calibrated
+together:
 
-    a third of the problems, chosen without their outcomes, proposes: the thresholds of each link at which its answers
-    have an error of
-        at most tau, as these problems show it; a small tau answers little. tau rises from where the first test is
-        likeliest to pass
-    the other problems test, in that order: is the exact upper bound on the error of what the chain answers within the
-    level? the last thresholds before the first test that fails
+    a third of the problems, chosen without their outcomes, proposes thresholds: for each tau, each link answers where
+        its answers have an error of at most tau on these problems; a small tau answers little. tau rises from where
+        the first test is likeliest to pass
+    the other problems test the thresholds, by rising tau: is the exact upper bound on the error of the chain's answers
+        within the level? the last thresholds before the first test that fails are chosen
 
 Source: Angelopoulos, Bates, Candès, Jordan, Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
 Control" (2110.01052), fixed sequence testing with a split, from memory. Each test is the one-sided bound of Clopper and
@@ -32,19 +32,19 @@ from tts.checks import check_number
 from tts.errors import ConfigError
 from tts.randomness import hash64
 
-PROPOSING: Final = 3  # one in so many problems proposes
-_STEPS = 200  # thresholds that are tested at most
+PROPOSING: Final = 3  # one in so many problems proposes thresholds
+_MOST_STEPS = 200  # the most values of tau that are tested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedChain:
-    """The thresholds of a chain, and what they did on the problems that tested them.
+    """The thresholds of a chain, and their outcomes on the problems that tested them.
 
     Args:
-        thresholds: The least confidence at which each link answers; infinite where it never does.
-        tested: The problems that tested.
-        answered: Those of them that the chain answers.
-        wrong: Those of these whose answer is wrong.
+        thresholds: The least confidence at which each link answers; infinite where the link never answers.
+        tested: The number of problems that tested the thresholds.
+        answered: The number of these problems that the chain answers.
+        wrong: The number of wrong answers among the answers.
         bound: The upper bound on the share of wrong answers, at most the level.
     """
 
@@ -56,19 +56,20 @@ class CalibratedChain:
 
 
 def least_answers(level: float, delta: float) -> int:
-    """Return how many answers, all of them right, prove a level."""
+    """Return the least number of answers that prove a level where all of them are right."""
     return math.ceil(math.log(delta) / math.log1p(-level) - 1e-9)
 
 
 def proposers(names: list[str]) -> NDArray[np.bool_]:
-    """Return which problems propose: a third, by a hash of their names.
+    """Return whether each problem proposes thresholds.
 
-    The order and the outcomes of problems then do not count.
+    A third of the problems proposes, chosen by a hash of their names. The choice depends neither on the order of the
+    problems nor on their outcomes.
     """
     order = np.argsort([hash64("calibration", name) for name in names], kind="stable")
-    chosen = np.zeros(len(names), np.bool_)
-    chosen[order[: len(names) // PROPOSING]] = True
-    return chosen
+    is_proposer = np.zeros(len(names), np.bool_)
+    is_proposer[order[: len(names) // PROPOSING]] = True
+    return is_proposer
 
 
 def calibrate_chain(
@@ -79,136 +80,176 @@ def calibrate_chain(
     The bound holds with probability 1 - delta.
 
     Args:
-        confidences: The confidence of each link on each problem [links, problems]; NaN: it has no answer.
+        confidences: The confidence of each link on each problem [links, problems]; NaN: the link has no answer.
         right: Whether each answer is right [links, problems].
-        proposes: Whether a problem proposes thresholds; the others test them [problems].
+        proposes: Whether each problem proposes thresholds [problems]; the other problems test the thresholds.
         level: The share of wrong answers, above 0 and below 1.
         delta: The probability, over sets of problems, that the level is exceeded, above 0 and below 1.
 
     Raises:
-        ConfigError: A number is out of its range; the problems are too few; or no thresholds keep the level. The text
-            says how many problems would do.
+        ConfigError: A number is out of its range; the problems are too few; or no thresholds keep the level. The hint
+            names a sufficient number of problems.
     """
     for name, value in (("risk", level), ("delta", delta)):
         check_number(name, value, 0, 1, optional=False)
         if not 0 < value < 1:
             raise ConfigError(f"{name} is {value}, but must be above 0 and below 1")
-    sure = np.array(confidences, np.float64)
-    sure[np.isnan(sure)] = -math.inf
-    correct, proposing = np.array(right, np.bool_), np.array(proposes, np.bool_)
-    least, tested = least_answers(level, delta), int((~proposing).sum())
-    if tested < least:
+    known_confidences = np.array(confidences, np.float64)  # [links, problems], -inf without an answer
+    known_confidences[np.isnan(known_confidences)] = -math.inf
+    is_right, is_proposer = np.array(right, np.bool_), np.array(proposes, np.bool_)
+    num_problems = is_proposer.size
+    num_tested = int((~is_proposer).sum())
+    fewest_tested = least_answers(level, delta)
+    fewest = _problems(fewest_tested)
+    if num_tested < fewest_tested:
         raise ConfigError(
-            f"risk is {level:g}, but {proposing.size} problems are too few to prove it, even if all answers are right",
-            hint=f"calibrate on {_problems(least)} problems at least, or on more where some have no sure answer",
+            f"risk is {level:g}, but {num_problems} problems are too few to prove it, even if all answers are right",
+            hint=f"calibrate on {fewest} problems at least, or on more where some have no sure answer",
         )
-    path = _path(sure[:, proposing], correct[:, proposing])
-    start = _start(
-        *_outcomes(path, sure[:, proposing], correct[:, proposing]), tested / max(1, int(proposing.sum())), level, delta
-    )
-    answered, wrong = _outcomes(path[start:], sure[:, ~proposing], correct[:, ~proposing])
+    proposing_confidences, proposing_right = known_confidences[:, is_proposer], is_right[:, is_proposer]
+    thresholds = _propose_thresholds(proposing_confidences, proposing_right)  # [steps, links], a step for each tau
+    answered, wrong = _outcomes(thresholds, proposing_confidences, proposing_right)
+    tested_per_proposer = num_tested / max(1, int(is_proposer.sum()))
+    first_step = _choose_first_step(answered, wrong, tested_per_proposer, level, delta)
+    thresholds = thresholds[first_step:]
+    answered, wrong = _outcomes(thresholds, known_confidences[:, ~is_proposer], is_right[:, ~is_proposer])
     bounds = upper_bounds(wrong, answered, delta)
-    kept = int(np.argmax(np.append(bounds > level, True)))  # how many tests pass before the first that fails
-    if kept == 0:
-        raise _level_error(level, delta, int(answered[0]), int(wrong[0]), tested, float(bounds[0]))
-    last = kept - 1
+    num_passed = int(np.argmax(np.append(bounds > level, True)))  # the tests before the first that fails
+    if num_passed == 0:
+        raise _level_error(level, delta, int(answered[0]), int(wrong[0]), num_tested, float(bounds[0]))
+    last_passed = num_passed - 1
     return CalibratedChain(
-        thresholds=tuple(path[start + last].tolist()),
-        tested=tested,
-        answered=int(answered[last]),
-        wrong=int(wrong[last]),
-        bound=float(bounds[last]),
+        thresholds=tuple(thresholds[last_passed].tolist()),
+        tested=num_tested,
+        answered=int(answered[last_passed]),
+        wrong=int(wrong[last_passed]),
+        bound=float(bounds[last_passed]),
     )
 
 
-def _path(sure: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return thresholds from those that answer least to those that answer most [steps, links]."""
-    errors, least = [], []
-    for confidence, correct in zip(sure, right, strict=True):
-        order = np.argsort(-confidence, kind="stable")
-        ordered = confidence[order]
-        ends = np.append(ordered[1:] != ordered[:-1], True) & np.isfinite(ordered)  # of runs of equal confidences
-        error = (np.cumsum(~correct[order]) + 1) / (np.arange(len(order)) + 2)
-        errors.append(error[ends])
-        least.append(ordered[ends])
-    steps = np.unique(np.concatenate(errors)) if any(map(len, errors)) else np.ones(1)
-    steps = steps[np.unique(np.linspace(0, len(steps) - 1, _STEPS).round().astype(np.intp))]
-    columns = [_lowest(step_errors, confidence, steps) for step_errors, confidence in zip(errors, least, strict=True)]
+def _propose_thresholds(confidences: NDArray[np.float64], is_right: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the thresholds of each link for each tau, by rising tau: [steps, links].
+
+    Args:
+        confidences: The confidence of each link on each proposing problem [links, problems]; -inf without an answer.
+        is_right: Whether each answer is right [links, problems].
+    """
+    errors_by_link, thresholds_by_link = [], []  # the possible thresholds of a link, and the errors of its answers
+    for link_confidences, link_is_right in zip(confidences, is_right, strict=True):
+        order = np.argsort(-link_confidences, kind="stable")
+        ordered = link_confidences[order]
+        ends_tie = np.append(ordered[1:] != ordered[:-1], True)  # equal confidences have one threshold
+        is_threshold = ends_tie & np.isfinite(ordered)
+        errors = (np.cumsum(~link_is_right[order]) + 1) / (np.arange(len(order)) + 2)
+        errors_by_link.append(errors[is_threshold])
+        thresholds_by_link.append(ordered[is_threshold])
+    has_answers = any(map(len, errors_by_link))
+    taus = np.unique(np.concatenate(errors_by_link)) if has_answers else np.ones(1)
+    chosen = np.linspace(0, len(taus) - 1, _MOST_STEPS).round().astype(np.intp)
+    taus = taus[np.unique(chosen)]
+    columns = [
+        _lowest_thresholds(errors, thresholds, taus)
+        for errors, thresholds in zip(errors_by_link, thresholds_by_link, strict=True)
+    ]
     return np.stack(columns, axis=1)
 
 
-def _start(answered: NDArray[np.int64], wrong: NDArray[np.int64], scale: float, level: float, delta: float) -> int:
-    """Return the step whose test is most likely to pass, as the proposing problems show it; of equals the one that
-    answers least.
+def _choose_first_step(
+    answered: NDArray[np.int64], wrong: NDArray[np.int64], tested_per_proposer: float, level: float, delta: float
+) -> int:
+    """Return the step whose test is most likely to pass, by the outcomes of the proposing problems.
+
+    Among equally likely steps, the step that answers least is returned. Where no test can pass, the step that answers
+    most is returned.
 
     Args:
-        answered: The proposing problems that are answered at each step.
-        wrong: Those of them that are answered wrongly.
-        scale: The number of testing problems for each proposing one.
+        answered: The number of proposing problems that are answered at each step.
+        wrong: The number of wrong answers at each step.
+        tested_per_proposer: The number of testing problems for each proposing problem.
         level: The share of wrong answers.
         delta: The probability of each test.
     """
-    count = np.maximum(np.floor(answered * scale), 1).astype(np.int64)
-    can_pass = (1 - level) ** count <= delta
-    allowed = np.floor(bdtrik(delta, count, level) + 1e-9)
-    passes = np.where(can_pass, bdtr(np.where(can_pass, allowed, 0), count, (wrong + 1) / (answered + 2)), 0.0)
-    return int(np.argmax(passes)) if can_pass.any() else int(np.argmax(answered))
+    expected_answers = np.maximum(np.floor(answered * tested_per_proposer), 1).astype(np.int64)
+    can_pass = (1 - level) ** expected_answers <= delta  # a test without a wrong answer would pass
+    allowed_wrong = np.floor(bdtrik(delta, expected_answers, level) + 1e-9)
+    error = (wrong + 1) / (answered + 2)
+    pass_probability = bdtr(np.where(can_pass, allowed_wrong, 0), expected_answers, error)
+    if not can_pass.any():
+        return int(np.argmax(answered))
+    return int(np.argmax(np.where(can_pass, pass_probability, 0.0)))
 
 
-def _lowest(
-    errors: NDArray[np.float64], confidences: NDArray[np.float64], steps: NDArray[np.float64]
+def _lowest_thresholds(
+    errors: NDArray[np.float64], thresholds: NDArray[np.float64], taus: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return for each step the lowest confidence from which on the error is within it; infinite where there is none."""
+    """Return the lowest threshold of a link whose error is at most each tau; infinite where there is none: [steps]."""
     order = np.argsort(errors, kind="stable")
-    lowest = np.minimum.accumulate(np.append(math.inf, confidences[order]))
-    return lowest[np.searchsorted(errors[order], steps, side="right")]
+    lowest = np.minimum.accumulate(np.append(math.inf, thresholds[order]))
+    return lowest[np.searchsorted(errors[order], taus, side="right")]
 
 
 def _outcomes(
-    path: NDArray[np.float64], sure: NDArray[np.float64], right: NDArray[np.bool_]
+    thresholds: NDArray[np.float64], confidences: NDArray[np.float64], is_right: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many problems the chain answers at each step of a path, and how many of them wrongly."""
-    reaches = sure[None, :, :] >= np.where(np.isneginf(path), math.inf, path)[:, :, None]  # [steps, links, problems]
-    first = reaches.argmax(1)
-    answers = reaches.any(1)
-    is_right = np.take_along_axis(right, first, axis=0)
-    return answers.sum(1), (answers & ~is_right).sum(1)
+    """Return the number of problems that the chain answers at each step, and the number of wrong answers.
+
+    Args:
+        thresholds: The thresholds [steps, links].
+        confidences: The confidences [links, problems]; -inf without an answer.
+        is_right: Whether each answer is right [links, problems].
+    """
+    finite_thresholds = np.where(np.isneginf(thresholds), math.inf, thresholds)
+    reaches = confidences[None, :, :] >= finite_thresholds[:, :, None]  # [steps, links, problems]
+    answering_link = reaches.argmax(1)  # [steps, problems]
+    has_answer = reaches.any(1)
+    answer_is_right = np.take_along_axis(is_right, answering_link, axis=0)
+    return has_answer.sum(1), (has_answer & ~answer_is_right).sum(1)
 
 
 def upper_bounds(wrong: ArrayLike, count: ArrayLike, delta: float) -> NDArray[np.float64]:
     """Return upper confidence bounds of error rates (Clopper and Pearson, one-sided).
 
-    A bound is the largest rate under which so many wrong ones, or fewer, still have probability delta.
+    A bound is the largest rate under which at most so many wrong answers still have probability delta.
 
     Args:
-        wrong: The numbers of wrong ones.
-        count: The numbers of all.
+        wrong: The numbers of wrong answers.
+        count: The numbers of all answers.
         delta: The probability.
     """
-    bad, of = np.array(wrong, np.float64), np.array(count, np.float64)
-    full = bad >= of
-    return np.where(full, 1.0, betaincinv(bad + 1, np.where(full, 1, of - bad), 1 - delta))
+    num_wrong, num_answers = np.array(wrong, np.float64), np.array(count, np.float64)
+    is_all_wrong = num_wrong >= num_answers
+    num_right = np.where(is_all_wrong, 1, num_answers - num_wrong)  # 1 avoids a division by zero, and is not used
+    return np.where(is_all_wrong, 1.0, betaincinv(num_wrong + 1, num_right, 1 - delta))
 
 
 def _problems(tested: float) -> int:
-    """Return of how many problems so many test."""
+    """Return the number of all problems if `tested` of them test thresholds."""
     return math.ceil(tested * PROPOSING / (PROPOSING - 1))
 
 
 def _level_error(level: float, delta: float, answered: int, wrong: int, tested: int, bound: float) -> ConfigError:
-    """Return the error of a level that no thresholds reach."""
-    share = wrong / max(1, answered)
+    """Return the error of a level that no thresholds keep.
+
+    Args:
+        level: The share of wrong answers.
+        delta: The probability of each test.
+        answered: The number of problems that the first test answers.
+        wrong: The number of its wrong answers.
+        tested: The number of problems that test.
+        bound: The upper bound on the share of wrong answers of the first test.
+    """
+    wrong_share = wrong / max(1, answered)
     cause = (
         f"risk is {level:g}, but no threshold keeps it: {wrong} of the {answered} surest answers are wrong, at "
         f"most {bound:.3g} of all"
     )
-    if share >= level:
+    if wrong_share >= level:
         return ConfigError(
-            cause, hint=f"more problems would not help; name a risk above {share:.2g}, or a better strategy or model"
+            cause,
+            hint=f"more problems would not help; name a risk above {wrong_share:.2g}, or a better strategy or model",
         )
-    need = answered
-    while float(upper_bounds(round(share * need), need, delta)) > level:
-        need = math.ceil(need * 1.05) + 1
-    return ConfigError(
-        cause, hint=f"with that share of wrong answers, about {_problems(need * tested / answered)} problems would do"
-    )
+    needed_answers = answered
+    while float(upper_bounds(round(wrong_share * needed_answers), needed_answers, delta)) > level:
+        needed_answers = math.ceil(needed_answers * 1.05) + 1
+    num_problems = _problems(needed_answers * tested / answered)
+    return ConfigError(cause, hint=f"with that share of wrong answers, about {num_problems} problems would do")

@@ -28,12 +28,12 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class CountedEmbedder(Protocol):
-    """An embedder that reports the tokens that it reads, for what a server computes."""
+    """An embedder that reports the tokens that it reads, because a server computes the vectors."""
 
     async def embed_and_count(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
-        """Return what `Embedder.embed` does, and the tokens that were read.
+        """Return the vectors of `Embedder.embed`, and the number of tokens that were read.
 
-        None stands for a server that does not report them.
+        The number is None where the server does not report it.
         """
         ...
 
@@ -59,13 +59,14 @@ class HashedNgrams:
         return self.vectors(texts)
 
     def vectors(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return the vectors of texts, [N, dimensions]."""
+        """Return the unit vectors of texts, [texts, dimensions]; zeros for an empty text."""
         vectors = np.zeros((len(texts), self.dimensions))
         for row, text in enumerate(texts):
-            padded = f" {' '.join(text.split())} " if text.strip() else ""
-            ends = range(self.size, len(padded) + 1)
-            places = [zlib.crc32(padded[end - self.size : end].encode()) % self.dimensions for end in ends]
-            vectors[row] = np.bincount(np.array(places, np.int64), minlength=self.dimensions)
+            words = " ".join(text.split())
+            padded = f" {words} " if words else ""
+            ngrams = [padded[start : start + self.size] for start in range(len(padded) - self.size + 1)]
+            hashed = [zlib.crc32(ngram.encode()) % self.dimensions for ngram in ngrams]
+            vectors[row] = np.bincount(np.array(hashed, np.int64), minlength=self.dimensions)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.divide(vectors, norms, out=vectors, where=norms > 0)
 
@@ -84,7 +85,7 @@ class Sentences:
 
     Raises:
         MissingDependency: sentence-transformers is not installed.
-        ConfigError: when it is first asked, if there is no such model.
+        ConfigError: there is no such model (raised at the first use).
     """
 
     model: str = "all-MiniLM-L6-v2"
@@ -105,9 +106,9 @@ class Sentences:
 
 
 def refuse_unpriced(embedder: Embedder | CountedEmbedder, units: Collection[str]) -> None:
-    """Raise ConfigError where a limited unit is one that an embedder on a server costs.
+    """Raise ConfigError where flops or dollars are limited, but the embedder's part of them is unknown.
 
-    The price and the size of such an embedder are not known.
+    The size and the price of an embedder on a server are not known.
     """
     limited = [unit for unit in ("flops", "usd") if unit in units]
     if limited and isinstance(embedder, CountedEmbedder):
@@ -119,6 +120,11 @@ def refuse_unpriced(embedder: Embedder | CountedEmbedder, units: Collection[str]
 
 @functools.cache
 def _sentences(model: str) -> Any:
+    """Return a model of sentence-transformers, which is loaded once.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
     sentence_transformers = importlib.import_module("sentence_transformers")
     try:
         return sentence_transformers.SentenceTransformer(model, device="cpu")

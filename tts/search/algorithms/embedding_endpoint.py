@@ -65,16 +65,19 @@ class Endpoint:
         tokens: int | None = 0
         try:
             for start in range(0, len(texts), _BATCH):
-                some = [text or " " for text in texts[start : start + _BATCH]]
-                body = {"model": self.model, "input": some, "encoding_format": "float"}
+                batch = [text or " " for text in texts[start : start + _BATCH]]
+                body = {"model": self.model, "input": batch, "encoding_format": "float"}
                 reply: dict[str, Any] = {}
                 await http.post(
                     "/embeddings", body, functools.partial(_keep_reply, reply), hash64("embed", self.url), start
                 )
-                vectors += self._vectors(reply, len(some))
-                told = reply.get("usage")
-                count = told.get("prompt_tokens") if isinstance(told, dict) else None
-                tokens = tokens + count if tokens is not None and type(count) is int and count >= 0 else None
+                vectors += self._vectors(reply, len(batch))
+                usage = reply.get("usage")
+                batch_tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+                if type(batch_tokens) is not int or batch_tokens < 0:
+                    tokens = None  # a batch without a count makes the sum unknown
+                elif tokens is not None:
+                    tokens += batch_tokens
         except ServerError as failure:
             raise EngineError(
                 f"the embeddings endpoint {root} failed: {failure.kind}: {failure.cause}",
@@ -82,21 +85,25 @@ class Endpoint:
             ) from None
         finally:
             await http.close()
-        made = np.array(vectors, dtype=np.float64).reshape(len(texts), -1) if vectors else np.zeros((0, 1))
-        made[[not text.strip() for text in texts]] = 0.0
-        norms = np.linalg.norm(made, axis=1, keepdims=True)
-        return np.divide(made, norms, out=made, where=norms > 0), tokens
+        units = np.array(vectors, dtype=np.float64).reshape(len(texts), -1) if vectors else np.zeros((0, 1))
+        units[[not text.strip() for text in texts]] = 0.0
+        norms = np.linalg.norm(units, axis=1, keepdims=True)
+        return np.divide(units, norms, out=units, where=norms > 0), tokens
 
     def _vectors(self, reply: Any, count: int) -> list[list[float]]:
-        """Return the vectors of a reply, in the order of the texts."""
+        """Return the vectors of a reply, in the order of the texts.
+
+        Raises:
+            ServerError: the reply has not one finite vector, of equal length, for each of `count` texts.
+        """
         data: Any = reply.get("data")
         try:
-            placed = sorted((int(one.get("index", place)), one["embedding"]) for place, one in enumerate(data))
-            vectors = [[float(value) for value in vector] for _, vector in placed]
+            entries = sorted((int(entry.get("index", place)), entry["embedding"]) for place, entry in enumerate(data))
+            vectors = [[float(value) for value in vector] for _index, vector in entries]
         except (TypeError, ValueError, KeyError, AttributeError):
             vectors = []
-        finite = bool(vectors) and len({len(vector) for vector in vectors}) == 1 and bool(np.isfinite(vectors).all())
-        if len(vectors) != count or not finite:
+        has_one_length = len({len(vector) for vector in vectors}) == 1
+        if len(vectors) != count or not has_one_length or not np.isfinite(vectors).all():
             raise ServerError(
                 "BadReply", f"{len(vectors)} vectors for {count} texts, where each text needs one of equal length"
             )
@@ -104,6 +111,6 @@ class Endpoint:
 
 
 def _keep_reply(reply: dict[str, Any], event: Any) -> bool:
-    """Keep a reply, of which no more is wanted."""
+    """Copy a reply into `reply`, and return True: no further event of the reply is wanted."""
     reply.update(event)
     return True

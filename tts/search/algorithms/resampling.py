@@ -21,9 +21,9 @@ Ancestors = NDArray[np.int64]  # [M], in [0, N), never decreasing
 
 
 def softmax(log_weights: NDArray[np.float64], temperature: float = 1.0) -> Weights:
-    """Return the weights [N] of log-weights [N] at a temperature above 0; they sum to 1.
+    """Return the weights [N] of natural log-weights [N] at a temperature above 0; the weights sum to 1.
 
-    Log-weights are natural, and -inf for none.
+    A log-weight of -inf gives the weight 0.
     """
     scaled = (log_weights - log_weights.max()) / temperature
     weights = np.exp(scaled)
@@ -31,7 +31,7 @@ def softmax(log_weights: NDArray[np.float64], temperature: float = 1.0) -> Weigh
 
 
 def effective_sample_size(p: Weights) -> float:
-    """Return (sum p)^2 / sum p^2, from 1 (one particle has it all) to N (all alike)."""
+    """Return (sum p)^2 / sum p^2, from 1 (one particle has all the weight) to N (all weights are equal)."""
     return float(p.sum() ** 2 / np.square(p).sum())
 
 
@@ -46,26 +46,30 @@ def stratified(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
 
 
 def systematic(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
-    """Draw one ancestor in each slice, all at the same place of it: floor(M p_i) or ceil(M p_i) of each."""
+    """Draw one ancestor in each slice, all at the same place of their slices.
+
+    Each particle gets floor(M p_i) or ceil(M p_i) descendants.
+    """
     return _invert(p, (np.arange(count) + rng.random()) / count)
 
 
 def residual(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
-    """Give each particle floor(M p_i) descendants, and draw the rest from what is left of the weights."""
+    """Give each particle floor(M p_i) descendants, and draw the others by the remainders of the shares."""
     shares = count * p / p.sum()
-    counts = np.floor(shares + 1e-12).astype(np.int64)  # 3 x 1/3 is one, not none
-    rest = count - int(counts.sum())
-    if rest > 0:
-        left = np.clip(shares - counts, 0.0, None)
-        counts += np.bincount(multinomial(left, rest, rng), minlength=len(p))
+    counts = np.floor(shares + 1e-12).astype(np.int64)  # a share of 3 x 1/3 is one, however it was rounded
+    num_to_draw = count - int(counts.sum())
+    if num_to_draw > 0:
+        remainders = np.clip(shares - counts, 0.0, None)
+        counts += np.bincount(multinomial(remainders, num_to_draw, rng), minlength=len(p))
     return np.repeat(np.arange(len(p)), counts)
 
 
 def _invert(p: Weights, points: NDArray[np.float64]) -> Ancestors:
-    """Return where sorted points of [0, 1) fall among the cumulative weights."""
-    edges = np.cumsum(p)
-    found = np.searchsorted(edges, points * edges[-1], side="right")
-    return np.minimum(found, np.flatnonzero(p)[-1])  # rounding must not leave a gap behind the last
+    """Return the particle in whose part of the cumulative weights each sorted point of [0, 1) falls."""
+    cumulative = np.cumsum(p)
+    particles = np.searchsorted(cumulative, points * cumulative[-1], side="right")
+    last_particle = np.flatnonzero(p)[-1]  # by rounding, a point may fall behind the last weight above zero
+    return np.minimum(particles, last_particle)
 
 
 SCHEMES: Mapping[str, Callable[[Weights, int, np.random.Generator], Ancestors]] = {

@@ -46,14 +46,18 @@ class ByScore(Selection):
 
 
 def voters_of(candidates: Sequence[Candidate], truncated: str) -> list[int]:
-    """Return the indices of the candidates that may win: those with an answer."""
-    return [
-        i for i, c in enumerate(candidates) if c.answer_class is not None and (truncated == "vote" or not c.truncated)
-    ]
+    """Return the indices of the candidates that may win: those with an answer.
+
+    Truncated candidates are among them if `truncated` is "vote".
+    """
+    with_answer = [i for i, c in enumerate(candidates) if c.answer_class is not None]
+    if truncated == "vote":
+        return with_answer
+    return [i for i in with_answer if not candidates[i].truncated]
 
 
 def members_of(candidates: Sequence[Candidate], voters: Sequence[int]) -> dict[int, list[int]]:
-    """Return the indices of candidates with an answer, by the class of the answer."""
+    """Return the indices of the voters (the candidates that may win), by the class of their answer."""
     members: dict[int, list[int]] = {}
     for i in voters:
         members.setdefault(candidates[i].answer_class or 0, []).append(i)
@@ -63,9 +67,9 @@ def members_of(candidates: Sequence[Candidate], voters: Sequence[int]) -> dict[i
 async def scores_of(
     candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str
 ) -> NDArray[np.float64]:
-    """Return a role's score of each candidate, from its verifier or the strategy.
+    """Return a role's score of each candidate, from the role's verifier or the strategy.
 
-    It is NaN if unknown or not affordable.
+    A score that is unknown, or that the budget cannot pay, is NaN.
     """
     if not candidates:
         return np.zeros(0)
@@ -79,19 +83,19 @@ def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDAr
 
     Scores of a strategy have no range: if all lie in [0, 1] they are unchanged, otherwise they are log-odds.
     """
-    if verifier in (given := search.scoring.given_roles):
-        return scores if given[verifier] else to_unit(scores, (-math.inf, math.inf))
+    given_roles = search.scoring.given_roles
+    if verifier in given_roles:
+        are_units = given_roles[verifier]
+        return scores if are_units else to_unit(scores, (-math.inf, math.inf))
     return to_unit(scores, range_of(search.scoring.get(verifier), scores))
 
 
 def warn_of_scores(selection: ByScore, search: Search, paper: str) -> None:
     """Warn if a selection made for the policy's confidence uses another verifier by default."""
-    scoring = search.scoring
-    if (
-        selection.verifier != "main"
-        or "main" in scoring.given_roles
-        or (name := scoring.get("main").name) == "confidence"
-    ):
+    if selection.verifier != "main" or "main" in search.scoring.given_roles:
+        return
+    name = search.scoring.get("main").name
+    if name == "confidence":
         return
     search.notes.warn(
         f"{selection.registered_as} goes by the scores of {name!r}, but its paper's are those of {paper}; "
@@ -103,49 +107,66 @@ def with_weights(
     candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None
 ) -> list[Candidate]:
     """Return the candidates with their weights, and with the scores of a role where there are some."""
-    every = [c.scores for c in candidates]
+    scores_by_candidate = [c.scores for c in candidates]
     if scores is not None:
-        every = [{**known, scores[0]: score} for known, score in zip(every, scores[1].tolist(), strict=True)]
+        role, values = scores
+        scores_by_candidate = [{**c.scores, role: v} for c, v in zip(candidates, values.tolist(), strict=True)]
     return [
-        Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, known, w)
-        for c, known, w in zip(candidates, every, weights.tolist(), strict=True)
+        Candidate(
+            trajectory=c.trajectory,
+            answer=c.answer,
+            answer_class=c.answer_class,
+            index=c.index,
+            group=c.group,
+            scores=c_scores,
+            weight=weight,
+        )
+        for c, c_scores, weight in zip(candidates, scores_by_candidate, weights.tolist(), strict=True)
     ]
 
 
 def select_class(
     candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int], scores: Scores | None = None
 ) -> Selected:
-    """Return the class with the largest sum of weights; candidates are ranked by class, then by weight."""
-    members, listed = members_of(candidates, voters), weights.tolist()
-    totals = {kind: math.fsum(listed[i] for i in of_kind) for kind, of_kind in members.items()}
+    """Return the choice of the class of answers with the largest sum of weights.
+
+    Candidates are ranked by their class, then by weight.
+    """
+    members, listed_weights = members_of(candidates, voters), weights.tolist()
+    totals = {  # by class: the sum of the weights
+        answer_class: math.fsum(listed_weights[i] for i in class_members)
+        for answer_class, class_members in members.items()
+    }
     ranked = rank_by_class(with_weights(candidates, weights, scores), voters, totals)
     if not totals:
         return Selected((), ranked, no_answer(candidates))
-    winner = min(totals, key=lambda kind: (-totals[kind], kind))
+    winner = min(totals, key=lambda answer_class: (-totals[answer_class], answer_class))
     answer = candidates[members[winner][0]].answer or ""
-    everything = math.fsum(listed)
-    return Selected((answer,), ranked, totals[winner] / everything if everything > 0 else 0.0)
+    all_weight = math.fsum(listed_weights)
+    return Selected((answer,), ranked, totals[winner] / all_weight if all_weight > 0 else 0.0)
 
 
 def rank_by_class(
     judged: Sequence[Candidate], voters: Sequence[int], totals: Mapping[int, float] | None = None
 ) -> tuple[Candidate, ...]:
-    """Return the candidates by their class's total, then by weight; those that may not win come last."""
-    count = len(judged)
-    loses, total, kind, weight = np.ones(count), np.zeros(count), np.zeros(count), np.zeros(count)
-    at = np.array(voters, dtype=np.intp)
-    kinds = [judged[i].answer_class or 0 for i in voters]
-    loses[at], kind[at] = 0, kinds
-    weight[at] = [-low(judged[i].weight) for i in voters]
-    if totals:
-        total[at] = [-totals[each] for each in kinds]
-    return tuple(judged[i] for i in np.lexsort((weight, kind, total, loses)).tolist())
+    """Return the candidates by their class's total, then by weight; candidates that may not win come last."""
+    # the keys of the order, the least first; all are [candidates]
+    may_not_win = np.ones(len(judged))
+    negative_totals, classes, negative_weights = np.zeros(len(judged)), np.zeros(len(judged)), np.zeros(len(judged))
+    for i in voters:
+        may_not_win[i] = 0
+        classes[i] = judged[i].answer_class or 0
+        negative_weights[i] = -low(judged[i].weight)
+        if totals:
+            negative_totals[i] = -totals[judged[i].answer_class or 0]
+    order = np.lexsort((negative_weights, classes, negative_totals, may_not_win))  # the last key decides first
+    return tuple(judged[i] for i in order.tolist())
 
 
 def order_candidates(judged: Sequence[Candidate], order: Sequence[int]) -> tuple[Candidate, ...]:
-    """Return candidates in the order of the given indices, followed by all others in their order."""
-    rest = sorted(set(range(len(judged))) - set(order))
-    return tuple(judged[i] for i in [*order, *rest])
+    """Return candidates in the order of the given indices, followed by all other candidates as they are."""
+    other_indices = sorted(set(range(len(judged))) - set(order))
+    return tuple(judged[i] for i in [*order, *other_indices])
 
 
 def first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:
@@ -155,21 +176,23 @@ def first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:
 
 def share_of(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float:
     """Return the share of the first candidate's class in the total weight."""
-    everything = math.fsum(weights.tolist())
-    mine = math.fsum(c.weight for c in ranked if c.answer_class == ranked[0].answer_class)
-    return mine / everything if everything > 0 else 0.0
+    all_weight = math.fsum(weights.tolist())
+    class_weight = math.fsum(c.weight for c in ranked if c.answer_class == ranked[0].answer_class)
+    return class_weight / all_weight if all_weight > 0 else 0.0
 
 
 def put_first(selected: Selected, answer: str) -> Selected:
     """Return a selection with another answer in front.
 
-    The candidates of that answer come first, and the confidence is theirs.
+    The candidates with the answer's class come first, and the confidence is their share of the weight. An answer that
+    no candidate has changes neither the ranks nor the confidence.
     """
-    answers = (answer, *(each for each in selected.answers if each != answer))
-    kind = next((c.answer_class for c in selected.ranked if c.answer == answer), None)
-    if selected.answers[:1] == (answer,) or kind is None:
+    answers = (answer, *(other_answer for other_answer in selected.answers if other_answer != answer))
+    answer_class = next((c.answer_class for c in selected.ranked if c.answer == answer), None)
+    is_first = selected.answers[:1] == (answer,)
+    if is_first or answer_class is None:
         return Selected(answers, selected.ranked, selected.confidence)
-    ranked = tuple(sorted(selected.ranked, key=lambda c: c.answer_class != kind))
+    ranked = tuple(sorted(selected.ranked, key=lambda c: c.answer_class != answer_class))
     return Selected(answers, ranked, share_of(ranked, np.array([c.weight for c in ranked])))
 
 

@@ -1,6 +1,6 @@
 """Common code of selections that hold tournaments.
 
-It has who compares, what is held for it, and what is known of pairs.
+It has the parameters of such selections, the requests for comparisons, and the wins that follow from them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByPairs(Selection):
-    """The parameters of selections that go by comparisons of two.
+    """The parameters of selections that compare candidates two by two.
 
     Args:
         verifier: The role that compares (`judge`).
@@ -43,15 +43,15 @@ class ByPairs(Selection):
 class Tournament(ByPairs):
     """A tournament in which candidates of different answers meet.
 
-    The cost of its comparisons is held with every row.
+    The cost of the comparisons is reserved with every row.
     """
 
     def needs(self) -> Needs:
-        """Return the needs: a verifier that compares: one comparison for each candidate that may win."""
+        """Return the needs: a verifier that compares, with one comparison for each candidate that may win."""
         return Needs(verifiers=(self.verifier,), pairs={self.verifier: 1})
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about those that may win."""
+        """Whether the candidate may win, because the verifier is asked only about such candidates."""
         del agreeing
         return candidate.answer_class is not None and (self.truncated == "vote" or not candidate.truncated)
 
@@ -59,39 +59,45 @@ class Tournament(ByPairs):
 async def preferences(
     candidates: Sequence[Candidate], pairs: Iterable[tuple[int, int]], verifier: str, search: Search
 ) -> dict[tuple[int, int], float]:
-    """Return how far the first of each pair of indices is preferred, in [0, 1].
+    """Return the preference for the first candidate of each pair, in [0, 1]; 0.5: none is preferred.
 
-    It is NaN where it is unknown, or the budget cannot pay it.
+    A preference that is unknown, or that the budget cannot pay, is NaN.
 
-    Pairs are asked for in waves. The last wave is the first of which nothing is known.
+    Pairs are asked for in waves (long lists of pairs). A wave without a known preference is the last one.
+
+    Args:
+        candidates: All candidates.
+        pairs: The pairs of indices of candidates.
+        verifier: The role that compares.
+        search: The search, whose account pays.
     """
-    known: dict[tuple[int, int], float] = {}
+    preference_of: dict[tuple[int, int], float] = {}
     for wave in waves_of(pairs):
         paths = [(candidates[a].trajectory, candidates[b].trajectory) for a, b in wave]
-        said = await search.scoring.compare(paths, verifier, search.problem)
-        known.update(zip(wave, said, strict=True))
-        if all(map(math.isnan, said)):
+        verdicts = await search.scoring.compare(paths, verifier, search.problem)
+        preference_of.update(zip(wave, verdicts, strict=True))
+        if all(map(math.isnan, verdicts)):
             break
-    return known
+    return preference_of
 
 
 def mean_wins(entrants: Sequence[int], said: Mapping[tuple[int, int], float]) -> dict[int, float]:
-    """Return the mean preference for each entrant over its known matches; a half for one without any.
+    """Return the mean preference for each entrant over its known matches; a half without a known match.
 
     Args:
-        entrants: The indices of those that play.
-        said: How far the first of each pair is preferred; NaN where it is unknown.
+        entrants: The indices of the candidates that play.
+        said: The preference for the first of each pair; NaN where it is unknown.
     """
-    won: dict[int, list[float]] = {i: [] for i in entrants}
-    for (a, b), one in said.items():
-        if not math.isnan(one):
-            won[a].append(one)
-            won[b].append(1 - one)
-    return {i: math.fsum(shares) / len(shares) if shares else 0.5 for i, shares in won.items()}
+    wins: dict[int, list[float]] = {i: [] for i in entrants}
+    for (a, b), preference in said.items():
+        if not math.isnan(preference):
+            wins[a].append(preference)
+            wins[b].append(1 - preference)
+    return {i: math.fsum(own_wins) / len(own_wins) if own_wins else 0.5 for i, own_wins in wins.items()}
 
 
 def order_of(candidates: Sequence[Candidate], means: Mapping[int, float]) -> list[int]:
-    """Return entrants by their means; equal ones by the more frequent answer, then by their order."""
+    """Return entrants by falling mean win; among equal means by the more frequent answer, then by index."""
     votes = Counter(candidates[i].answer_class for i in means)
     return sorted(means, key=lambda i: (-means[i], -votes[candidates[i].answer_class], i))
 
@@ -99,17 +105,18 @@ def order_of(candidates: Sequence[Candidate], means: Mapping[int, float]) -> lis
 def select_mean_win(
     candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]
 ) -> Selected:
-    """Return the candidate with the highest mean win; without one known match, the majority.
+    """Return the choice by the highest mean win; without a known match, by majority.
 
     Args:
         candidates: All candidates.
-        voters: The indices of those that may win.
-        said: How far the first of each pair is preferred; NaN where it is unknown.
+        voters: The indices of the candidates that may win.
+        said: The preference for the first of each pair; NaN where it is unknown.
     """
     if all(map(math.isnan, said.values())):
         return select_class(candidates, np.ones(len(candidates)), voters)
-    wins, means = mean_wins(voters, said), np.zeros(len(candidates))
-    means[voters] = [wins[i] for i in voters]
-    judged = with_weights(candidates, means)
-    ranked = order_candidates(judged, order_of(candidates, wins))
-    return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, means))
+    means = mean_wins(voters, said)
+    weights = np.zeros(len(candidates))
+    weights[voters] = [means[i] for i in voters]
+    judged = with_weights(candidates, weights)
+    ranked = order_candidates(judged, order_of(candidates, means))
+    return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, weights))

@@ -28,7 +28,7 @@ from tts.types import Candidate
 class Best(ByScore):
     """Chooses the answer of the candidate with the highest score (plain best-of-N).
 
-    Among equals it is the first.
+    Among equal scores the first candidate is chosen.
 
     Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; without a single known score
     the first answer wins.
@@ -56,13 +56,13 @@ class Best(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
-            answers = tuple(candidates[i].answer or "" for i in voters[:1])
-            return Selected(
-                answers, order_candidates(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan
-            )
+            first_answer = tuple(candidates[i].answer or "" for i in voters[:1])
+            unweighted = with_weights(candidates, np.full(len(scores), math.nan))
+            return Selected(first_answer, order_candidates(unweighted, voters), math.nan)
         weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
-        order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
-        order += [i for i in voters if math.isnan(scores[i])]
+        scored_voters = [i for i in voters if not math.isnan(scores[i])]
+        unscored_voters = [i for i in voters if math.isnan(scores[i])]
+        order = [*sorted(scored_voters, key=lambda i: (-scores[i], i)), *unscored_voters]
         judged = with_weights(candidates, weights, (self.verifier, scores))
         ranked = order_candidates(judged, order)
         if not order:

@@ -1,4 +1,4 @@
-"""Best-of-majority: the best-scored of the answers that are frequent enough."""
+"""Best-of-majority: the answer with the best score among the answers that are frequent enough."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tts.search.selections._common import (
 )
 from tts.types import Candidate
 
-_SHARE, _VOTES = 0.03, 3  # least share of all candidates, and least votes, unless alpha says another share
+_SHARE, _VOTES = 0.03, 3  # least share of all candidates, and least votes, where alpha is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,33 +77,36 @@ class BestOfMajority(ByScore):
         return Needs(verifiers=(self.verifier,))
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about the first `asked` of an answer."""
+        """Whether the candidate is among the first `asked` with its answer."""
         return candidate.answer_class is not None and agreeing < self.asked
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose k answers."""
-        total, members = len(candidates), members_of(candidates, voters_of(candidates, self.truncated))
+        total = len(candidates)
+        members = members_of(candidates, voters_of(candidates, self.truncated))
+        votes = {answer_class: len(class_members) for answer_class, class_members in members.items()}
         alpha = least_share(total) if self.alpha is None else self.alpha
-        kept = [kind for kind, of_kind in members.items() if len(of_kind) >= alpha * total - 1e-9]
-        if is_rare := not kept:
-            kept = self._most_frequent_of(members)
-        asked = [i for kind in kept for i in members[kind][: self.asked]]
-        scores = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
-        by_index = dict(zip(asked, scores.tolist(), strict=True))
-        means = {kind: mean_of([by_index[i] for i in members[kind][: self.asked]]) for kind in kept}
-        if all(math.isnan(mean) for mean in means.values()):
-            order = sorted(kept, key=lambda kind: (-len(members[kind]), kind))
-            return self._select(candidates, {kind: members[kind] for kind in kept}, order, None)
-        order = sorted(kept, key=lambda kind: (-low(means[kind]), -len(members[kind]), kind))
+        kept = [answer_class for answer_class, count in votes.items() if count >= alpha * total - 1e-9]
+        is_rare = not kept
         if is_rare:
-            order.sort(key=lambda kind: -len(members[kind]))
-        column = np.array([by_index.get(i, math.nan) for i in range(total)])
-        return self._select(candidates, members, order, (self.verifier, column))
+            kept = self._most_frequent_of(votes)
+        asked = [i for answer_class in kept for i in members[answer_class][: self.asked]]
+        asked_scores = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
+        scores = np.full(total, math.nan)  # [candidates], known for those that were asked
+        scores[asked] = asked_scores
+        means = {kind: mean_of(scores[members[kind][: self.asked]].tolist()) for kind in kept}
+        if all(math.isnan(mean) for mean in means.values()):
+            order = sorted(kept, key=lambda kind: (-votes[kind], kind))
+            return self._select(candidates, members, order, None)
+        order = sorted(kept, key=lambda kind: (-low(means[kind]), -votes[kind], kind))
+        if is_rare:
+            order.sort(key=lambda kind: -votes[kind])
+        return self._select(candidates, members, order, (self.verifier, scores))
 
-    def _most_frequent_of(self, members: Mapping[int, list[int]]) -> list[int]:
-        """Return the k answers with the most votes, and those with as many as the last of them."""
-        votes = sorted(map(len, members.values()), reverse=True)[: self.k]
-        return [kind for kind, of_kind in members.items() if len(of_kind) >= votes[-1]]
+    def _most_frequent_of(self, votes: Mapping[int, int]) -> list[int]:
+        """Return the classes of the k answers with the most votes, and of answers with as many votes as the k-th."""
+        top_votes = sorted(votes.values(), reverse=True)[: self.k]
+        return [answer_class for answer_class, count in votes.items() if count >= top_votes[-1]]
 
     def _select(
         self,
@@ -112,12 +115,20 @@ class BestOfMajority(ByScore):
         order: Sequence[int],
         scores: Scores | None,
     ) -> Selected:
+        """Return the choice of the first k classes of answers in an order.
+
+        Args:
+            candidates: All candidates.
+            members: The indices of candidates, by class.
+            order: The classes that may be chosen, the best first.
+            scores: The role and its scores; None: no score is known.
+        """
         chosen = order[: self.k]
         judged = with_weights(candidates, np.ones(len(candidates)), scores)
-        first = [i for kind in order for i in members[kind]]
+        first_indices = [i for kind in order for i in members[kind]]
         answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
         share = len(members[chosen[0]]) / len(candidates) if chosen else no_answer(candidates)
-        return Selected(answers, order_candidates(judged, first), share)
+        return Selected(answers, order_candidates(judged, first_indices), share)
 
 
 def least_share(total: int) -> float:

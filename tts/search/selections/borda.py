@@ -56,7 +56,7 @@ class Borda(ByScore):
     exponent: Annotated[float, number(0, 100)] = 0.5
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about those that may win."""
+        """Whether the candidate may win, because the verifier is asked only about such candidates."""
         del agreeing
         return candidate.answer_class is not None and (self.truncated == "vote" or not candidate.truncated)
 
@@ -64,26 +64,29 @@ class Borda(ByScore):
         """Choose by votes."""
         warn_of_scores(self, search, "confidence(measure='certainty')")
         voters = voters_of(candidates, self.truncated)
-        scores = np.full(len(candidates), math.nan)
+        scores = np.full(len(candidates), math.nan)  # [candidates], unknown for those without an answer
         scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
         if np.isnan(scores).all():
             return select_class(candidates, np.ones(len(candidates)), voters)
-        ranked = np.full(len(candidates), -math.inf)  # behind all others
-        ranked[voters] = scores[voters]
-        return select_class(candidates, ballots(ranked, self.exponent), voters, (self.verifier, scores))
+        ranked_scores = np.full(len(candidates), -math.inf)  # candidates without an answer are behind all others
+        ranked_scores[voters] = scores[voters]
+        votes = ballots(ranked_scores, self.exponent)
+        return select_class(candidates, votes, voters, (self.verifier, scores))
 
 
 def ballots(scores: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
-    """Return the votes of each score, [N], divided by those of a first without equals.
+    """Return the votes of each score [N]: 1 for the first rank, and less for later ranks.
 
-    They are 0 for an unknown score.
+    Equal scores share the votes of their ranks evenly. An unknown score has no vote.
     """
-    known = ~np.isnan(scores)
-    count = int(known.sum())
-    by_rank = (np.arange(count, 0, -1) / max(1, count)) ** exponent  # no exponent is too large
-    _, place, ties = np.unique(-scores[known], return_inverse=True, return_counts=True)
-    ends = np.cumsum(ties)
-    shared = np.array([by_rank[end - tie : end].mean() for end, tie in zip(ends, ties, strict=True)])
+    is_known = ~np.isnan(scores)
+    num_known = int(is_known.sum())
+    votes_by_rank = (np.arange(num_known, 0, -1) / max(1, num_known)) ** exponent  # a quotient cannot overflow
+    falling_values, value_index, tie_counts = np.unique(-scores[is_known], return_inverse=True, return_counts=True)
+    last_ranks = np.cumsum(tie_counts)
+    shared_votes = np.zeros(len(falling_values))  # by different score
+    for i, (last_rank, tie_count) in enumerate(zip(last_ranks, tie_counts, strict=True)):
+        shared_votes[i] = votes_by_rank[last_rank - tie_count : last_rank].mean()
     votes = np.zeros(len(scores))
-    votes[known] = shared[place]
+    votes[is_known] = shared_votes[value_index]
     return votes

@@ -31,8 +31,8 @@ from tts.types import Candidate
 class CodeT(Selection):
     """Chooses by dual execution agreement. Candidates that pass the same tests are a group.
 
-    The group of greatest root of its size, times the tests that it passes, wins. The confidence is its share in the
-    scores of all groups.
+    The score of a group is the root of its size, times the number of tests that it passes. The group of the greatest
+    score wins. The confidence is its share in the scores of all groups.
 
     Source: Chen et al., "CodeT: Code Generation with Generated Tests" (2207.10397), with the root of the authors' code.
     Differs:
@@ -77,7 +77,8 @@ class CodeT(Selection):
         """Choose by agreement."""
         scores = await scores_of(candidates, search, self.verifier, "last")
         voters = voters_of(candidates, self.truncated)
-        passed = np.nan_to_num(self._outcomes(candidates, scores, search), nan=0.0)[voters]  # [voters, tests]
+        outcomes = self._outcomes(candidates, scores, search)
+        passed = np.nan_to_num(outcomes, nan=0.0)[voters]  # [voters, tests]
         groups = consensus_sets([row.tobytes() for row in passed], passed.sum(axis=1).tolist())
         weights = np.zeros(len(candidates))
         for group in groups:
@@ -85,25 +86,29 @@ class CodeT(Selection):
         judged = with_weights(candidates, weights, (self.verifier, scores))
         if not groups:
             return Selected((), tuple(judged), no_answer(candidates))
-        groups.sort(key=lambda group: -group.score)  # stable: the first of equal ones wins
+        groups.sort(key=lambda group: -group.score)  # stable: the first of equal groups wins
         order = [voters[i] for group in groups for i in group.members]
-        everything = math.fsum(group.score for group in groups)
-        share = groups[0].score / everything if everything > 0 else 0.0
+        all_scores = math.fsum(group.score for group in groups)
+        share = groups[0].score / all_scores if all_scores > 0 else 0.0
         return Selected((first_writing(judged[order[0]], judged),), order_candidates(judged, order), share)
 
     def _outcomes(
         self, candidates: Sequence[Candidate], scores: NDArray[np.float64], search: Search
     ) -> NDArray[np.float64]:
-        """Return the outcomes of all tests, [candidates, tests], NaN where unknown; of scores that are none, these as
-        one test.
+        """Return the outcomes of all tests [candidates, tests], NaN where unknown.
+
+        Where the verifier states no outcomes, its scores are the outcomes of one test.
         """
-        scored = [search.scoring.scores_of(c.trajectory, self.verifier) for c in candidates]
-        told = [None if one is None else one.tests for one in scored]
-        length = next((len(one) for one in told if one), 0)
-        if length and all(one is None or len(one) == length for one in told):
-            found = np.array([(math.nan,) * length if one is None else one for one in told], np.float64)
-            if _are_outcomes(found):
-                return found
+        outcome_rows: list[Sequence[float] | None] = []  # by candidate: the outcomes of all tests; None: unknown
+        for candidate in candidates:
+            step_scores = search.scoring.scores_of(candidate.trajectory, self.verifier)
+            outcome_rows.append(None if step_scores is None else step_scores.tests)
+        num_tests = max((len(row) for row in outcome_rows if row), default=0)
+        if num_tests and all(row is None or len(row) == num_tests for row in outcome_rows):
+            unknown_row = (math.nan,) * num_tests
+            outcomes = np.array([unknown_row if row is None else row for row in outcome_rows], np.float64)
+            if _are_outcomes(outcomes):
+                return outcomes
         if not _are_outcomes(scores):
             search.notes.warn(
                 f"codet goes by outcomes of tests, 0 or 1, but the role {self.verifier!r} has other scores; "

@@ -66,18 +66,20 @@ class DeepConfidence(ByScore):
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose the answer with the largest sum of confidence among the kept candidates."""
-        group = "lowest" if self.among is not None else "tail"  # of the online form, or the offline one
-        warn_of_scores(self, search, f"confidence(measure='top', over='{group}')")
+        is_online = self.among is not None
+        windows = "lowest" if is_online else "tail"  # the windows of tokens whose confidence the paper takes
+        warn_of_scores(self, search, f"confidence(measure='top', over='{windows}')")
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
-        known = ~np.isnan(scores)
-        if not known[voters].any():
+        scored_voters = [i for i in voters if not np.isnan(scores[i])]
+        if not scored_voters:
             return select_class(candidates, np.ones(len(candidates)), voters)
-        bounds = range_of(search.scoring.get(self.verifier), scores)
-        units = scores if bounds[0] >= 0 else to_unit(scores, bounds)
-        measured = [i for i in voters if known[i]]
-        first = [i for i in measured if self.among is None or candidates[i].index < self.among]
-        keep = self.keep or max(10.0, 100 * min(1.0, _LEAST_KEPT / len(first or measured)))
-        least = np.percentile(scores[first or measured], 100 - keep)
-        weights = np.where(scores >= least, np.nan_to_num(units, nan=0.0), 0.0)
+        low, high = range_of(search.scoring.get(self.verifier), scores)
+        positive_scores = scores if low >= 0 else to_unit(scores, (low, high))
+        measured = [i for i in scored_voters if self.among is None or candidates[i].index < self.among]
+        if not measured:
+            measured = scored_voters
+        keep = self.keep or max(10.0, 100 * min(1.0, _LEAST_KEPT / len(measured)))
+        threshold = np.percentile(scores[measured], 100 - keep)
+        weights = np.where(scores >= threshold, np.nan_to_num(positive_scores, nan=0.0), 0.0)
         return select_class(candidates, weights, voters, (self.verifier, scores))

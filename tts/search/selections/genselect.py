@@ -1,6 +1,6 @@
-"""GenSelect and universal self-consistency: a judge sees all candidates at once and names one.
+"""GenSelect and universal self-consistency: a judge sees all candidates at once and names one of them.
 
-It sees them in two orders.
+The judge sees the candidates in two orders.
 """
 
 from __future__ import annotations
@@ -79,11 +79,10 @@ class GenSelect(Tournament):
         shown = voters[: self.most]
         if len({candidates[i].answer_class for i in shown}) < 2:
             return select_class(candidates, np.ones(len(candidates)), voters)
-        named = await search.scoring.choose(
-            [candidates[i].trajectory for i in shown], self.verifier, search.problem, self.by
-        )
-        if any(map(math.isnan, named)):
+        shown_paths = [candidates[i].trajectory for i in shown]
+        shares = await search.scoring.choose(shown_paths, self.verifier, search.problem, self.by)
+        if any(map(math.isnan, shares)):
             return select_class(candidates, np.ones(len(candidates)), voters)
         weights = np.zeros(len(candidates))
-        weights[shown] = named
+        weights[shown] = shares
         return select_class(candidates, weights, voters)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of
+from tts.search.selections._common import ByScore, members_of, scores_of, select_class, units_of, voters_of
 from tts.types import Candidate
 
 
@@ -18,9 +18,8 @@ from tts.types import Candidate
 class Hierarchical(ByScore):
     """Chooses within each group by `weighted`, then among the groups' winners by `weighted`.
 
-    It is for chains of revisions.
-
-    A group's winner is the highest-scored candidate that has the group's winning answer; the first among equals.
+    The selection is for chains of revisions, where each chain is a group. A group's winner is the candidate of the
+    highest score among those with the group's winning answer; among equal scores, the first.
 
     Source: algorithm A14, Snell et al. (2408.03314), appendix, selection by verifier, verified. Differs: as `Weighted`.
     Without a single known score it is a flat vote over all candidates, as in the paper, where votes within short chains
@@ -45,19 +44,20 @@ class Hierarchical(ByScore):
     registered_as = "hierarchical"
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Choose by summed score, group by group, then over all."""
+        """Choose by summed score, group by group, then among the winners of the groups."""
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
             return select_class(candidates, np.ones(len(candidates)), voters)
         units = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
-        groups: dict[int, dict[int, list[int]]] = {}
+        groups: dict[int, list[int]] = {}
         for i in voters:
-            groups.setdefault(candidates[i].group, {}).setdefault(candidates[i].answer_class or 0, []).append(i)
+            groups.setdefault(candidates[i].group, []).append(i)
         winners: list[int] = []
-        for classes in groups.values():
-            ahead = max(classes.values(), key=lambda of_kind: math.fsum(units[of_kind].tolist()))
-            winners.append(max(ahead, key=lambda i: units[i]))
+        for group in groups.values():
+            classes = members_of(candidates, group).values()
+            winning_class = max(classes, key=lambda class_members: math.fsum(units[class_members].tolist()))
+            winners.append(max(winning_class, key=lambda i: units[i]))
         weights = np.zeros(len(candidates))
         weights[winners] = units[winners]
         return select_class(candidates, weights, sorted(winners), (self.verifier, scores))

@@ -60,33 +60,31 @@ class Knockout(Tournament):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Hold the tournament."""
         voters = voters_of(candidates, self.truncated)
-        votes = Counter(candidates[i].answer_class for i in voters)
-        survived, faith, known = np.zeros(len(candidates)), dict.fromkeys(voters, 1.0), False
-        going = voters
-        while len(going) > 1:
-            matches = list(zip(going[::2], going[1::2], strict=False))
-            held = [(a, b) for a, b in matches if candidates[a].answer_class != candidates[b].answer_class]
-            said = await preferences(candidates, held, self.verifier, search)
-            winners = [
-                _winner(match, said.get(match, 1.0), [votes[candidates[i].answer_class] for i in match])
-                for match in matches
-            ]
-            for match, winner in zip(matches, winners, strict=True):
-                one = said.get(match, 1.0)
-                if not math.isnan(one):
-                    known = known or match in said
-                    faith[winner] *= one if winner == match[0] else 1 - one
-            going = [*winners, *going[2 * len(matches) :]]
-            survived[going] += 1
-        if not known:
+        class_votes = Counter(candidates[i].answer_class for i in voters)
+        rounds_survived, has_known = np.zeros(len(candidates)), False
+        confidences = dict.fromkeys(voters, 1.0)  # of each candidate: the product of the preferences for it
+        players = voters
+        while len(players) > 1:
+            matches = list(zip(players[::2], players[1::2], strict=False))
+            compared = [(a, b) for a, b in matches if candidates[a].answer_class != candidates[b].answer_class]
+            preference_of = await preferences(candidates, compared, self.verifier, search)
+            winners: list[int] = []
+            for a, b in matches:
+                preference = preference_of.get((a, b), 1.0)  # without a comparison the first goes on
+                votes_a, votes_b = class_votes[candidates[a].answer_class], class_votes[candidates[b].answer_class]
+                first_wins = votes_a >= votes_b
+                if not math.isnan(preference) and preference != 0.5:
+                    first_wins = preference > 0.5
+                winner = a if first_wins else b
+                winners.append(winner)
+                if not math.isnan(preference):
+                    has_known = has_known or (a, b) in preference_of
+                    confidences[winner] *= preference if first_wins else 1 - preference
+            players = [*winners, *players[2 * len(matches) :]]  # the last of an odd number goes on
+            rounds_survived[players] += 1
+        if not has_known:
             return select_class(candidates, np.ones(len(candidates)), voters)
-        judged = with_weights(candidates, survived)
-        order = sorted(voters, key=lambda i: (-survived[i], i))
-        return Selected((first_writing(judged[order[0]], judged),), order_candidates(judged, order), faith[order[0]])
-
-
-def _winner(match: tuple[int, int], preference: float, votes: Sequence[int]) -> int:
-    """Return which of two goes on; `preference`: for the first, in [0, 1] or NaN; `votes`: of their answers."""
-    if math.isnan(preference) or preference == 0.5:
-        return match[0] if votes[0] >= votes[1] else match[1]
-    return match[0] if preference > 0.5 else match[1]
+        judged = with_weights(candidates, rounds_survived)
+        order = sorted(voters, key=lambda i: (-rounds_survived[i], i))
+        winner = order[0]
+        return Selected((first_writing(judged[winner], judged),), order_candidates(judged, order), confidences[winner])

@@ -17,7 +17,7 @@ from tts.types import Candidate
 class LastFinish(Selection):
     """Chooses the answer of the candidate with the most tokens.
 
-    It finishes last where all samples are written at once.
+    Where all samples are written at once, this candidate finishes last.
 
     Source: a baseline. Candidates of one length share their vote.
 
@@ -40,8 +40,6 @@ class LastFinish(Selection):
         """Choose the longest."""
         del search
         voters = voters_of(candidates, self.truncated)
-        return select_class(
-            candidates,
-            places([-candidates[i].trajectory.num_tokens for i in voters], voters, len(candidates), 1),
-            voters,
-        )
+        negative_lengths = [-candidates[i].trajectory.num_tokens for i in voters]
+        weights = places(negative_lengths, voters, count=len(candidates), k=1)
+        return select_class(candidates, weights, voters)

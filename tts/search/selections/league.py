@@ -1,4 +1,4 @@
-"""League: every candidate meets several others, and the one that wins most of its matches is chosen."""
+"""League: every candidate meets several others, and the candidate with the highest mean win is chosen."""
 
 from __future__ import annotations
 
@@ -66,23 +66,20 @@ class League(Tournament):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Hold the matches."""
         voters = voters_of(candidates, self.truncated)
-        matches = (
-            (a, b)
-            for a, b in fixtures(voters, self.opponents)
-            if candidates[a].answer_class != candidates[b].answer_class
-        )
-        return select_mean_win(candidates, voters, await preferences(candidates, matches, self.verifier, search))
+        classes = [c.answer_class for c in candidates]
+        matches = ((a, b) for a, b in fixtures(voters, self.opponents) if classes[a] != classes[b])
+        preference_of = await preferences(candidates, matches, self.verifier, search)
+        return select_mean_win(candidates, voters, preference_of)
 
 
 def fixtures(entrants: Sequence[int], opponents: int) -> Iterator[tuple[int, int]]:
-    """Yield the pairs that are compared.
-
-    They are each entrant and the `opponents` that follow it, with all entrants in a circle.
+    """Yield each entrant with each of the next `opponents` entrants, where all entrants form a circle.
 
     Neighbours come first. No pair comes twice.
     """
     count = len(entrants)
     for distance in range(1, min(opponents, count // 2) + 1):
-        for i in range(distance if 2 * distance == count else count):  # opposite ones meet once
+        is_opposite = 2 * distance == count  # then the second half of the circle would repeat the pairs
+        for i in range(distance if is_opposite else count):
             a, b = sorted((i, (i + distance) % count))
             yield entrants[a], entrants[b]

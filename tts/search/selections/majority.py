@@ -19,7 +19,7 @@ from tts.types import Candidate
 class Majority(Selection):
     """Chooses the most frequent answer (self-consistency).
 
-    A candidate that its strategy gave a weight counts for that.
+    A candidate counts as one vote, or as the weight that its strategy gave.
 
     Source: Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (2203.11171).
 

@@ -23,10 +23,8 @@ from tts.types import Candidate
 class MajorityOfBests(ByScore):
     """Chooses the most likely answer of best-of-m.
 
-    The m candidates are drawn at random with replacement from the N there are.
-
-    A subset of one is a majority vote; the larger it is, the more the best-scored decides. Only the order of scores
-    matters.
+    The m candidates are drawn at random, with replacement, from all N candidates. A subset of one is a majority vote.
+    The larger the subset is, the more the best score decides. Only the order of scores matters.
 
     Source: Rakhsha et al., "Majority of the Bests: Improving Best-of-N via Bootstrapping" (2511.18630), read in the
     abstract: the mode of the bootstrapped output of best-of-N; replacement is from memory. Differs:
@@ -60,34 +58,35 @@ class MajorityOfBests(ByScore):
     subset: Count | None = None
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about those that may win."""
+        """Whether the candidate may win, because the verifier is asked only about such candidates."""
         del agreeing
         return candidate.answer_class is not None and (self.truncated == "vote" or not candidate.truncated)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Choose by the law of best-of-m."""
+        """Choose by the probability of each candidate to be the best of m."""
         voters = voters_of(candidates, self.truncated)
         scores = np.full(len(candidates), math.nan)
         scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
-        known = int((~np.isnan(scores)).sum())
-        if not known:
+        num_known = int((~np.isnan(scores)).sum())
+        if not num_known:
             return select_class(candidates, np.ones(len(candidates)), voters)
-        chances = best_of_chances(scores, self.subset or math.isqrt(known - 1) + 1)
+        root_rounded_up = math.isqrt(num_known - 1) + 1
+        chances = best_of_chances(scores, self.subset or root_rounded_up)
         return select_class(candidates, chances, voters, (self.verifier, scores))
 
 
 def best_of_chances(scores: NDArray[np.float64], m: int) -> NDArray[np.float64]:
     """Return the probability, [N], that each of N scores is the best of m drawn with replacement.
 
-    A score of NaN is not drawn.
-
-    With A scores that are no greater than one, and B that are smaller, it is ((A / N)^m - (B / N)^m) / (A - B).
+    A score of NaN is not drawn. Let A of the N scores be at most x, and B be below x. Each score x has the probability
+    ((A / N)^m - (B / N)^m) / (A - B).
     """
-    known = ~np.isnan(scores)
-    _, place, ties = np.unique(scores[known], return_inverse=True, return_counts=True)
-    count = int(known.sum())
-    ends = np.cumsum(ties)
-    each = ((ends / count) ** m - ((ends - ties) / count) ** m) / ties
+    is_known = ~np.isnan(scores)
+    _values, value_index, tie_counts = np.unique(scores[is_known], return_inverse=True, return_counts=True)
+    num_known = int(is_known.sum())
+    num_at_most = np.cumsum(tie_counts)  # A of each different score
+    num_below = num_at_most - tie_counts  # B
+    chance_by_value = ((num_at_most / num_known) ** m - (num_below / num_known) ** m) / tie_counts
     chances = np.zeros(len(scores))
-    chances[known] = each[place] if m > 1 else 1 / count  # exact, so that equal votes are equal
+    chances[is_known] = chance_by_value[value_index] if m > 1 else 1 / num_known  # exact, so that equal votes tie
     return chances

@@ -1,11 +1,11 @@
 """Medoid: the answer that is nearest to all others, by vectors of their texts.
 
-It is for answers that no two samples write alike.
+The selection is for answers that no two samples write alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -82,28 +82,25 @@ class Medoid(Selection):
         voters = voters_of(candidates, self.truncated)
         if not voters:
             return Selected((), tuple(with_weights(candidates, np.zeros(len(candidates)))), no_answer(candidates))
-        written = [candidates[i].answer or "" for i in voters]
-        places = {text: place for place, text in enumerate(dict.fromkeys(written))}
-        of = np.array([places[text] for text in written])
-        vectors = await self._vectors(list(places), search)
+        answers = [candidates[i].answer or "" for i in voters]
+        texts = {text: index for index, text in enumerate(dict.fromkeys(answers))}  # the different answers
+        text_of = np.array([texts[answer] for answer in answers])  # [voters]: the index of the voter's text
+        vectors = await self._vectors(list(texts), search)  # [texts, dimensions]
         members = np.arange(len(voters))
         if self.threshold is not None:
-            apart = vectors[of], self.threshold
-            members = _largest(clusters(*apart) if len(voters) <= _FEW else await search.run(clusters, *apart))
-        counts = np.bincount(of[members], minlength=len(places))
-        kinds = np.zeros(len(places), np.int64)
-        kinds[of] = [candidates[i].answer_class or 0 for i in voters]
-        sums = (
-            sum_similarities(vectors, kinds, counts)
-            if len(places) <= _FEW
-            else await search.run(sum_similarities, vectors, kinds, counts)
-        )
-        worth = np.zeros(len(voters))
-        worth[members] = np.round(sums / len(candidates), _EQUAL)[of[members]]
+            labels = await _run(clusters, len(voters), search, vectors[text_of], self.threshold)
+            members = _largest(labels)
+        counts = np.bincount(text_of[members], minlength=len(texts))
+        classes = np.zeros(len(texts), np.int64)
+        classes[text_of] = [candidates[i].answer_class or 0 for i in voters]
+        sums = await _run(sum_similarities, len(texts), search, vectors, classes, counts)
+        mean_similarities = np.round(sums / len(candidates), _EQUAL)  # [texts]
+        voter_weights = np.zeros(len(voters))
+        voter_weights[members] = mean_similarities[text_of[members]]
         weights = np.zeros(len(candidates))
-        weights[voters] = worth
+        weights[voters] = voter_weights
         judged = with_weights(candidates, weights)
-        winner = judged[voters[int(np.argmax(worth))]]
+        winner = judged[voters[int(np.argmax(voter_weights))]]
         may_win = set(voters)
         order = sorted(
             range(len(judged)),
@@ -114,13 +111,13 @@ class Medoid(Selection):
 
     async def _vectors(self, texts: Sequence[str], search: Search) -> NDArray[np.float64]:
         """Return a unit vector of each text; warn where words are compared."""
-        chosen = self._embedder() or search.scoring.embedder
+        embedder = self._embedder() or search.scoring.embedder
         try:
-            vectors = await search.embed(texts, chosen)
+            vectors = await search.embed(texts, embedder)
         except EngineError as failure:
             search.notes.warn(f"{failure.cause}; the selection {self} compared words, not meaning", timed=True)
             return await search.embed(texts, HashedNgrams())
-        if isinstance(chosen, HashedNgrams) and len(set(texts)) > 1:
+        if isinstance(embedder, HashedNgrams) and len(set(texts)) > 1:
             search.notes.warn(
                 f"the selection {self} compared words, not meaning: name a model of sentences, "
                 "medoid(embedder='sentences'), "
@@ -132,23 +129,28 @@ class Medoid(Selection):
 def sum_similarities(
     vectors: NDArray[np.float64], kinds: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the summed similarity of each text to all answers: 1 to those of its class.
+    """Return the summed similarity of each text to all answers. Answers of one class have similarity 1.
 
     Args:
         vectors: The vectors of the texts, [texts, dimensions], of length 1.
-        kinds: Their classes.
-        counts: Answers that each stands for.
+        kinds: The class of each text [texts].
+        counts: The number of answers with each text [texts].
     """
     sums = np.zeros(len(vectors))
-    rows = max(1, _AT_ONCE // max(1, len(vectors)))
-    for first in range(0, len(vectors), rows):
-        part = slice(first, first + rows)
-        similar = np.clip(vectors[part] @ vectors.T, 0.0, 1.0)
-        similar[kinds[part, None] == kinds] = 1.0
-        sums[part] = similar @ counts
+    block_size = max(1, _AT_ONCE // max(1, len(vectors)))
+    for start in range(0, len(vectors), block_size):
+        block = slice(start, start + block_size)
+        similarities = np.clip(vectors[block] @ vectors.T, 0.0, 1.0)  # [block, texts]
+        similarities[kinds[block, None] == kinds] = 1.0
+        sums[block] = similarities @ counts
     return sums
 
 
+async def _run(fn: Callable[..., NDArray[Any]], size: int, search: Search, *args: NDArray[Any] | float) -> NDArray[Any]:
+    """Return the result of a function of `size` texts: beside the event loop if there are many texts."""
+    return fn(*args) if size <= _FEW else await search.run(fn, *args)
+
+
 def _largest(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the members of the largest cluster, of equal ones the first."""
+    """Return the members of the largest cluster; among equal sizes, of the first cluster."""
     return np.flatnonzero(labels == np.bincount(labels).argmax())

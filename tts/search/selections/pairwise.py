@@ -1,7 +1,4 @@
-"""Pairwise selection: the most frequent answers are compared two by two.
-
-A judge compares them, and is shown both orders.
-"""
+"""Pairwise selection: a judge compares the most frequent answers two by two, in both orders."""
 
 from __future__ import annotations
 
@@ -66,27 +63,30 @@ class Pairwise(ByPairs):
     most: Annotated[int, whole(2)] = 4
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about the first of an answer."""
+        """Whether the candidate is the first with its answer."""
         return candidate.answer_class is not None and agreeing == 0
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by comparisons won."""
         voters = voters_of(candidates, self.truncated)
         members = members_of(candidates, voters)
-        kinds = sorted(members, key=lambda kind: (-len(members[kind]), kind))[: self.most]
-        pairs = ((members[a][0], members[b][0]) for a, b in combinations(kinds, 2))
-        said = await preferences(candidates, pairs, self.verifier, search)
-        if all(map(math.isnan, said.values())):
+        kinds = sorted(members, key=lambda kind: (-len(members[kind]), kind))[: self.most]  # classes of answers
+        first_of = {kind: members[kind][0] for kind in kinds}  # the candidate that stands for the class
+        pairs = combinations(first_of.values(), 2)
+        preference_of = await preferences(candidates, pairs, self.verifier, search)
+        if all(map(math.isnan, preference_of.values())):
             return select_class(candidates, np.ones(len(candidates)), voters)
-        won: dict[int, list[float]] = {members[kind][0]: [] for kind in kinds}
-        for (a, b), share in said.items():
-            if not math.isnan(share):
-                won[a].append(share)
-                won[b].append(1 - share)
-        others = len(kinds) - 1  # an unknown comparison with one is a half
-        wins = {
-            kind: math.fsum([*(shares := won[members[kind][0]]), (others - len(shares)) / 2]) / others for kind in kinds
-        }
+        shares_of: dict[int, list[float]] = {i: [] for i in first_of.values()}  # of known comparisons
+        for (a, b), preference in preference_of.items():
+            if not math.isnan(preference):
+                shares_of[a].append(preference)
+                shares_of[b].append(1 - preference)
+        num_others = len(kinds) - 1
+        wins: dict[int, float] = {}  # by class: the mean over all other answers
+        for kind in kinds:
+            shares = shares_of[first_of[kind]]
+            unknown_share = (num_others - len(shares)) / 2  # an unknown comparison counts as a half
+            wins[kind] = math.fsum([*shares, unknown_share]) / num_others
         order = sorted(kinds, key=lambda kind: (-wins[kind], -len(members[kind]), kind))
         return self._select(candidates, members, order, wins)
 
@@ -94,11 +94,21 @@ class Pairwise(ByPairs):
     def _select(
         candidates: Sequence[Candidate], members: dict[int, list[int]], order: Sequence[int], wins: dict[int, float]
     ) -> Selected:
+        """Return the choice of the first class in an order.
+
+        Args:
+            candidates: All candidates.
+            members: The indices of candidates, by class.
+            order: The classes that were compared, the best first.
+            wins: The mean win of each of these classes.
+        """
         weights = np.zeros(len(candidates))
         for kind in order:
             weights[members[kind][0]] = wins[kind]
-        ranked = select_class(candidates, weights, sorted(i for kind in order for i in members[kind])).ranked
-        first = [c for c in ranked if c.answer_class == order[0]]
-        rest = [c for c in ranked if c.answer_class != order[0]]
-        answer = candidates[members[order[0]][0]].answer or ""
-        return Selected((answer,), (*first, *rest), wins[order[0]] / math.fsum(wins.values()))
+        compared = sorted(i for kind in order for i in members[kind])
+        ranked = select_class(candidates, weights, compared).ranked
+        winner = order[0]
+        winners = [c for c in ranked if c.answer_class == winner]
+        others = [c for c in ranked if c.answer_class != winner]
+        answer = candidates[members[winner][0]].answer or ""
+        return Selected((answer,), (*winners, *others), wins[winner] / math.fsum(wins.values()))

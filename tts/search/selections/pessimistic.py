@@ -1,4 +1,4 @@
-"""Pessimistic best-of-N: high scores count only as far as the samples cover them."""
+"""Pessimistic best-of-N: a high score that few samples have counts for little."""
 
 from __future__ import annotations
 
@@ -59,32 +59,32 @@ class Pessimistic(ByScore):
     by: Annotated[str, choice("mass", "draw")] = "mass"
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Choose by the law."""
+        """Choose by the law (the probabilities of the candidates)."""
         voters = voters_of(candidates, self.truncated)
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        counted = [i for i in voters if not np.isnan(scores[i])]
-        if not counted:
+        samples = [i for i in voters if not np.isnan(scores[i])]
+        if not samples:
             return select_class(candidates, np.ones(len(candidates)), voters)
+        units = units_of(scores, search, self.verifier)
         law = np.zeros(len(candidates))
-        law[counted] = pessimistic_law(units_of(scores, search, self.verifier)[counted], self.beta)
-        chosen = select_class(candidates, law, voters, (self.verifier, scores))
+        law[samples] = pessimistic_law(units[samples], self.beta)
+        most_likely = select_class(candidates, law, voters, (self.verifier, scores))
         if self.by == "mass":
-            return chosen
-        drawn = int(search.rng("pessimistic").choice(len(candidates), p=law / law.sum()))
-        judged = with_weights(candidates, law, (self.verifier, scores))[drawn]
-        return Selected(
-            (judged.answer or "",), (judged, *(c for c in chosen.ranked if c.index != judged.index)), chosen.confidence
-        )
+            return most_likely
+        drawn_index = int(search.rng("pessimistic").choice(len(candidates), p=law / law.sum()))
+        drawn = with_weights(candidates, law, (self.verifier, scores))[drawn_index]
+        others = (c for c in most_likely.ranked if c.index != drawn.index)
+        return Selected((drawn.answer or "",), (drawn, *others), most_likely.confidence)
 
 
 def pessimistic_law(scores: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
-    """Return the probability of each of N scores, [N].
+    """Return the probability of each of N scores: the projection of scores / (N beta) onto the simplex.
 
-    It is the projection of scores / (N beta) onto the simplex.
-
-    With the scores in falling order, the threshold is the greatest of (sum of the first k - N beta) / k.
+    With the scores in falling order, the threshold is the greatest value of ((sum of the first k scores) - N beta) / k
+    over all k.
     """
-    falling = np.sort(scores)[::-1]
+    falling_scores = np.sort(scores)[::-1]
     count = len(scores)
-    threshold = ((np.cumsum(falling) - count * beta) / np.arange(1, count + 1)).max()
+    values = (np.cumsum(falling_scores) - count * beta) / np.arange(1, count + 1)  # by k from 1
+    threshold = values.max()
     return np.maximum(scores - threshold, 0) / (count * beta)

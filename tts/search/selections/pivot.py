@@ -1,6 +1,6 @@
 """Pivot tournament: a ring of matches finds a few strong candidates, the pivots.
 
-Every candidate is then compared with these.
+Every candidate is then compared with the pivots.
 """
 
 from __future__ import annotations
@@ -79,24 +79,22 @@ class Pivot(Tournament):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Hold the ring, then the matches of the pivots."""
         voters = voters_of(candidates, self.truncated)
-        kinds = {i: candidates[i].answer_class or 0 for i in voters}
+        kinds = {i: candidates[i].answer_class or 0 for i in voters}  # classes of answers
         ring = [(a, b) for a, b in fixtures(voters, 1) if kinds[a] != kinds[b]]
-        said = await preferences(candidates, ring, self.verifier, search)
-        pivots = order_of(candidates, mean_wins(voters, said))[: self.k]
+        preference_of = await preferences(candidates, ring, self.verifier, search)
+        pivots = order_of(candidates, mean_wins(voters, preference_of))[: self.k]
         matches = pivot_pairs(pivots, kinds, {frozenset(pair) for pair in ring})
-        said |= await preferences(candidates, matches, self.verifier, search)
-        found = select_mean_win(candidates, voters, said)
-        return (
-            found
-            if all(map(math.isnan, said.values()))
-            else Selected(found.answers, found.ranked, found.ranked[0].weight)
-        )
+        preference_of |= await preferences(candidates, matches, self.verifier, search)
+        selected = select_mean_win(candidates, voters, preference_of)
+        if all(map(math.isnan, preference_of.values())):
+            return selected
+        return Selected(selected.answers, selected.ranked, selected.ranked[0].weight)
 
 
 def pivot_pairs(pivots: Sequence[int], kinds: Mapping[int, int], met: Set[frozenset[int]]) -> Iterator[tuple[int, int]]:
     """Yield each pivot with each entrant of another answer, pivot by pivot.
 
-    No pair comes that has met, and none twice.
+    Pairs that have met are left out. No pair comes twice.
 
     Args:
         pivots: The pivots, the strongest first.
@@ -104,6 +102,8 @@ def pivot_pairs(pivots: Sequence[int], kinds: Mapping[int, int], met: Set[frozen
         met: The pairs that have met.
     """
     for place, pivot in enumerate(pivots):
-        for other in kinds:
-            if kinds[other] != kinds[pivot] and other not in pivots[:place] and frozenset((pivot, other)) not in met:
-                yield pivot, other
+        earlier_pivots = pivots[:place]
+        for opponent in kinds:
+            has_met = opponent in earlier_pivots or frozenset((pivot, opponent)) in met
+            if kinds[opponent] != kinds[pivot] and not has_met:
+                yield pivot, opponent

@@ -1,6 +1,6 @@
-"""RPC: votes weighed by the model's own path probabilities.
+"""RPC: votes weighed by the model's own probabilities of paths.
 
-The paths of the improbable mode are dropped before.
+Before the vote, the paths of the less probable mode are dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tts.search.search import Search
 from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of, warn_of_scores
 from tts.types import Candidate
 
-_LEAST = 1e-12  # of a probability: the law has no density at 0
+_LEAST = 1e-12  # a smaller probability is raised to this one: the law has no density at 0
+# the share, and then shape and scale of each law: the start of the fit, and its limits
 _START = (0.5, 1.0, 1.0, 1.5, 2.0)
 _LIMITS = ((0.2, 0.8), *((0.01, None),) * 4)
 
@@ -30,7 +31,7 @@ _LIMITS = ((0.2, 0.8), *((0.01, None),) * 4)
 class Rpc(ByScore):
     """Drops the paths of the low mode of the probabilities, and votes with the others.
 
-    It chooses the answer whose distinct paths' sum is highest.
+    The answer with the highest sum of probabilities over its distinct paths is chosen.
 
     Source: algorithm B3, Zhou et al., "Bridging Internal Probability and Self-Consistency for Effective and Efficient
     LLM Reasoning" (2502.00511), from code: length-normalised probabilities (the paper writes path probabilities), two
@@ -67,18 +68,19 @@ class Rpc(ByScore):
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
             return select_class(candidates, np.ones(len(candidates)), voters)
-        likely = units_of(scores, search, self.verifier)
-        known = np.flatnonzero(~np.isnan(likely))
+        probabilities = units_of(scores, search, self.verifier)  # [candidates]
+        known = np.flatnonzero(~np.isnan(probabilities))  # the indices of known probabilities
         weights = np.zeros(len(candidates))
-        weights[known] = likely[known]
+        weights[known] = probabilities[known]
         if len(known) >= self.least:
-            weights[known[await search.run(improbable, likely[known])]] = 0.0
-        seen: set[str] = set()
+            is_dropped = await search.run(improbable, probabilities[known])
+            weights[known[is_dropped]] = 0.0
+        texts: set[str] = set()
         for i in known.tolist():
             text = candidates[i].trajectory.response
-            if text in seen:
+            if text in texts:  # each text counts once
                 weights[i] = 0.0
-            seen.add(text)
+            texts.add(text)
         return select_class(candidates, weights, voters, (self.verifier, scores))
 
 
@@ -90,13 +92,13 @@ class Mixture(NamedTuple):
     scales: tuple[float, float]
 
     def density(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the log-density of each law, its share included, [2, values]."""
-        shares = np.log([self.share, 1 - self.share])
-        return np.stack([shares[i] + _log_weibull(values, self.shapes[i], self.scales[i]) for i in (0, 1)])
+        """Return the log-density of each law, times its share: [2, values]."""
+        log_shares = np.log([self.share, 1 - self.share])
+        return np.stack([log_shares[i] + _log_weibull(values, self.shapes[i], self.scales[i]) for i in (0, 1)])
 
     @property
     def high(self) -> int:
-        """Return which of the laws has the larger mean."""
+        """The index of the law with the larger mean, 0 or 1."""
         means = [scale * gamma(1 + 1 / shape) for shape, scale in zip(self.shapes, self.scales, strict=True)]
         return int(np.argmax(means))
 
@@ -104,34 +106,40 @@ class Mixture(NamedTuple):
 def fit(values: NDArray[np.float64]) -> Mixture:
     """Return the mixture that makes values above 0 most likely.
 
-    It is found from the paper's start and within its limits, and is a function of the set.
+    The fit begins at the paper's start and stays within the paper's limits. The order of the values does not count.
     """
-    ordered = np.sort(values)  # so that no rounding depends on the order of the paths
+    ordered = np.sort(values)  # so that no rounding depends on the order
 
-    def surprise(at: NDArray[np.float64]) -> float:
-        return -float(np.logaddexp.reduce(_mixture(at).density(ordered), axis=0).sum())
+    def surprise(parameters: NDArray[np.float64]) -> float:
+        """Return the negative log-likelihood of the values."""
+        return -float(np.logaddexp.reduce(_mixture(parameters).density(ordered), axis=0).sum())
 
-    found = minimize(surprise, np.array(_START), method="L-BFGS-B", bounds=_LIMITS)
-    return _mixture(found.x)
+    optimum = minimize(surprise, np.array(_START), method="L-BFGS-B", bounds=_LIMITS)
+    return _mixture(optimum.x)
 
 
 def improbable(likely: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which paths belong to the low mode.
+    """Return whether each path belongs to the low mode.
 
-    The low law explains such a path better, and it is below the mean.
+    Such a path has a greater density under the low law than under the high law, and a probability below the mean.
+
+    Args:
+        likely: The probability of each path [paths].
     """
     values = np.maximum(likely, _LEAST)
     if np.ptp(values) == 0:
         return np.zeros(len(values), np.bool_)
     mixture = fit(values)
-    density = mixture.density(values)
-    high = mixture.high
-    return (density[high] < density[1 - high]) & (likely < math.fsum(likely.tolist()) / len(likely))
+    density = mixture.density(values)  # [2, paths]
+    high, low = mixture.high, 1 - mixture.high
+    mean = math.fsum(likely.tolist()) / len(likely)
+    return (density[high] < density[low]) & (likely < mean)
 
 
-def _mixture(at: NDArray[np.float64]) -> Mixture:
-    share, shape1, scale1, shape2, scale2 = at.tolist()
-    return Mixture(share, (shape1, shape2), (scale1, scale2))
+def _mixture(parameters: NDArray[np.float64]) -> Mixture:
+    """Return the mixture of five numbers: the share, and shape and scale of each law."""
+    share, shape1, scale1, shape2, scale2 = parameters.tolist()
+    return Mixture(share, shapes=(shape1, shape2), scales=(scale1, scale2))
 
 
 def _log_weibull(values: NDArray[np.float64], shape: float, scale: float) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Selective answering: another selection's answer where it is sure enough, else none.
+"""Selective answering: another selection's answer where the confidence suffices, else no answer.
 
 Where there is no answer, the reason is given.
 """
@@ -35,16 +35,16 @@ class Selective(Selection):
     the selection's or a verifier's, where the paper takes the probability of the answer's digits in one trace.
 
     Args:
-        threshold: The least confidence that is answered, at least 0; 0 answers all, above 1 none. An unknown one
-            reaches only 0.
+        threshold: The least confidence that is answered, at least 0; 0 answers all problems, above 1 none. An unknown
+            confidence reaches only 0.
         by: The selection that chooses, by name: "majority", "weighted", "best", "borda", …
         on: "share": the winner's share of all weight, as `Solution.confidence`; "score": the highest score, mapped to
             [0, 1], among the candidates with the chosen answer.
-        verifier: As in that selection; a selection without scores takes none.
-        aggregate: As in that selection; a selection without scores takes none.
-        truncated: As in that selection.
+        verifier: As in the selection `by`; a selection without scores takes no verifier.
+        aggregate: As in the selection `by`; a selection without scores takes no aggregate.
+        truncated: As in the selection `by`.
 
-    Cost: that selection's.
+    Cost: the cost of the selection `by`.
 
     Example:
         >>> import tts
@@ -63,13 +63,13 @@ class Selective(Selection):
 
     def __post_init__(self) -> None:
         check_parameters(self)
-        scored = bool(needs_of(self.inner).verifiers)
-        if not scored and self.on == "score":
+        uses_scores = bool(needs_of(self.inner).verifiers)
+        if not uses_scores and self.on == "score":
             raise ConfigError(
                 f"on is 'score', but the selection {self.by!r} asks no verifier",
                 hint="name one that does, such as 'best'",
             )
-        if not scored and (self.verifier, self.aggregate) != ("main", "last"):
+        if not uses_scores and (self.verifier, self.aggregate) != ("main", "last"):
             raise ConfigError(f"by is {self.by!r}, but that selection takes no verifier and no aggregate")
 
     def needs(self) -> Needs:
@@ -78,18 +78,23 @@ class Selective(Selection):
 
     @property
     def inner(self) -> Selection:
-        """The selection that chooses."""
+        """The selection that chooses, with this selection's parameters as far as it has them.
+
+        Raises:
+            ConfigError: there is no such selection.
+        """
         if self.by == self.registered_as or self.by not in SELECTIONS:
             known = ", ".join(name for name in SELECTIONS.names() if name != self.registered_as)
             raise ConfigError(
                 f"by is {quote(self.by)}, but must be the name of another selection", hint=f"known: {known}"
             )
-        made = SELECTIONS.get(self.by)()
-        mine = {name: getattr(self, name) for name in ("verifier", "aggregate", "truncated")}
-        return dataclasses.replace(made, **{f.name: mine[f.name] for f in dataclasses.fields(made) if f.name in mine})
+        inner = SELECTIONS.get(self.by)()
+        inner_names = [field.name for field in dataclasses.fields(inner)]
+        shared = [name for name in ("verifier", "aggregate", "truncated") if name in inner_names]
+        return dataclasses.replace(inner, **{name: getattr(self, name) for name in shared})
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about those that the other selection asks about."""
+        """Whether the selection that chooses may score the candidate."""
         return self.inner.may_score(candidate, agreeing)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
@@ -100,14 +105,16 @@ class Selective(Selection):
         confidence = selected.confidence if self.on == "share" else self._score(selected, search)
         if confidence >= self.threshold:
             return selected
-        said = "unknown" if math.isnan(confidence) else f"{confidence:.3g}"
-        why = f"no answer is given: the confidence is {said}, but {self.threshold:.3g} is wanted"
-        return dataclasses.replace(selected, answers=(), abstained=why)
+        shown_confidence = "unknown" if math.isnan(confidence) else f"{confidence:.3g}"
+        reason = f"no answer is given: the confidence is {shown_confidence}, but {self.threshold:.3g} is wanted"
+        return dataclasses.replace(selected, answers=(), abstained=reason)
 
     def _score(self, selected: Selected, search: Search) -> float:
-        chosen = selected.ranked[0].answer_class
-        scores = [c.scores.get(self.verifier, math.nan) for c in selected.ranked if c.answer_class == chosen]
-        known = [score for score in scores if not math.isnan(score)]
-        if not known:
+        """Return the highest score in [0, 1] among the candidates with the chosen answer; NaN without a score."""
+        chosen_class = selected.ranked[0].answer_class
+        scores = [c.scores.get(self.verifier, math.nan) for c in selected.ranked if c.answer_class == chosen_class]
+        known_scores = [score for score in scores if not math.isnan(score)]
+        if not known_scores:
             return math.nan
-        return float(units_of(np.array([max(known)]), search, self.verifier)[0])
+        units = units_of(np.array([max(known_scores)]), search, self.verifier)
+        return float(units[0])

@@ -1,4 +1,4 @@
-"""Shortest: a vote of the shortest candidates; and its opposite, the longest."""
+"""Shortest: a vote of the shortest candidates."""
 
 from __future__ import annotations
 
@@ -47,31 +47,29 @@ class Shortest(Selection):
         """Choose by the vote of the shortest."""
         del search
         voters = voters_of(candidates, self.truncated)
-        return select_class(
-            candidates,
-            places([candidates[i].trajectory.num_tokens for i in voters], voters, len(candidates), self.k),
-            voters,
-        )
+        lengths = [candidates[i].trajectory.num_tokens for i in voters]
+        weights = places(lengths, voters, count=len(candidates), k=self.k)
+        return select_class(candidates, weights, voters)
 
 
 def places(lengths: Sequence[int], voters: Sequence[int], count: int, k: int) -> NDArray[np.float64]:
-    """Return the weight of each of `count` candidates: 1 for the k first by length.
+    """Return the weight of each of `count` candidates: 1 for the k first by length, 0 for the others.
 
-    Candidates that tie for the last places have equal parts of them.
+    Candidates that tie for the last of the k places share these places evenly.
 
     Args:
-        lengths: The length of each voter; the least come first.
-        voters: Their places among all candidates.
-        count: Candidates in all.
-        k: Places.
+        lengths: The length of each voter; the least lengths come first.
+        voters: The indices of the voters among all candidates.
+        count: The number of all candidates.
+        k: The number of places.
     """
     weights = np.zeros(count)
     if not voters:
         return weights
-    values = np.asarray(lengths)
-    last = np.sort(values)[min(k, len(values)) - 1]
-    sure, tied = values < last, values == last
-    at = np.asarray(voters)
-    weights[at[sure]] = 1.0
-    weights[at[tied]] = min(1.0, (k - sure.sum()) / tied.sum())
+    voter_lengths, voter_indices = np.asarray(lengths), np.asarray(voters)
+    last_length = np.sort(voter_lengths)[min(k, len(voter_lengths)) - 1]
+    is_shorter, is_tied = voter_lengths < last_length, voter_lengths == last_length
+    places_left = k - is_shorter.sum()
+    weights[voter_indices[is_shorter]] = 1.0
+    weights[voter_indices[is_tied]] = min(1.0, places_left / is_tied.sum())
     return weights

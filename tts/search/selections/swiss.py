@@ -89,57 +89,65 @@ class Swiss(Tournament):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Hold the tournament."""
         voters = voters_of(candidates, self.truncated)
-        kinds = {i: candidates[i].answer_class or 0 for i in voters}
-        left = self.matches * len(voters)
-        said: dict[Pair, float] = {}
-        pairs = list(covering_pairs(kinds, self.least))[:left]
+        kinds = {i: candidates[i].answer_class or 0 for i in voters}  # classes of answers
+        pairs_left = self.matches * len(voters)
+        preference_of: dict[Pair, float] = {}
+        pairs = list(covering_pairs(kinds, self.least))[:pairs_left]
         while pairs:
-            held = await preferences(candidates, pairs, self.verifier, search)
-            said |= dict.fromkeys(pairs, math.nan) | held
-            left -= len(pairs)
-            if all(map(math.isnan, held.values())):  # the budget is over
+            new_preferences = await preferences(candidates, pairs, self.verifier, search)
+            for pair in pairs:
+                preference_of[pair] = new_preferences.get(pair, math.nan)
+            pairs_left -= len(pairs)
+            if all(map(math.isnan, new_preferences.values())):  # the budget is over
                 break
-            pairs = near_pairs(self._shares(voters, said), kinds, said, self.window)[:left]
-        if all(map(math.isnan, said.values())):
+            shares = self._shares(voters, preference_of)
+            pairs = near_pairs(shares, kinds, preference_of, self.window)[:pairs_left]
+        if all(map(math.isnan, preference_of.values())):
             return select_class(candidates, np.ones(len(candidates)), voters)
-        shares, votes, weights = self._shares(voters, said), Counter(kinds.values()), np.zeros(len(candidates))
+        shares, votes = self._shares(voters, preference_of), Counter(kinds.values())
+        weights = np.zeros(len(candidates))
         weights[voters] = [shares[i] for i in voters]
         order = sorted(voters, key=lambda i: (-shares[i], -votes[kinds[i]], i))
         judged = with_weights(candidates, weights)
-        return Selected((first_writing(judged[order[0]], judged),), order_candidates(judged, order), shares[order[0]])
+        winner = order[0]
+        return Selected((first_writing(judged[winner], judged),), order_candidates(judged, order), shares[winner])
 
-    def _shares(self, entrants: Sequence[int], said: Mapping[Pair, float]) -> dict[int, float]:
-        """Return the weighted share of wins of each entrant; one without a known match has a half."""
-        won, played = dict.fromkeys(entrants, 0.0), dict.fromkeys(entrants, 0.0)
-        for (a, b), preference in said.items():
+    def _shares(self, entrants: Sequence[int], preference_of: Mapping[Pair, float]) -> dict[int, float]:
+        """Return the weighted share of wins of each entrant; a half without a known match."""
+        weight_won, weight_played = dict.fromkeys(entrants, 0.0), dict.fromkeys(entrants, 0.0)
+        for (a, b), preference in preference_of.items():
             if math.isnan(preference):
                 continue
-            weight, wins = max(abs(2 * preference - 1), self.floor), (preference > 0.5) + (preference == 0.5) / 2
-            for i, value in ((a, wins), (b, 1 - wins)):
-                won[i] += weight * value
-                played[i] += weight
-        return {i: won[i] / played[i] if played[i] else 0.5 for i in entrants}
+            weight = max(abs(2 * preference - 1), self.floor)
+            win = 0.5 if preference == 0.5 else float(preference > 0.5)  # of the first; a tie is a half
+            weight_won[a] += weight * win
+            weight_won[b] += weight * (1 - win)
+            weight_played[a] += weight
+            weight_played[b] += weight
+        return {i: weight_won[i] / weight_played[i] if weight_played[i] else 0.5 for i in entrants}
 
 
 def covering_pairs(kinds: Mapping[int, int], least: int) -> Iterator[Pair]:
-    """Yield pairs of different answers, none twice, until each entrant has `least` matches or has met all.
+    """Yield pairs of different answers, until each entrant has `least` matches or has met all others.
+
+    No pair comes twice.
 
     Args:
         kinds: The answer class of each entrant, in draw order.
-        least: Matches of each.
+        least: The number of matches of each entrant.
     """
     entrants, met = list(kinds), set[Pair]()
-    degree = dict.fromkeys(entrants, 0)
+    num_matches = dict.fromkeys(entrants, 0)
     for place, a in enumerate(entrants):
-        others = entrants[place + 1 :] + entrants[:place]
-        while degree[a] < least:
-            free = [b for b in others if kinds[a] != kinds[b] and _pair(a, b) not in met]
-            if not free:
+        next_entrants = entrants[place + 1 :] + entrants[:place]  # in draw order after `a`, in a circle
+        while num_matches[a] < least:
+            opponents = [b for b in next_entrants if kinds[a] != kinds[b] and _pair(a, b) not in met]
+            if not opponents:
                 break
-            b = min(free, key=degree.__getitem__)  # the next in draw order among equals
+            b = min(opponents, key=lambda opponent: num_matches[opponent])  # among equals the next in draw order
             met.add(_pair(a, b))
-            degree[a] += 1
-            degree[b] += 1
+            num_matches[a] += 1
+            num_matches[b] += 1
             yield _pair(a, b)
 
 
@@ -148,19 +156,24 @@ def near_pairs(
 ) -> list[Pair]:
     """Return the pairs of a round, the nearest shares first.
 
-    No entrant is in two of them, and none has met before.
+    No entrant is in two pairs of the round. Pairs that have met are left out.
+
+    Args:
+        shares: The share of wins of each entrant.
+        kinds: The answer class of each entrant.
+        met: The pairs that have met.
+        window: The most places between the two entrants of a pair, by shares.
     """
     ranked = sorted(shares, key=lambda i: (-shares[i], i))
-    open_pairs = [
-        (shares[a] - shares[b], place, a, b)
-        for place, a in enumerate(ranked)
-        for b in ranked[place + 1 : place + 1 + window]
-        if kinds[a] != kinds[b] and _pair(a, b) not in met
-    ]
-    busy, pairs = set[int](), list[Pair]()
-    for _, _, a, b in sorted(open_pairs):
-        if not busy & {a, b}:
-            busy |= {a, b}
+    possible_pairs: list[tuple[float, int, int, int]] = []  # (difference of shares, place of a, a, b)
+    for place, a in enumerate(ranked):
+        for b in ranked[place + 1 : place + 1 + window]:
+            if kinds[a] != kinds[b] and _pair(a, b) not in met:
+                possible_pairs.append((shares[a] - shares[b], place, a, b))
+    paired, pairs = set[int](), list[Pair]()
+    for _difference, _place, a, b in sorted(possible_pairs):
+        if a not in paired and b not in paired:
+            paired |= {a, b}
             pairs.append(_pair(a, b))
     return pairs
 

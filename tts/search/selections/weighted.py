@@ -53,21 +53,19 @@ class Weighted(ByScore):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose the answer with the largest sum of scores."""
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        weights = np.ones(len(candidates))
-        if not np.isnan(scores).all():
-            sure = (
-                units_of(scores, search, self.verifier)
-                if self.temperature is None
-                else exponentials(scores, self.temperature)
-            )
-            weights = np.nan_to_num(sure, nan=0.0)
+        if np.isnan(scores).all():
+            weights = np.ones(len(candidates))
+        elif self.temperature is None:
+            weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
+        else:
+            weights = np.nan_to_num(exponentials(scores, self.temperature), nan=0.0)
         return select_class(candidates, weights, voters_of(candidates, self.truncated), (self.verifier, scores))
 
 
 def exponentials(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return the softmax of scores up to a factor, NaN where unknown: the greatest is 1.
+    """Return the softmax of scores up to a factor, so that the greatest value is 1.
 
-    At least one score is known.
+    The value of an unknown score is NaN. At least one score must be known.
     """
     with np.errstate(over="ignore"):  # a quotient beyond all numbers has the exponential 0
         return np.exp((scores - np.nanmax(scores)) / temperature)

@@ -1,4 +1,4 @@
-"""CGES: one answer is likely enough, by the confidence of each sample."""
+"""CGES: one answer is likely enough, by the confidences of all samples."""
 
 from __future__ import annotations
 
@@ -71,18 +71,31 @@ class CGES(StopRule):
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when one answer is likely enough."""
-        known = [
-            (c, score) for c in candidates if c.answer_class is not None and not math.isnan(score := self._score(c))
-        ]
-        if not known:
+        classes: list[int] = []  # of the candidates that count
+        scores: list[float] = []
+        first_answers: dict[int, str | None] = {}  # by class: the answer as its first candidate wrote it
+        for candidate in candidates:
+            if candidate.answer_class is None:
+                continue
+            score = self._score(candidate)
+            if not math.isnan(score):
+                classes.append(candidate.answer_class)
+                scores.append(score)
+                first_answers.setdefault(candidate.answer_class, candidate.answer)
+        if not classes:
             return None
-        chances = answer_posterior([c.answer_class or 0 for c, _ in known], [score for _, score in known], self.answers)
-        kind = max(chances, key=lambda each: (chances[each], -each))
-        if chances[kind] < self.threshold:
+        posterior = answer_posterior(classes, scores, self.answers)
+        likeliest = max(posterior, key=lambda answer_class: (posterior[answer_class], -answer_class))
+        if posterior[likeliest] < self.threshold:
             return None
-        return StopDecision("cges", next(c.answer for c, _ in known if c.answer_class == kind))
+        return StopDecision("cges", first_answers[likeliest])
 
     def _score(self, candidate: Candidate) -> float:
+        """Return a candidate's score; NaN if it is unknown.
+
+        Raises:
+            ConfigError: the score is outside [0, 1].
+        """
         score = candidate.scores.get(self.verifier, math.nan)
         if not math.isnan(score) and not 0 <= score <= 1:
             raise ConfigError(
@@ -96,18 +109,18 @@ def answer_posterior(kinds: Sequence[int], scores: Sequence[float], answers: int
     """Return the posterior probability of each answer that was seen.
 
     Args:
-        kinds: The answer of each candidate.
-        scores: The probability that it is right, in [0, 1].
+        kinds: The class of each candidate's answer.
+        scores: The probability that each candidate is right, in [0, 1].
         answers: As in `CGES`.
     """
-    seen = list(dict.fromkeys(kinds))
-    possible = len(seen) + 1 if answers is None else max(answers, len(seen), 2)
-    gains = dict.fromkeys(seen, 0.0)  # over an answer that was not seen
-    for kind, score in zip(kinds, scores, strict=True):
+    log_odds = dict.fromkeys(kinds, 0.0)  # of each seen answer against an answer that was not seen
+    num_seen = len(log_odds)
+    num_possible = num_seen + 1 if answers is None else max(answers, num_seen, 2)
+    for answer_class, score in zip(kinds, scores, strict=True):
         chance = min(max(score, _SURE), 1 - _SURE)
-        gains[kind] += math.log(chance * (possible - 1) / (1 - chance))
-    most = max(0.0, *gains.values())
-    weights = {kind: math.exp(gain - most) for kind, gain in gains.items()}
-    unseen = (possible - len(seen)) * math.exp(-most)
-    everything = math.fsum([*weights.values(), unseen])
-    return {kind: weight / everything for kind, weight in weights.items()}
+        log_odds[answer_class] += math.log(chance * (num_possible - 1) / (1 - chance))
+    greatest = max(0.0, *log_odds.values())  # taken away, so that no exponential is too large
+    weights = {answer_class: math.exp(value - greatest) for answer_class, value in log_odds.items()}
+    unseen_weight = (num_possible - num_seen) * math.exp(-greatest)
+    total_weight = math.fsum([*weights.values(), unseen_weight])
+    return {answer_class: weight / total_weight for answer_class, weight in weights.items()}

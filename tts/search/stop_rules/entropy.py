@@ -44,9 +44,11 @@ class Entropy(StopRule):
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the entropy is low enough."""
         votes = votes_of(candidates)
-        if votes.total < self.least or votes.entropy > self.threshold * math.log(votes.total) + 1e-12:
+        if votes.total < self.least:
             return None
-        return StopDecision("entropy")
+        greatest_entropy = math.log(votes.total)
+        is_low = votes.entropy <= self.threshold * greatest_entropy + 1e-12
+        return StopDecision("entropy") if is_low else None
 
 
 def answer_entropy(votes: Sequence[int]) -> float:

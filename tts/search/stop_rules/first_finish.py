@@ -53,5 +53,5 @@ class FirstFinish(StopRule):
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when k solutions have ended."""
-        ended = sum(one.trajectory.status == "finished" for one in candidates)
-        return StopDecision("first finish") if ended >= self.k else None
+        num_ended = sum(c.trajectory.status == "finished" for c in candidates)
+        return StopDecision("first finish") if num_ended >= self.k else None

@@ -13,7 +13,7 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InARow(StopRule):
-    """Stops when the last k candidates have the same answer, and returns it.
+    """Stops when the last k candidates have the same answer, and returns this answer.
 
     A candidate without an answer breaks the row.
 
@@ -36,7 +36,8 @@ class InARow(StopRule):
         """Return a stop when the last candidate completes a row."""
         if len(candidates) < self.k:
             return None
-        last = candidates[-self.k :]
-        if last[-1].answer_class is None or any(c.answer_class != last[-1].answer_class for c in last):
+        row = candidates[-self.k :]
+        answer_class = row[0].answer_class
+        if answer_class is None or any(c.answer_class != answer_class for c in row):
             return None
-        return StopDecision("in a row", last[0].answer)
+        return StopDecision("in a row", row[0].answer)

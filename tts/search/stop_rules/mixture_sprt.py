@@ -61,16 +61,22 @@ class MixtureSPRT(StopRule):
 
     @property
     def _settings(self) -> tuple[float, float]:
-        """The prior and beta."""
+        """The prior and beta, by the preset where they are None."""
         prior, beta = _PRESETS[self.preset]
-        return prior if self.prior is None else self.prior, beta if self.beta is None else self.beta
+        if self.prior is not None:
+            prior = self.prior
+        if self.beta is not None:
+            beta = self.beta
+        return prior, beta
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the test is decided."""
-        votes, (prior, beta) = votes_of(candidates), self._settings
+        votes = votes_of(candidates)
         if not votes.total:
             return None
-        return decision(log_mixture_ratio(votes.first, votes.second, prior), self.alpha, beta, "mixture_sprt")
+        prior, beta = self._settings
+        log_ratio = log_mixture_ratio(votes.first, votes.second, prior)
+        return decision(log_ratio, self.alpha, beta, "mixture_sprt")
 
 
 @lru_cache(maxsize=10_000)
@@ -80,6 +86,7 @@ def log_mixture_ratio(first: int, second: int, prior: float) -> float:
     The law of p is Beta(prior, prior), and first >= second.
     """
     a, b = prior + first, prior + second
-    above = float(betainc(b, a, 0.5))  # the part of Beta(a, b) above one half
-    # the law is symmetric, so that half of it lies above one half
-    return float(betaln(a, b) - betaln(prior, prior)) + (first + second + 1) * math.log(2) + math.log(above)
+    mass_above = float(betainc(b, a, 0.5))  # the part of Beta(a, b) above one half
+    # the prior is symmetric: half of its mass lies above one half, which adds one factor 2
+    log_factors = (first + second + 1) * math.log(2)
+    return float(betaln(a, b) - betaln(prior, prior)) + log_factors + math.log(mass_above)

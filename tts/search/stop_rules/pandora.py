@@ -81,56 +81,61 @@ class Pandora(StopRule):
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the next sample is not worth its cost."""
         scores = np.array([c.scores.get(self.verifier, math.nan) for c in candidates], np.float64)
-        known = ~np.isnan(scores)
-        if known.sum() < self.least:
+        is_known = ~np.isnan(scores)
+        if is_known.sum() < self.least:
             return None
-        answered = np.array([c.answer_class is not None for c in candidates])
-        if not (known & answered).any():
+        has_answer = np.array([c.answer_class is not None for c in candidates])
+        if not (is_known & has_answer).any():
             return None
-        values = exponentials(scores[known])
-        gain = self.gain(values, float(values[answered[known]].max()))
+        values = exponentials(scores[is_known])
+        best_value = float(values[has_answer[is_known]].max())
+        gain = self.gain(values, best_value)
         return StopDecision("pandora") if gain <= self.price else None
 
     def gain(self, values: NDArray[np.float64], best: float) -> float:
-        """Return by how much one more sample is expected to raise the utility of the best value.
+        """Return the expected rise of the utility of the best value by one more sample.
 
         Args:
             values: The values so far, above 0; at least two.
-            best: The best of those that count.
+            best: The best value among the candidates with an answer.
         """
         count, median = len(values), float(np.median(values))
-        excess = float(values[values >= median].mean()) - median
-        width = math.sqrt(math.log(count) * math.log(1 / self.delta) / count)
-        reference = median + excess * max(0.0, 1 - width) * math.log(self.horizon / _PART)
-        return tail_gain(max(best, median), median, excess * (1 + width), reference)
+        mean_excess = float(values[values >= median].mean()) - median
+        error = math.sqrt(math.log(count) * math.log(1 / self.delta) / count)  # the relative error of the mean excess
+        reference = median + mean_excess * max(0.0, 1 - error) * math.log(self.horizon / _PART)
+        return tail_gain(max(best, median), median, mean_excess * (1 + error), reference)
 
 
 def tail_gain(best: float, median: float, mean: float, reference: float) -> float:
-    """Return E[(u(X) - u(best))+] for u(x) = x / (x + reference).
+    """Return the expected gain E[(u(X) - u(best))+] for the utility u(x) = x / (x + reference).
 
-    Here X is above `median` with chance 1/2, by an exponential law.
+    The next value X is above `median` with probability 1/2. Its excess then has an exponential law.
 
     Args:
         best: The value to beat, at least the median.
         median: The median of the law.
-        mean: The mean excess over the median; 0: there is no tail.
+        mean: The mean excess over the median; 0: no value is above the median.
         reference: The value of utility 1/2, above 0.
     """
     if mean == 0:
         return 0.0
     nodes, weights = _laguerre()
-    beyond = best + mean * nodes
-    gains = beyond / (beyond + reference) - best / (best + reference)
-    return 0.5 * math.exp(-(best - median) / mean) * float(weights @ gains)
+    values = best + mean * nodes  # of X, given that X is above `best`
+    gains = values / (values + reference) - best / (best + reference)
+    chance_above = 0.5 * math.exp(-(best - median) / mean)
+    return chance_above * float(weights @ gains)
 
 
 def exponentials(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the exponentials of scores, or the odds of probabilities, up to a factor."""
+    """Return the exponentials of scores up to a factor.
+
+    If all scores lie in [0, 1], they are taken as probabilities, and their odds are returned.
+    """
     logs = scores
     if scores.min() >= 0 and scores.max() <= 1:
-        kept = np.clip(scores, _SURE, 1 - _SURE)
-        logs = np.log(kept) - np.log1p(-kept)
-    return np.exp(np.maximum(logs - logs.max(), -700.0))
+        probabilities = np.clip(scores, _SURE, 1 - _SURE)
+        logs = np.log(probabilities) - np.log1p(-probabilities)
+    return np.exp(np.maximum(logs - logs.max(), -700.0))  # values below e^-700 would be 0
 
 
 @functools.cache

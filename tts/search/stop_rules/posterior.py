@@ -43,39 +43,38 @@ class Posterior(StopRule):
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the leader is safe."""
         votes = votes_of(candidates)
-        if (
-            not votes.total
-            or self.threshold == 1
-            or overtaking_probability(votes.first, votes.second) > 1 - self.threshold
-        ):
+        if not votes.total or self.threshold == 1:
             return None
-        return StopDecision("posterior")
+        is_safe = overtaking_probability(votes.first, votes.second) <= 1 - self.threshold
+        return StopDecision("posterior") if is_safe else None
 
 
 @lru_cache(maxsize=1 << 16)
 def overtaking_probability(first: int, second: int) -> float:
-    """Return Pr[X < 1/2], X ~ Beta(first + 1, second + 1).
+    """Return the chance that the second answer is likelier: Pr[X < 1/2], X ~ Beta(first + 1, second + 1).
 
-    It is the chance that the second answer is the likelier one.
-
-    Exact below 1,000 votes, else to nine digits.
+    This is the chance of at most `second` heads in first + second + 1 tosses of a fair coin. It is exact below 1,000
+    votes, else it has nine digits.
     """
     tosses = first + second + 1
     if tosses > _EXACT_TOSSES:
         return _tail(tosses, second)
-    ways, term = 0, 1
+    outcomes = 0  # the number of outcomes with at most `second` heads
+    binomial = 1  # the number of outcomes with exactly `heads` heads
     for heads in range(second + 1):
-        ways, term = ways + term, term * (tosses - heads) // (heads + 1)
-    return ways / 2**tosses
+        outcomes += binomial
+        binomial = binomial * (tosses - heads) // (heads + 1)
+    return outcomes / 2**tosses
 
 
 def _tail(tosses: int, most: int) -> float:
-    """Return the chance of at most so many heads, by the terms of the binomial law from the largest down."""
-    share, terms, heads = 1.0, 1.0, most
-    while heads and share > 1e-18 * terms:
-        share *= heads / (tosses - heads + 1)
-        terms, heads = terms + share, heads - 1
-    log_largest = (
-        math.lgamma(tosses + 1) - math.lgamma(most + 1) - math.lgamma(tosses - most + 1) - tosses * math.log(2)
-    )
-    return math.exp(log_largest) * terms
+    """Return the chance of at most `most` heads, by the terms of the binomial law from the largest down."""
+    # the terms are relative to the largest, which is that of `most` heads
+    term, sum_of_terms, heads = 1.0, 1.0, most
+    while heads and term > 1e-18 * sum_of_terms:
+        term *= heads / (tosses - heads + 1)
+        sum_of_terms += term
+        heads -= 1
+    log_binomial = math.lgamma(tosses + 1) - math.lgamma(most + 1) - math.lgamma(tosses - most + 1)
+    log_largest = log_binomial - tosses * math.log(2)
+    return math.exp(log_largest) * sum_of_terms

@@ -20,7 +20,7 @@ from tts.search.parameters import Aggregate
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
-_LARGEST = 700.0  # exponent of a weight
+_LARGEST = 700.0  # the greatest exponent of a weight
 
 
 @refuse_old_members
@@ -83,15 +83,13 @@ class ReASC(StopRule):
     def calibrate(cls, scores: ArrayLike, right: ArrayLike, *, precision: float = 0.9) -> ReASC:
         """Return the rule for the scores and verdicts of one candidate a problem.
 
-        It is set as the authors' offline code sets it.
-
-        The gate is the lowest score at and above which a share of `precision` is right, and at least the mean score of
-        right candidates.
+        Mean, spread and gate are set as in the authors' offline code. The gate is the lowest score at and above which a
+        share of `precision` is right, and at least the mean score of right candidates.
 
         Args:
-            scores: [P], finite.
-            right: [P], whether each candidate is right.
-            precision: The precision in [0, 1]; where no score reaches it, the best.
+            scores: The score of the candidate of each problem [problems], finite.
+            right: Whether the candidate of each problem is right [problems].
+            precision: The precision in [0, 1]; where no score reaches this precision, the best precision counts.
 
         Raises:
             ConfigError: fewer than two scores, one that is not finite, or lengths that differ.
@@ -109,38 +107,39 @@ class ReASC(StopRule):
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the evidence is enough."""
-        weights: dict[int, float] = {}
+        weights: dict[int, float] = {}  # by class of answers
         for candidate in candidates:
-            if (kind := candidate.answer_class) is not None:
-                weights[kind] = weights.get(kind, 0.0) + self._weight(candidate)
+            answer_class = candidate.answer_class
+            if answer_class is not None:
+                weights[answer_class] = weights.get(answer_class, 0.0) + self._weight(candidate)
         if not weights:
             return None
-        leader = max(weights, key=lambda kind: (weights[kind], -kind))
-        if (
-            len(candidates) == 1
-            and self.gate is not None
-            and candidates[0].scores.get(self.verifier, math.nan) >= self.gate
-        ):
-            return StopDecision("reasc: gate", candidates[0].answer)
-        second = max((weight for kind, weight in weights.items() if kind != leader), default=0.0)
-        if self.threshold == 1 or betainc(weights[leader] + 1, second + 1, 0.5) > 1 - self.threshold:
+        if len(candidates) == 1 and self.gate is not None:
+            first_score = candidates[0].scores.get(self.verifier, math.nan)
+            if first_score >= self.gate:
+                return StopDecision("reasc: gate", candidates[0].answer)
+        leader = max(weights, key=lambda answer_class: (weights[answer_class], -answer_class))
+        second_weight = max((weight for kind, weight in weights.items() if kind != leader), default=0.0)
+        overtaking_chance = betainc(weights[leader] + 1, second_weight + 1, 0.5)
+        if self.threshold == 1 or overtaking_chance > 1 - self.threshold:
             return None
         return StopDecision("reasc", next(c.answer for c in candidates if c.answer_class == leader))
 
     def _weight(self, candidate: Candidate) -> float:
+        """Return the weight of a candidate, at least 1."""
         score = candidate.scores.get(self.verifier, math.nan)
-        return (
-            1.0
-            if math.isnan(score)
-            else max(1.0, math.exp(min(_LARGEST, self.pull * (score - self.mean) / self.spread)))
-        )
+        if math.isnan(score):
+            return 1.0
+        exponent = min(_LARGEST, self.pull * (score - self.mean) / self.spread)
+        return max(1.0, math.exp(exponent))
 
 
 def _gate(scores: np.ndarray, right: np.ndarray, precision: float) -> float | None:
-    """Return the gate of a calibration; None where no candidate is right."""
+    """Return the gate of a calibration (see `ReASC.calibrate`); None where no candidate is right."""
     if not right.any():
         return None
-    at = np.unique(scores)
-    precise = np.array([right[scores >= each].mean() for each in at])
-    enough = np.flatnonzero(precise >= precision)
-    return float(max(at[enough[0] if len(enough) else precise.argmax()], scores[right].mean()))
+    gates = np.unique(scores)  # sorted
+    precisions = np.array([right[scores >= gate].mean() for gate in gates])
+    precise = np.flatnonzero(precisions >= precision)
+    chosen = precise[0] if len(precise) else precisions.argmax()
+    return float(max(gates[chosen], scores[right].mean()))

@@ -22,7 +22,7 @@ class ScoreThreshold(StopRule):
     The selection chooses.
 
     With the verifier `self_evaluation` the score is the model's own prediction that a fresh start would do no better.
-    Each candidate is scored when it has ended. A score that cannot be paid then, or is unknown, stops nothing.
+    Each candidate is scored when it has ended. A candidate whose score is unknown, or cannot be paid, stops nothing.
 
     Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute" (2410.02725); the rule itself is from
     memory.
@@ -60,5 +60,5 @@ class ScoreThreshold(StopRule):
         """Return a stop when the last candidate is good enough."""
         if not candidates or candidates[-1].answer_class is None:
             return None
-        good = candidates[-1].scores.get(self.verifier, math.nan) >= self.threshold
-        return StopDecision("score") if good else None
+        last_score = candidates[-1].scores.get(self.verifier, math.nan)
+        return StopDecision("score") if last_score >= self.threshold else None

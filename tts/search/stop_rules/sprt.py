@@ -67,15 +67,22 @@ class SPRT(StopRule):
 
     @property
     def _settings(self) -> tuple[float, float]:
-        """The share and beta."""
+        """The share and beta, by the preset where they are None."""
         share, beta = _PRESETS[self.preset]
-        return share if self.share is None else self.share, beta if self.beta is None else self.beta
+        if self.share is not None:
+            share = self.share
+        if self.beta is not None:
+            beta = self.beta
+        return share, beta
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the test is decided."""
-        votes, (share, beta) = votes_of(candidates), self._settings
-        ratio = votes.first * math.log(2 * share) + votes.second * math.log(2 * (1 - share))
-        return decision(ratio, self.alpha, beta, "sprt") if votes.total else None
+        votes = votes_of(candidates)
+        if not votes.total:
+            return None
+        share, beta = self._settings
+        log_ratio = votes.first * math.log(2 * share) + votes.second * math.log(2 * (1 - share))
+        return decision(log_ratio, self.alpha, beta, "sprt")
 
 
 def check_error_rates(alpha: float, beta: float) -> None:
@@ -88,7 +95,16 @@ def check_error_rates(alpha: float, beta: float) -> None:
 
 
 def decision(ratio: float, alpha: float, beta: float, name: str) -> StopDecision | None:
-    """Return what Wald's test decides at a log-likelihood ratio; None: it goes on."""
+    """Return the decision of Wald's test at a log-likelihood ratio; None: the test goes on.
+
+    Args:
+        ratio: The log-likelihood ratio.
+        alpha: The rate at which the test errs for a difference.
+        beta: The rate at which the test errs for no difference.
+        name: The name of the stop rule, which begins the reason.
+    """
     if ratio >= math.log((1 - beta) / alpha):
         return StopDecision(name)
-    return StopDecision(f"{name}: no difference") if ratio <= math.log(beta / (1 - alpha)) else None
+    if ratio <= math.log(beta / (1 - alpha)):
+        return StopDecision(f"{name}: no difference")
+    return None

@@ -15,9 +15,8 @@ from tts.types import Candidate
 class Unanimous(StopRule):
     """Stops at the first window of candidates that all agree, and returns that window's answer.
 
-    Answers that were seen before do not count.
-
-    Windows do not overlap; a candidate without an answer keeps its window from agreeing.
+    Answers of earlier windows do not count. Windows do not overlap. A window with a candidate without an answer does
+    not agree.
 
     Source: ESC, Li et al., "Escape Sky-high Cost" (2401.10480, ICLR 2024); the authors' code returns the window's
     answer too.
@@ -43,7 +42,8 @@ class Unanimous(StopRule):
         """Return a stop when the last candidate completes a unanimous window."""
         if not candidates or len(candidates) % self.window:
             return None
-        last = candidates[-self.window :]
-        if last[0].answer_class is None or any(c.answer_class != last[0].answer_class for c in last):
+        window = candidates[-self.window :]
+        answer_class = window[0].answer_class
+        if answer_class is None or any(c.answer_class != answer_class for c in window):
             return None
-        return StopDecision("unanimous", last[0].answer, slice(len(candidates)))
+        return StopDecision("unanimous", window[0].answer, slice(len(candidates)))
