@@ -39,7 +39,7 @@ def get(name: str) -> Task:
     """Return a new task of this name. Keep it: each task has its own caches, and "math" a worker process.
 
     Args:
-        name: A name of the table, or a place, with the parameters of the task, such as
+        name: A name of the table, or the place of a class. The parameters of the task may follow, as in
             "choice(choices=('spam', 'ham'))".
 
     Raises:
@@ -63,6 +63,7 @@ def make_task(given: Task | type[Task]) -> Task:
 
 
 def _make_task(task_class: Any, subject: str) -> Task:
+    """Return an object of a task class made without parameters; `subject` names the class in messages."""
     check_complete(task_class)
     try:
         task = task_class()

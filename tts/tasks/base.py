@@ -115,7 +115,7 @@ class Task(HintsKeywords, ABC):
         return self.canonical(answer)
 
     def check(self, problem: Problem) -> None:
-        """Refuse, before anything is spent, a problem that the task cannot judge; by default none is refused.
+        """Refuse a problem that the task cannot judge, before a search begins; by default none.
 
         Args:
             problem: The problem, with its reference answer where it has one.
@@ -138,7 +138,7 @@ def fold_text(text: str) -> str:
 def keyed_task(task: Task) -> Task | None:
     """Return a task if its keys are equal for equivalent answers, else None.
 
-    The result is None where a class overrides `decide` or `equivalent` without `key`.
+    The keys of a class that overrides `decide` or `equivalent` without `key` may differ from its comparison.
     """
     for ancestor in type(task).__mro__:
         overrides = ancestor.__dict__.keys() & {"key", "decide", "equivalent"}
@@ -160,23 +160,27 @@ def split_after(text: str, stops: Sequence[str]) -> list[str]:
     pieces: list[str] = []
     start = 0
     while start < len(text):
-        end = find_stop(text, stops, start)
-        end = len(text) if end is None else end
-        pieces.append(text[start:end])
-        start = end
+        stop_end = find_stop(text, stops, start)
+        piece_end = len(text) if stop_end is None else stop_end
+        pieces.append(text[start:piece_end])
+        start = piece_end
     return pieces
 
 
 def find_stop(text: str, stops: Sequence[str], start: int = 0) -> int | None:
-    """Return the index just after the stop text that *ends* first in the text from `start` on, or None.
+    """Return the index after the stop text that *ends* first from index `start` on, or None.
 
-    A model that writes token by token would meet the same stop text first.
+    A model that writes token by token would complete the same stop text first.
     """
     if len(stops) == 1:
         index = text.find(stops[0], start)
         return index + len(stops[0]) if index >= 0 else None
-    ends = [index + len(stop) for stop in stops if (index := text.find(stop, start)) >= 0]
-    return min(ends) if ends else None
+    ends: list[int] = []
+    for stop in stops:
+        index = text.find(stop, start)
+        if index >= 0:
+            ends.append(index + len(stop))
+    return min(ends, default=None)
 
 
 if not TYPE_CHECKING:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -68,18 +67,20 @@ def choose_task(references: Iterable[str | None], where: str) -> TaskChoice | No
         where: The source of the references, for messages.
 
     Raises:
-        ConfigError: the references are of several kinds, or worked solutions; the hint has the line to add.
+        ConfigError: the references are of several kinds, or worked solutions.
     """
-    answers = list(islice((answer for answer in references if answer is not None and answer.strip()), _MOST))
+    stated_answers = (answer for answer in references if answer is not None and answer.strip())
+    answers = list(islice(stated_answers, _MOST))
     if not answers:
         return None
-    kinds = Counter(map(kind_of, answers))
-    kind, count = kinds.most_common(1)[0]
-    if kind in KINDS and count >= _SHARE * len(answers):
-        return TaskChoice(KINDS[kind], kind, next(answer for answer in answers if kind_of(answer) == kind))
+    answers_by_kind: dict[str, list[str]] = {}
+    for answer in answers:
+        answers_by_kind.setdefault(kind_of(answer), []).append(answer)
+    kind, answers_of_kind = max(answers_by_kind.items(), key=lambda item: len(item[1]))
+    if kind in KINDS and len(answers_of_kind) >= _SHARE * len(answers):
+        return TaskChoice(KINDS[kind], kind, answers_of_kind[0])
     examples = ", ".join(
-        f"{quote(next(answer for answer in answers if kind_of(answer) == kind_found))} ({kind_found})"
-        for kind_found in kinds
+        f"{quote(answers_found[0])} ({kind_found})" for kind_found, answers_found in answers_by_kind.items()
     )
     raise ConfigError(
         f"no task was named, and {where} has references of several kinds or of none that a task compares: {examples}",
@@ -95,7 +96,7 @@ def final_of(reference: str) -> str:
 
 
 def with_final_answers(problems: Iterable[Problem], task: str | None, where: str) -> list[Problem]:
-    """Return problems with worked solutions replaced by their final answers, and warn of the change.
+    """Return problems with final answers as references instead of worked solutions, with a warning.
 
     The tasks `text` and `json` compare whole references, so their problems stay as they are.
 
@@ -104,24 +105,24 @@ def with_final_answers(problems: Iterable[Problem], task: str | None, where: str
         task: The name of the task for problems that name none; None: the task is not chosen yet.
         where: The source of the problems, for the warning.
     """
-    originals = list(problems)
-    cleaned = [
-        dataclasses.replace(problem, answer=final_of(problem.answer))
-        if problem.answer and (problem.task or task) not in _VERBATIM
-        else problem
-        for problem in originals
-    ]
-    changes = [
-        (original, final) for original, final in zip(originals, cleaned, strict=True) if original.answer != final.answer
-    ]
+    cleaned: list[Problem] = []
+    changes: list[tuple[str, str]] = []  # a reference, and its final answer
+    for problem in problems:
+        if not problem.answer or (problem.task or task) in _VERBATIM:
+            cleaned.append(problem)
+            continue
+        final = final_of(problem.answer)
+        if final != problem.answer:
+            changes.append((problem.answer, final))
+        cleaned.append(dataclasses.replace(problem, answer=final))
     if changes:
-        original, final = changes[0]
+        example_reference, example_final = changes[0]
         get_logger("tts.tasks").warning(
             "%s has %d worked solutions as references, of which the final answer is taken: %s of %s",
             where,
             len(changes),
-            quote(final.answer),
-            quote(original.answer),
+            quote(example_final),
+            quote(example_reference),
         )
     return cleaned
 

@@ -56,15 +56,10 @@ class ChoiceTask(Task):
     def extract(self, text: str) -> str | None:
         """Return the choice that the text states, as it was written; None where it states none."""
         text = own_turn(text)
-        end = last_marker(text)
-        after_marker = "" if end is None else text[end:].lstrip().partition("\n")[0]
-        for candidate in (
-            last_tag(text) or "",
-            last_box(text) or "",
-            after_marker,
-            text,
-            text.rstrip().rpartition("\n")[2],
-        ):
+        marker_end = last_marker(text)
+        after_marker = "" if marker_end is None else text[marker_end:].lstrip().partition("\n")[0]
+        last_line = text.rstrip().rpartition("\n")[2]
+        for candidate in (last_tag(text) or "", last_box(text) or "", after_marker, text, last_line):
             answer = clean(candidate)
             if self._choose(answer) is not None:
                 return answer
@@ -75,5 +70,6 @@ class ChoiceTask(Task):
         return self._choose(clean(answer)) or fold_text(answer)
 
     def _choose(self, answer: str) -> str | None:
+        """Return the choice that an answer is, folded; None for any other answer."""
         folded = fold_text(re.sub(r"\\text\{(.*)\}", r"\1", answer))
         return folded if folded in map(fold_text, self.choices) else None

@@ -30,8 +30,8 @@ def conversation(
     Args:
         problem: The text of the last turn; None: `messages` end with the problem.
         system: The system message.
-        examples: Questions with their solutions, as turns of user and assistant before the problem.
-        messages: Earlier turns, after the examples.
+        examples: Questions with their solutions, which become turns of user and assistant after a system message.
+        messages: Earlier turns, which follow the examples.
         template: A text with "{problem}", which is replaced by the problem and by each example's question; None: no
             template.
 
@@ -45,13 +45,11 @@ def conversation(
         if any(turn.role == "system" for turn in turns):
             raise ConfigError("a system message is given beside messages that have one", hint="give one of them")
         turns.insert(0, Message("system", system))
-    start = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
-    shots = [
-        turn
-        for question, solution in examples
-        for turn in (Message("user", _fill(template, question)), Message("assistant", solution))
-    ]
-    turns[start:start] = shots
+    example_turns: list[Message] = []
+    for question, solution in examples:
+        example_turns += [Message("user", _fill(template, question)), Message("assistant", solution)]
+    first_turn = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
+    turns[first_turn:first_turn] = example_turns
     if problem is not None:
         if not turns:
             return _fill(template, problem)
@@ -79,8 +77,8 @@ def read_messages(path: str) -> tuple[Message, ...]:
     rows: Any = _rows(path, "messages")
     messages: list[Message] = []
     for number, row in enumerate(rows, start=1):
-        fits = isinstance(row, Mapping) and isinstance(row.get("content"), str) and row.get("role") in _ROLES
-        if not fits:
+        is_message = isinstance(row, Mapping) and isinstance(row.get("content"), str) and row.get("role") in _ROLES
+        if not is_message:
             raise ConfigError(
                 f"message {number} of {path!r} is {quote(row)}, but must have a role ({', '.join(_ROLES)}) and a "
                 "content, both text",
@@ -95,26 +93,35 @@ def read_examples(path: str) -> list[tuple[str, str]]:
 
     The file has one JSON object a line, or is a JSON list.
 
-    The question is the first column of "question", "problem", "prompt" and "input" that the row has. The solution is
-    the first of "solution", "answer", "target", "output" and "completion".
+    The question is in the first column of "question", "problem", "prompt" and "input" that the row has. The solution is
+    in the first column of "solution", "answer", "target", "output" and "completion".
 
     Raises:
         ConfigError: the file cannot be read, or a row lacks a question or a solution.
     """
     examples: list[tuple[str, str]] = []
     for number, row in enumerate(_rows(path, "examples"), start=1):
-        parts = [
-            next((row[name] for name in names if isinstance(row, Mapping) and isinstance(row.get(name), str)), None)
-            for names in (QUESTIONS, ANSWERS)
-        ]
-        if parts[0] is None or parts[1] is None:
-            columns = ", ".join(QUESTIONS if parts[0] is None else ANSWERS)
+        question = _first_text(row, QUESTIONS)
+        solution = _first_text(row, ANSWERS)
+        if question is None or solution is None:
+            columns = ", ".join(QUESTIONS if question is None else ANSWERS)
             raise ConfigError(f"example {number} of {path!r} is {quote(row)}, but must have one of {columns}")
-        examples.append((parts[0], parts[1]))
+        examples.append((question, solution))
     return examples
 
 
+def _first_text(row: Any, names: Sequence[str]) -> str | None:
+    """Return the first of some columns of a row that is a text, or None."""
+    if not isinstance(row, Mapping):
+        return None
+    for name in names:
+        if isinstance(row.get(name), str):
+            return row[name]
+    return None
+
+
 def _rows(path: str, content: str) -> list[Any]:
+    """Return the rows of a file in JSON or JSON lines; of an object the list under `content`, if it has one."""
     text = read_text(f"the file of {content}", path)
     try:
         try:

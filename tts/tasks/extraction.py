@@ -9,8 +9,10 @@ states 42. A marker that states nothing ("the answer is unique") does not hide a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.marks import ANSWER_MARKS, marks_within, pattern_of
@@ -112,13 +114,21 @@ _PROSE = re.compile(r"[A-Za-z]{2,}(?:['’][a-z]+)?")
 _OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|frac|d?frac|sqrt|boxed|left|pm))\s*$")
 
 
+class _Box(NamedTuple):
+    """A box in a text: the indices where it starts and ends, and its content."""
+
+    start: int
+    end: int
+    content: str
+
+
 def last_box(text: str) -> str | None:
     r"""Return the content of the last complete box that is not empty, or None.
 
     A box is `\boxed{…}` or `\fbox{…}`, and the last box is the box that opens last.
     """
     boxes = _boxes(text)
-    return boxes[-1][2] if boxes else None
+    return boxes[-1].content if boxes else None
 
 
 def last_boxes(text: str) -> str | None:
@@ -129,46 +139,57 @@ def last_boxes(text: str) -> str | None:
     boxes = _boxes(text)
     if not boxes:
         return None
-    contents = [boxes[-1][2]]
-    for earlier, later in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
-        between = text[earlier[1] : later[0]]
-        if (
-            text[earlier[0] + 1] != text[later[0] + 1]
-            or len(between) > _LONGEST_BETWEEN
-            or _BETWEEN.fullmatch(between) is None
-            or not (between == "" or _CONNECTED.search(between))
-        ):
+    contents = [boxes[-1].content]  # of connected boxes, from the last to the first
+    for later, earlier in itertools.pairwise(reversed(boxes)):
+        if not _is_connected(text, earlier, later):
             break
-        contents.insert(0, earlier[2])
+        contents.append(earlier.content)
+    if len(contents) == 1:
+        return contents[0]
+    # of contents with the same normal form the first in the text stays, at the place of the last
+    content_by_form = {normal_form(content): content for content in contents}
+    return ", ".join(reversed(content_by_form.values()))
+
+
+def _is_connected(text: str, earlier: _Box, later: _Box) -> bool:
+    """Whether two boxes have the same command, and only a comma or a word such as "and" between them, or nothing."""
+    between = text[earlier.end : later.start]
     return (
-        ", ".join({normal_form(content): content for content in reversed(contents)}.values().__reversed__())
-        if len(contents) > 1
-        else contents[0]
+        text[earlier.start + 1] == text[later.start + 1]
+        and len(between) <= _LONGEST_BETWEEN
+        and _BETWEEN.fullmatch(between) is not None
+        and (between == "" or _CONNECTED.search(between) is not None)
     )
 
 
-def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """Return start, end and content of each complete box that is not empty, in order.
+def _boxes(text: str) -> list[_Box]:
+    """Return each complete box that is not empty, in order.
 
     Of nested boxes only the innermost is returned.
     """
-    start = min((index for word in ("\\boxed", "\\fbox") if (index := text.find(word)) >= 0), default=None)
-    if start is None:
+    starts = [text.find(command) for command in ("\\boxed", "\\fbox")]
+    first_start = min((start for start in starts if start >= 0), default=None)
+    if first_start is None:
         return []
-    boxes: list[tuple[int, int, str]] = []
-    # for each open brace the beginnings of its box and its content; None for a brace that opens no box
-    open_braces: list[tuple[int, int] | None] = []
-    for token in _BOX_TOKENS.finditer(text, start):
+    boxes: list[_Box] = []
+    # for each open brace the token that opens its box, or None for a brace that opens no box
+    open_braces: list[re.Match[str] | None] = []
+    for token in _BOX_TOKENS.finditer(text, first_start):
         if token["box"] is not None:
-            open_braces.append((token.start(), token.end()))
+            open_braces.append(token)
         elif token["bare"] is not None:
-            boxes.append((token.start(), token.end(), token["bare"].removeprefix("boxed").strip()))
+            content = token["bare"].removeprefix("boxed").strip()
+            boxes.append(_Box(token.start(), token.end(), content))
         elif token[0] == "{":
             open_braces.append(None)
-        elif token[0] == "}" and open_braces and (box := open_braces.pop()) is not None:
-            content = text[box[1] : token.start()].strip()
-            if content and (not boxes or boxes[-1][0] < box[0]):  # else the box encloses the last one
-                boxes.append((box[0], token.end(), content))
+        elif token[0] == "}" and open_braces:
+            opening = open_braces.pop()
+            if opening is None:
+                continue
+            content = text[opening.end() : token.start()].strip()
+            has_inner_box = bool(boxes) and boxes[-1].start > opening.start()
+            if content and not has_inner_box:
+                boxes.append(_Box(opening.start(), token.end(), content))
     return boxes
 
 
@@ -187,44 +208,48 @@ def last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> int | None:
 def _markers(text: str, marks: Sequence[str]) -> Iterator[int]:
     """Yield the index after each answer marker, from the last to the first."""
     pattern = pattern_of(marks_within(text, marks))
-    stop, size = len(text), _LAST
-    while stop > 0:
-        start = max(0, stop - size)
-        starts = [match.start() for match in pattern.finditer(text, start, stop + _LONGEST) if match.start() < stop]
-        for index in reversed(starts):
-            if (marker := pattern.match(text, index)) is not None:
+    piece_end, piece_size = len(text), _LAST
+    while piece_end > 0:
+        piece_start = max(0, piece_end - piece_size)
+        matches = pattern.finditer(text, piece_start, piece_end + _LONGEST)
+        marker_starts = [match.start() for match in matches if match.start() < piece_end]
+        for marker_start in reversed(marker_starts):
+            marker = pattern.match(text, marker_start)  # matched anew, in the whole text
+            if marker is not None:
                 yield marker.end()
-        stop, size = start, min(4 * size, _PIECE)
+        piece_end, piece_size = piece_start, min(4 * piece_size, _PIECE)
 
 
 def announced_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
     """Return the cleaned answer after the last answer marker; None without a marker or an answer.
 
-    An announced answer is displayed mathematics, or the rest of the line without the rest of its sentence. After a
-    marker at the end of a line, the next line that is not blank is the answer. A remark such as "the answer is unique"
-    counts only without an earlier marker that states an answer.
+    An announced answer is displayed mathematics, or the value that the line states after the marker. After a marker at
+    the end of a line, the next line that is not blank has the answer. A short remark such as "the answer is unique"
+    is returned only where no marker states an answer.
     """
-    fallback: str | None = None
-    for count, end in enumerate(_markers(text, marks)):
-        answer = _stated_text(text[end : end + _WINDOW * 8])
+    last_remark: str | None = None
+    for index, marker_end in enumerate(_markers(text, marks)):
+        answer = _stated_text(text[marker_end : marker_end + _WINDOW * 8])
         if answer is None:
-            if count == 0 and not text[end : end + _WINDOW].strip(" \t\r\n*_$.`"):
+            following = text[marker_end : marker_end + _WINDOW]
+            if index == 0 and not following.strip(" \t\r\n*_$.`"):
                 return None  # the text breaks off where its answer would be
         elif not _is_remark(answer):
             return answer
-        elif len(answer.split()) <= _FEW_WORDS:
-            fallback = fallback or answer
-        if count >= _MOST_MARKERS:
+        elif last_remark is None and len(answer.split()) <= _FEW_WORDS:
+            last_remark = answer
+        if index >= _MOST_MARKERS:
             break
-    return fallback
+    return last_remark
 
 
 def _is_remark(phrase: str) -> bool:
     """Whether the text after "the answer is" describes the answer, and does not state it."""
-    if (match := _REMARK.match(phrase)) is not None:
-        return not phrase[match.end() :].lstrip(" ,:").startswith((*"0123456789$\\-+(", "the number")) or match[
-            0
-        ].startswith("not")
+    remark = _REMARK.match(phrase)
+    if remark is not None:
+        after_remark = phrase[remark.end() :].lstrip(" ,:")
+        has_value = after_remark.startswith((*"0123456789$\\-+(", "the number"))
+        return not has_value or remark[0].startswith("not")
     return _ADJECTIVE.fullmatch(phrase) is not None and phrase not in _PLAIN_ANSWERS
 
 
@@ -234,22 +259,22 @@ def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
     The answer is the content of the last `<answer>`, else the last boxes, else the text after the last marker.
     """
     turn = own_turn(text)
-    question = _FURTHER_QUESTION.search(turn)
-    while question is not None:
-        if (answer := _answer_in(turn[: question.start()], marks)) is not None:
+    for question in _FURTHER_QUESTION.finditer(turn):
+        answer = _answer_in(turn[: question.start()], marks)
+        if answer is not None:
             return answer
-        question = _FURTHER_QUESTION.search(turn, question.end())
     return _answer_in(turn, marks)
 
 
 def _answer_in(text: str, marks: Sequence[str]) -> str | None:
+    """Return the final answer of a text of one turn, or None."""
     if (tagged := last_tag(text)) is not None:
         return last_boxes(tagged) or clean(announced_answer(tagged, marks) or tagged) or None
     return last_boxes(text) or announced_answer(text, marks)
 
 
 def own_turn(text: str) -> str:
-    """Return a text up to the first mark of a turn's end after some text."""
+    """Return a text up to the first mark of a turn's end, such as `<|im_end|>`, that follows some text."""
     for mark in _TURN_ENDS:
         index = text.find(mark)
         if index >= 0 and text[:index].strip():
@@ -259,14 +284,15 @@ def own_turn(text: str) -> str:
 
 def last_tag(text: str) -> str | None:
     """Return the last text that is not empty between `<answer>` and `</answer>`, or None."""
-    begin: int | None = None
+    content_start: int | None = None
     content: str | None = None
     for tag in _TAG.finditer(text):
-        if not tag[1]:
-            begin = tag.end()
-        elif begin is not None:
-            content = text[begin : tag.start()].strip() or content
-            begin = None
+        is_closing = bool(tag[1])
+        if not is_closing:
+            content_start = tag.end()
+        elif content_start is not None:
+            content = text[content_start : tag.start()].strip() or content
+            content_start = None
     return content
 
 
@@ -276,9 +302,10 @@ def clean(answer: str) -> str:
     for _ in range(_MAX_LAYERS):
         answer = _without_full_stop(answer.strip())
         for opening, closing in _PAIRS:
-            inner = answer.removeprefix(opening).removesuffix(closing)
-            if len(inner) == len(answer) - len(opening) - len(closing):
-                answer = inner
+            unpaired = answer.removeprefix(opening).removesuffix(closing)
+            has_both = len(unpaired) == len(answer) - len(opening) - len(closing)
+            if has_both:
+                answer = unpaired
         answer = _half_bold(answer)
     return answer
 
@@ -286,21 +313,24 @@ def clean(answer: str) -> str:
 def _stated_text(following: str) -> str | None:
     """Return the answer at the beginning of the text after a marker; None where nothing is stated."""
     first_line, _, later_lines = following.partition("\n")
-    body = first_line.strip().strip("*_").strip()
-    begin = following.lstrip(" \t\r\n*_")
-    if any(begin.startswith(left) for left, _ in _DISPLAYED) and (
-        not body or len(begin) == len(following.lstrip(" *_"))
-    ):
-        display = _display(begin)
+    stated = following.lstrip(" \t\r\n*_")
+    has_display = any(stated.startswith(opening) for opening, _closing in _DISPLAYED)
+    is_first_line_empty = not first_line.strip().strip("*_").strip()
+    begins_at_once = len(stated) == len(following.lstrip(" *_"))
+    if has_display and (is_first_line_empty or begins_at_once):
+        display = _display(stated)
         if display is not None:
             return display or None
     line = first_line if clean(first_line) else later_lines.lstrip().partition("\n")[0]
     if len(line) > _WINDOW:
         return clean(line) or None
     line = _BOLD.sub(r"\1", " ".join(line.split()))
-    answer = clean(_value_in(_FILLER.sub("", _HOPE.sub("", line).strip(), count=1)))
-    ends_there = line.endswith(answer) or line.rstrip("$ ").endswith(answer)
-    return None if ends_there and _breaks_off(answer) else answer or None
+    sentence = _FILLER.sub("", _HOPE.sub("", line).strip(), count=1)
+    answer = clean(_value_in(sentence))
+    is_at_line_end = line.endswith(answer) or line.rstrip("$ ").endswith(answer)
+    if is_at_line_end and _breaks_off(answer):
+        return None
+    return answer or None
 
 
 def _breaks_off(formula: str) -> bool:
@@ -318,40 +348,45 @@ def _display(text: str) -> str | None:
     The result is "" for a display that breaks off, or that holds an unfinished box.
     """
     for opening, closing in _DISPLAYED:
-        if text.startswith(opening):
-            end = text.find(closing, len(opening), _WINDOW)
-            inner = text[len(opening) : end if end >= 0 else _WINDOW]
-            if (end < 0 and "\n" in inner) or (r"\boxed" in inner and "\n" in inner):
-                return ""
-            if opening == "```":
-                inner = inner.partition("\n")[2] if "\n" in inner else inner
-            line_rest = text[end + len(closing) :].partition("\n")[0] if end >= 0 else ""
-            is_display = opening in ("$$", r"\[") or "\n" in inner.strip(" \t")
-            return clean(inner) if is_display and not line_rest.strip(" .,;*_") else None
+        if not text.startswith(opening):
+            continue
+        closing_start = text.find(closing, len(opening), _WINDOW)
+        is_closed = closing_start >= 0
+        content = text[len(opening) : closing_start if is_closed else _WINDOW]
+        if "\n" in content and (not is_closed or r"\boxed" in content):
+            return ""
+        if opening == "```" and "\n" in content:
+            content = content.partition("\n")[2]  # the first line names the language
+        after_display = text[closing_start + len(closing) :].partition("\n")[0] if is_closed else ""
+        is_display = opening in ("$$", r"\[") or "\n" in content.strip(" \t")
+        return clean(content) if is_display and not after_display.strip(" .,;*_") else None
     return None
 
 
 def _value_in(line: str) -> str:
-    """Return a line without the rest of its sentence after the answer; of a sentence the value that it states."""
-    outside = _MATH_SPAN.sub(lambda span: "\0" * len(span[0]), line[:_WINDOW])
-    goes_on = _GOES_ON.search(outside)
-    if goes_on is not None and clean(line[: goes_on.start()]) and _has_value(line[: goes_on.start()]):
-        line, outside = line[: goes_on.start()], outside[: goes_on.start()]
+    """Return the value that a line states: the line up to further words of its sentence, or a value within prose."""
+    without_math = _MATH_SPAN.sub(lambda span: "\0" * len(span[0]), line[:_WINDOW])  # of the same length
+    further_words = _GOES_ON.search(without_math)
+    if further_words is not None:
+        before = line[: further_words.start()]
+        if clean(before) and _has_value(before):
+            line = before
     if (foreign := _FOREIGN_SENTENCE.fullmatch(line)) is not None:
         return foreign[1]
-    bare = _MATH_SPAN.sub(" ", line)
-    if len(_PROSE.findall(bare)) < 3 or not any(character.isdigit() for character in line):
+    prose_words = _PROSE.findall(_MATH_SPAN.sub(" ", line))
+    if len(prose_words) < 3 or not any(character.isdigit() for character in line):
         return line
     sentence = line.rstrip(" .*_")
-    if (match := _VALUE_AT_END.search(sentence)) is not None and any(
-        character.isdigit() for character in match["value"]
-    ):
-        return match["value"]
-    money = _MONEY.findall(sentence)
-    if len(money) == 1 and sentence.count("$") <= 1 and _PROSE.match(sentence):
-        return money[0]
+    value_at_end = _VALUE_AT_END.search(sentence)
+    if value_at_end is not None and any(character.isdigit() for character in value_at_end["value"]):
+        return value_at_end["value"]
+    begins_with_word = _PROSE.match(sentence) is not None
+    amounts = _MONEY.findall(sentence)
+    if len(amounts) == 1 and sentence.count("$") <= 1 and begins_with_word:
+        return amounts[0]
     numbers = _NUMBER.findall(sentence)
-    return numbers[0] if len(numbers) == 1 and _PROSE.match(sentence) and "\\" not in line else line
+    is_only_number = len(numbers) == 1 and begins_with_word and "\\" not in line
+    return numbers[0] if is_only_number else line
 
 
 def _has_value(text: str) -> bool:
@@ -359,18 +394,18 @@ def _has_value(text: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield pieces of a long text, cut where no delimiter is cut or begins.
+    """Yield pieces of a long text, cut where no delimiter of mathematics is cut.
 
-    A cut is not right after a backslash, except within a run of backslashes.
+    A cut after a backslash moves on, except before two further backslashes.
     """
-    start = 0
-    while len(text) - start > _PIECE:
-        end = start + _PIECE
-        while end < len(text) and text[end - 1] == "\\" and not text.startswith("\\\\", end):
-            end += 1
-        yield text[start:end]
-        start = end
-    yield text[start:]
+    piece_start = 0
+    while len(text) - piece_start > _PIECE:
+        cut = piece_start + _PIECE
+        while cut < len(text) and text[cut - 1] == "\\" and not text.startswith("\\\\", cut):
+            cut += 1
+        yield text[piece_start:cut]
+        piece_start = cut
+    yield text[piece_start:]
 
 
 def _without_full_stop(answer: str) -> str:

@@ -39,18 +39,18 @@ class Framing:
         Args:
             task: The task's name, for error messages.
             problem: The problem to solve.
-            kind: The kind of prompt. "solve" and "program" take no text, "revise" and "critique" the last of `texts`,
-                "fuse" all of `texts`. "program" requests a solution by programs.
+            kind: The kind of prompt. "solve" and "program" take no text, "revise" and "critique" take the last of
+                `texts`, and "fuse" takes all. "program" requests a solution that runs programs.
             texts: Earlier solutions.
 
         Raises:
             ConfigError: `kind` has no request here, or `texts` are too few for it.
         """
-        asks = {**self.requests, "program": _join(_PROGRAM, self.requests["solve"].strip())}
-        if kind not in asks:
-            raise unknown_kind(task, kind, asks)
+        requests = {**self.requests, "program": _join(_PROGRAM, self.requests["solve"].strip())}
+        if kind not in requests:
+            raise unknown_kind(task, kind, requests)
         need_texts(kind, texts, _NEEDED[kind])
-        parts = [*_earlier(kind, texts), asks[kind].strip()]
+        parts = [*_earlier(kind, texts), requests[kind].strip()]
         request = "\n\n".join(part for part in parts if part)
         if isinstance(problem.prompt, str):
             return (Message("user", _join(problem.prompt.strip(), request)),)

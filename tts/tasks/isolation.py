@@ -43,6 +43,7 @@ class IsolatedTask:
         return type(self._inner)
 
     def _try(self, fallback: T, effect: str, method: str, *texts: str) -> T:
+        """Return the result of a method of the inner task; where the method fails, `fallback`, with a warning."""
         try:
             return getattr(self._inner, method)(*texts)
         except (TimeoutError, MissingDependency):
@@ -53,12 +54,13 @@ class IsolatedTask:
 
     def _report(self, failure: BaseException, effect: str, method: str) -> None:
         """Warn of a failure, once for each method and type of exception."""
-        kind = (method, type(failure))
-        if kind not in self._reported:
-            self._reported.add(kind)
-            cause = " ".join(f"{type(failure).__name__}: {failure}".split())[:200]
-            name = self._inner.name.partition("(")[0]
-            self._warn(f"the task {name!r} failed in {method} on a text of the model, so {effect} ({cause})")
+        failure_kind = (method, type(failure))
+        if failure_kind in self._reported:
+            return
+        self._reported.add(failure_kind)
+        cause = " ".join(f"{type(failure).__name__}: {failure}".split())[:200]
+        name = self._inner.name.partition("(")[0]
+        self._warn(f"the task {name!r} failed in {method} on a text of the model, so {effect} ({cause})")
 
     def extract(self, text: str) -> str | None:
         """Return the final answer; None where the task fails."""
@@ -77,11 +79,11 @@ class IsolatedTask:
         return self._try(answer, "the answer is compared as it is written", "canonical", answer)
 
     def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are equivalent, by cheap rules; equal texts alone where the task fails."""
+        """Whether two answers are equivalent, by cheap rules; where the task fails, only equal texts are."""
         return self._try(a == b, "its answer equals no other", "decide", a, b)
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers mean the same; equal texts alone where the task fails."""
+        """Whether two answers mean the same; where the task fails, only equal texts do."""
         return self._try(a == b, "its answer equals no other", "equivalent", a, b)
 
     def known_key(self, answer: str) -> str | None:

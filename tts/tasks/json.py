@@ -29,8 +29,8 @@ class JsonTask(Task):
 
     The answer is the first of these texts that is JSON and fits the schema: the whole text; the last fenced block; the
     line after the last answer marker; the last object or list in the text. A candidate without such a text has no
-    answer and cannot win. Answers are equal as values: the order of members, spaces and the form of numbers (1, 1.0,
-    1e0) do not count; case and order in lists do.
+    answer and cannot win. Answers are equal as values, whatever the order of members, the spaces and the form of
+    numbers (1, 1.0, 1e0). Case and the order in lists count.
 
     Args:
         schema: A JSON schema, as a mapping, a `Schema`, JSON text or the path of a file; None: any JSON value. A schema
@@ -51,9 +51,8 @@ class JsonTask(Task):
 
     def __post_init__(self) -> None:
         if self.schema is not None:
-            object.__setattr__(
-                self, "_schema", self.schema if isinstance(self.schema, Schema) else Schema(_read_schema(self.schema))
-            )
+            schema = self.schema if isinstance(self.schema, Schema) else Schema(_read_schema(self.schema))
+            object.__setattr__(self, "_schema", schema)
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -64,13 +63,13 @@ class JsonTask(Task):
         """Return chat messages that end with the request for JSON, and the schema."""
         request = "Answer with one JSON value and nothing else."
         if self._schema is not None:
-            request += (
-                f" It must be valid under this JSON schema:\n\n{json.dumps(self._schema.schema, ensure_ascii=False)}"
-            )
+            schema_text = json.dumps(self._schema.schema, ensure_ascii=False)
+            request += f" It must be valid under this JSON schema:\n\n{schema_text}"
         *turns, last_turn = short_answers(request, "answer").prompt(self.name, problem, kind, texts)
         if kind == "critique":
             return (*turns, last_turn)
-        return (*turns, last_turn.append(AnswerForm("" if self._schema is None else json.dumps(self._schema.schema))))
+        form = AnswerForm("" if self._schema is None else json.dumps(self._schema.schema))
+        return (*turns, last_turn.append(form))
 
     def extract(self, text: str) -> str | None:
         """Return the JSON text of the answer, as it was written; None where no JSON text fits.
@@ -78,13 +77,18 @@ class JsonTask(Task):
         Raises:
             ValidationLimitError: The schema took too many steps on a text, or too long.
         """
-        end = last_marker(text)
-        last_fenced = [block[1] for block in _FENCED.finditer(text)][-1:]
+        marker_end = last_marker(text)
+        after_marker = "" if marker_end is None else text[marker_end:].lstrip().partition(_NEWLINE)[0]
+        last_fenced = [block[1] for block in _FENCED.finditer(text)][-1:]  # one block or none
         allowance = Allowance()
-        for candidate in (text, *last_fenced, "" if end is None else text[end:].lstrip().partition(_NEWLINE)[0]):
-            if (answer := candidate.strip()) and self._fits(answer, allowance):
+        for candidate in (text, *last_fenced, after_marker):
+            answer = candidate.strip()
+            if answer and self._fits(answer, allowance):
                 return answer
-        return next((answer for answer in reversed(list(_embed(text))) if self._fits(answer, allowance)), None)
+        for answer in reversed(list(_embed(text))):
+            if self._fits(answer, allowance):
+                return answer
+        return None
 
     def canonical(self, answer: str) -> str:
         """Return JSON with sorted members and one form of each number; any other text folded."""
@@ -120,11 +124,15 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _embed(text: str) -> Iterator[str]:
-    """Yield the outermost objects and lists of a text, in order, up to one that is nested too deeply."""
-    decoder, index = json.JSONDecoder(parse_constant=_refuse_constant), 0
+    """Yield the outermost JSON objects and lists of a text, in order.
+
+    A value that is nested too deeply ends the search.
+    """
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    index = 0
     while (opening := _OPENING.search(text, index)) is not None:
         try:
-            _, index = decoder.raw_decode(text, opening.start())
+            _value, index = decoder.raw_decode(text, opening.start())
         except ValueError:
             index = opening.end()
         except RecursionError:

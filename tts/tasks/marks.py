@@ -93,7 +93,7 @@ _TO = r"(?:[ ]to[ ](?:the|this|your)[ ](?:question|problem))?"
 
 @lru_cache(maxsize=256)
 def pattern_of(marks: tuple[str, ...]) -> re.Pattern[str]:
-    """Return a pattern of the English marks and of `marks`; a match ends where the answer begins."""
+    """Return a pattern of the English marks and of `marks`; a match of it ends where the answer begins."""
     english = [
         r"(?<!\#)\#{4}(?!\#)",
         rf"(?<![^\W_])(?:(?:the|final)\s+)?answers?{_TO}\s+(?:is|are|equals|(?:would|should|must|will)\s+be)(?![^\W_])(?:[*_]*\s?[:：])?[*_]*",
@@ -101,7 +101,7 @@ def pattern_of(marks: tuple[str, ...]) -> re.Pattern[str]:
         r"(?<!\w)answer[ ]?=(?!=)",
         _HEADING,
     ]
-    return re.compile("|".join([*english, *map(_one, marks)]), re.IGNORECASE)
+    return re.compile("|".join([*english, *map(_mark_pattern, marks)]), re.IGNORECASE)
 
 
 def check_marks(marks: Any) -> tuple[str, ...]:
@@ -124,9 +124,14 @@ def marks_within(text: str, marks: Iterable[str]) -> tuple[str, ...]:
     return tuple(mark for mark in marks if mark.rstrip(":").lower() in lowered)
 
 
-def _one(mark: str) -> str:
+def _mark_pattern(mark: str) -> str:
     words = r"\s+".join(map(re.escape, mark.removesuffix(":").split()))
-    left_bound = r"(?<!\w)" if mark[0].isascii() or (mark[0].isalpha() and mark[0].lower() != mark[0].upper()) else ""
+    left_bound = r"(?<!\w)" if mark[0].isascii() or _has_case(mark[0]) else ""
     ending = r"[*_]*[ ]?[:：][*_]*" if mark.endswith(":") else r"(?:[*_]*\s?[:：])?[*_]*"
-    right_bound = r"\b" if mark[-1].isalpha() and mark[-1].lower() != mark[-1].upper() else ""
+    right_bound = r"\b" if _has_case(mark[-1]) else ""
     return left_bound + words + right_bound + ending
+
+
+def _has_case(character: str) -> bool:
+    """Whether a character is a letter of a script with capitals, where spaces separate words."""
+    return character.isalpha() and character.lower() != character.upper()

@@ -71,19 +71,19 @@ class MathTask(Task):
         return self._form(answer)
 
     def decide(self, a: str, b: str) -> bool | None:
-        """Return whether two answers are equivalent; None: undecided.
+        """Return whether two answers are equivalent; None where the decision needs a worker.
 
         Exact rules decide, and keys that need no worker.
         """
-        left, right = self.canonical(a), self.canonical(b)
-        if left == right:
+        a_form, b_form = self.canonical(a), self.canonical(b)
+        if a_form == b_form:
             return True
-        if max(len(left), len(right)) > MAX_CHARACTERS:
+        if max(len(a_form), len(b_form)) > MAX_CHARACTERS:
             return False
-        keys = self.checker.known_key(left), self.checker.known_key(right)
-        if None not in keys:
-            return keys[0] == keys[1]
-        return False if are_different(left, right) else None
+        a_key, b_key = self.checker.known_key(a_form), self.checker.known_key(b_form)
+        if a_key is not None and b_key is not None:
+            return a_key == b_key
+        return False if are_different(a_form, b_form) else None
 
     def known_key(self, answer: str) -> str | None:
         """Return the key of an answer if the key needs no worker, else None."""

@@ -82,11 +82,15 @@ class MathVerifyTask(MathTask):
     @property
     def name(self) -> str:
         """The task's text form, by which results are distinguished."""
-        parameters = [f"guess={self.guess}"] * self.guess + [f"marks={self.marks!r}"] * bool(self.marks)
+        parameters: list[str] = []
+        if self.guess:
+            parameters.append("guess=True")
+        if self.marks:
+            parameters.append(f"marks={self.marks!r}")
         return f"math_verify({', '.join(parameters)})" if parameters else "math_verify"
 
     def extract(self, text: str) -> str | None:
-        """Return the stated answer, or None; with `guess` Math-Verify's expression if none is stated.
+        """Return the stated answer; with `guess`, else the expression that Math-Verify finds; else None.
 
         Raises:
             MissingDependency: math-verify is needed, and is not installed.
@@ -95,7 +99,7 @@ class MathVerifyTask(MathTask):
         answer = super().extract(text)
         if answer is not None or not self.guess:
             return answer
-        _, expression = self._ask(text[-_MOST_READ:])
+        _verdict, expression = self._ask(text[-_MOST_READ:])
         return expression or None
 
     def key(self, answer: str) -> str:
@@ -120,7 +124,7 @@ class MathVerifyTask(MathTask):
         """
         if max(len(a), len(b)) > MAX_CHARACTERS:
             return False
-        verdict, _ = self._ask(a, b)
+        verdict, _expression = self._ask(a, b)
         return verdict
 
     def check(self, problem: Problem) -> None:
@@ -143,19 +147,25 @@ class MathVerifyTask(MathTask):
         self._workers.close()
 
     def _ask(self, *texts: str) -> tuple[bool, str | None]:
-        """Return the verdict on an answer and a reference, and the expression in a text."""
-        if (result := self._replies.get(texts)) is None:
+        """Return Math-Verify's verdict and its expression, from the kept replies or a worker.
+
+        The verdict is on two texts, an answer and a reference. The expression is found in one text.
+        """
+        reply = self._replies.get(texts)
+        if reply is None:
             check_installed()
-            result = self._reply(texts)
-            self._replies.put(texts, result)
-        return result
+            reply = self._reply(texts)
+            self._replies.put(texts, reply)
+        return reply
 
     def _reply(self, texts: tuple[str, ...]) -> tuple[bool, str | None]:
+        """Return a worker's verdict and expression; False and None where the worker ends or is too slow."""
         try:
             with self._workers.worker() as worker:
                 reply = worker.ask({"texts": texts}, self.time_limit_s)
+                is_right = reply.get("verdict") is True
                 expression = reply.get("found")
-                return reply.get("verdict") is True, expression if isinstance(expression, str) else None
+                return is_right, expression if isinstance(expression, str) else None
         except TimeoutError:
             self.timeouts += 1
         except WorkerNotStartedError as failure:

@@ -16,7 +16,7 @@ from tts.tasks.worker import serve
 
 
 def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return the function that answers requests, after a first call that builds the parser's tables."""
+    """Return the function that answers requests, after a first call, which builds the parser's tables."""
     library: Any = importlib.import_module("math_verify")
 
     def read(text: str) -> list[Any]:
@@ -28,8 +28,8 @@ def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
             if len(texts) == 1:
                 expressions = read(texts[0])
                 return {"found": str(expressions[-1]) if expressions else None}
-            answer_values, reference = (read(rf"\boxed{{{text}}}") for text in texts)
-            return {"verdict": bool(library.verify(reference, answer_values, timeout_seconds=None))}
+            answer_values, reference_values = (read(rf"\boxed{{{text}}}") for text in texts)
+            return {"verdict": bool(library.verify(reference_values, answer_values, timeout_seconds=None))}
         except Exception:  # noqa: BLE001 - an answer that it cannot read is wrong, as in its own function for metrics
             return {"verdict": False, "found": None}
 

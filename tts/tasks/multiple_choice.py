@@ -76,7 +76,7 @@ _FILLER = (
     r"|obviously|option|choice|letter|answer"
     r"|selection|选项|选择|choix|opción)\s?[:：]?\s*)*"
 )
-# A letter alone: "B", "(b)", "B)", "**B**", "\text{B}", "option B", and what follows it in `rest`.
+# A letter alone: "B", "(b)", "B)", "**B**", "\text{B}", "option B". The group `rest` is the text after the letter.
 _CHOICE = re.compile(
     rf"{_WRAPPER}(?:\\(?:text|textbf|mathrm|mathbf)\s*\{{)?{_WRAPPER}{_FILLER}{_WRAPPER}(?:\\(?:text|textbf|mathrm|mathbf)\s*\{{)?"
     rf"(?:[(（[]\s*(?P<enclosed>[A-Ja-j])\s*[)）\]]|(?P<bare>[A-J])(?![A-Za-z0-9_'’]))\}}?(?P<rest>.*)",
@@ -126,9 +126,9 @@ class MultipleChoiceTask(Task):
         return f"multiple_choice(marks={self.marks!r})" if self.marks else "multiple_choice"
 
     def is_finished(self, text: str) -> bool:
-        """Return whether a choice is boxed, or stated after a marker in the last line.
+        """Return whether a choice is boxed, or stated after a marker in the last line that is not empty.
 
-        The last line is the last that is not empty, and must end with its newline.
+        That line must end with its newline.
         """
         if _boxed_choice(text) is not None:
             return True
@@ -139,8 +139,8 @@ class MultipleChoiceTask(Task):
         text = own_turn(text)
         if (tagged := last_tag(text)) is not None:
             return _boxed_choice(tagged) or _stated_choice(tagged) or self._marked_choice(tagged)
-        for choice_in in (_boxed_choice, self._marked_choice, _right_choice, _bold_choice):
-            choice = choice_in(text)
+        for find_choice in (_boxed_choice, self._marked_choice, _right_choice, _bold_choice):
+            choice = find_choice(text)
             if choice is not None:
                 return choice
         return _lone_choice(_last_line(text)) or _whole_choice(text)
@@ -154,18 +154,21 @@ class MultipleChoiceTask(Task):
         return fold_text(answer) if choice is None else choice
 
     def _marked_choice(self, text: str) -> str | None:
-        end = last_marker(text, self._marks)
-        if end is None:
+        """Return the choice after the last marker, on its line or the next line that is not blank; or None."""
+        marker_end = last_marker(text, self._marks)
+        if marker_end is None:
             return None
-        same_line, _, later_lines = text[end:].partition("\n")
-        statement = same_line if same_line.strip(" \t\r*_:$`") else later_lines.lstrip(" \t\r\n*_").partition("\n")[0]
+        statement, _, later_lines = text[marker_end:].partition("\n")
+        if not statement.strip(" \t\r*_:$`"):
+            statement = later_lines.lstrip(" \t\r\n*_").partition("\n")[0]
         choice = _stated_choice(statement)
-        if choice is None and (small := _SMALL.fullmatch(statement)) is not None:
-            return small[1].upper()
-        if choice is None:
-            letters = set(_PARENTHESISED.findall(statement))
-            return letters.pop() if len(letters) == 1 else None
-        return choice
+        if choice is not None:
+            return choice
+        small_letter = _SMALL.fullmatch(statement)
+        if small_letter is not None:
+            return small_letter[1].upper()
+        letters = set(_PARENTHESISED.findall(statement))
+        return letters.pop() if len(letters) == 1 else None
 
 
 def _boxed_choice(text: str) -> str | None:
@@ -175,7 +178,10 @@ def _boxed_choice(text: str) -> str | None:
 
 def _right_choice(text: str) -> str | None:
     """Return the choice that is called right; None where no choice or several are called right."""
-    letters = {(match["named"] or match["enclosed"] or match["bare"]).upper() for match in _CALLED_RIGHT.finditer(text)}
+    letters: set[str] = set()
+    for match in _CALLED_RIGHT.finditer(text):
+        letter = match["named"] or match["enclosed"] or match["bare"]
+        letters.add(letter.upper())
     return letters.pop() if len(letters) == 1 else None
 
 
@@ -185,8 +191,11 @@ def _bold_choice(text: str) -> str | None:
 
 
 def _lone_choice(line: str) -> str | None:
+    """Return the choice that is alone on a line, or None."""
     match = _CHOICE.fullmatch(line)
-    return _letter(match) if match is not None and not match["rest"].strip(" \t\r.)*_`$\"'}。」】>") else None
+    if match is None or match["rest"].strip(" \t\r.)*_`$\"'}。」】>"):
+        return None
+    return _letter(match)
 
 
 def _whole_choice(text: str) -> str | None:
@@ -196,22 +205,26 @@ def _whole_choice(text: str) -> str | None:
     if match is None or len(line) > 500:
         return None
     letter = match[1] or match[2]
-    others = {one or two for one, two in _OTHER_LETTER.findall(line)}
-    return letter if others <= {letter} else None
+    letters = {in_parentheses or bare for in_parentheses, bare in _OTHER_LETTER.findall(line)}
+    return letter if letters <= {letter} else None
 
 
 def _stated_choice(text: str) -> str | None:
-    """Return the choice that a text begins with; None if the text names another, or the letter is a word."""
+    """Return the choice that a text begins with; None if the text adds another choice, or the letter is a word."""
     match = _CHOICE.fullmatch(text)
-    if match is None or _ALTERNATIVE.match(match["rest"]):
+    if match is None:
         return None
-    if match["bare"] in ("A", "I") and re.match(r"\s+[a-z]", match["rest"]) and not _REASON.match(match["rest"]):
+    following = match["rest"]
+    if _ALTERNATIVE.match(following):
+        return None
+    may_be_word = match["bare"] in ("A", "I") and re.match(r"\s+[a-z]", following) is not None
+    if may_be_word and not _REASON.match(following):
         return None
     return _letter(match)
 
 
 def _letter(match: re.Match[str]) -> str | None:
-    """Return the letter as a capital; a small one counts only in parentheses."""
+    """Return the letter of a choice as a capital; None for a small letter without parentheses."""
     if match["enclosed"] is not None:
         return match["enclosed"].upper()
     return match["bare"] if match["bare"].isupper() else None

@@ -37,9 +37,11 @@ class PatchTask(Task):
 
     def extract(self, text: str) -> str | None:
         """Return the last whole patch of a text, as `git apply` reads it; None where it is empty or missing."""
-        end = text.rfind(_END)
-        begin = text.rfind(_BEGIN, 0, max(0, end))
-        patch = text[begin + len(_BEGIN) : end + 1] if 0 <= begin < end else ""
+        end_mark = text.rfind(_END)
+        begin_mark = text.rfind(_BEGIN, 0, max(0, end_mark))
+        if begin_mark < 0:
+            return None
+        patch = text[begin_mark + len(_BEGIN) : end_mark + 1]
         return patch if patch.strip() else None
 
     def canonical(self, answer: str) -> str:
@@ -55,26 +57,28 @@ def format_turn(message: str, patch: str, *, is_last: bool) -> str:
         patch: The changes from the root to the state after the turn; empty, or ending with a newline.
         is_last: Whether the agent has finished. Otherwise the text ends a step.
     """
-    return "".join((re.sub("={5,}", "====", message), _BEGIN, patch.removesuffix("\n"), _END, "" if is_last else "\n"))
+    safe_message = re.sub("={5,}", "====", message)
+    turn = safe_message + _BEGIN + patch.removesuffix("\n") + _END
+    return turn if is_last else f"{turn}\n"
 
 
 def patch_key(patch: str) -> str:
     """Return a digest that is equal for patches that change the same lines in the same way.
 
-    Spaces at the end of lines, and kinds of line ends, make no difference. At the beginning and the end of each change,
-    lines that differ in these alone count as unchanged.
+    Spaces at the end of lines, and kinds of line ends, make no difference. Lines at the beginning and the end of a
+    change that differ in nothing else count as unchanged.
 
     Args:
         patch: A patch as git writes it.
     """
-    parts = [part for part in _file_parts(patch.split("\n")) if len(part) > 1]
-    return hashlib.sha256("\0".join("\n".join(part) for part in parts).encode("utf-8", "surrogatepass")).hexdigest()
+    changed_files = ["\n".join(part) for part in _file_parts(patch.split("\n")) if len(part) > 1]
+    return hashlib.sha256("\0".join(changed_files).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _file_parts(lines: list[str]) -> Iterator[list[str]]:
-    """Yield for each file of a patch its first line, and a line for each change.
+    """Yield for each file of a patch its first line, and then the lines that changed.
 
-    A file in which only spaces changed has no lines of changes.
+    A file in which only spaces at the end of lines changed has the first line alone.
     """
     part: list[str] = []
     index = 0
@@ -101,46 +105,48 @@ def _changes(lines: list[str], index: int, hunk: re.Match[str]) -> tuple[list[st
         index: The index of the first line in the hunk.
         hunk: The hunk's head.
     """
-    place, old_left, new_left = int(hunk[1]), int(hunk[2] or 1), int(hunk[3] or 1)
+    old_line_number = int(hunk[1])  # of the change that is being read
+    old_lines_left = int(hunk[2] or 1)
+    new_lines_left = int(hunk[3] or 1)
     changes: list[str] = []
     removed: list[str] = []
     added: list[str] = []
-    while index < len(lines) and (old_left > 0 or new_left > 0):
+    while index < len(lines) and (old_lines_left > 0 or new_lines_left > 0):
         mark, text = lines[index][:1], lines[index][1:].rstrip()
         index += 1
         if mark == "-":
             removed.append(text)
-            old_left -= 1
+            old_lines_left -= 1
         elif mark == "+":
             added.append(text)
-            new_left -= 1
+            new_lines_left -= 1
         elif mark != "\\":  # an unchanged line; some mailers strip the space of an empty line
-            changes += _change(place, removed, added)
-            place += len(removed) + 1
+            changes += _change(old_line_number, removed, added)
+            old_line_number += len(removed) + 1
             removed, added = [], []
-            old_left, new_left = old_left - 1, new_left - 1
-    return changes + _change(place, removed, added), index
+            old_lines_left -= 1
+            new_lines_left -= 1
+    return changes + _change(old_line_number, removed, added), index
 
 
-def _change(place: int, removed: list[str], added: list[str]) -> list[str]:
-    """Return a line for each removed and added line of a change.
+def _change(old_line_number: int, removed: list[str], added: list[str]) -> list[str]:
+    """Return a line for each removed and added line of a change, with its line number in the old file.
 
     Equal lines at the beginning and the end of the change are left out.
     """
-    num_equal_first = 0
-    while num_equal_first < min(len(removed), len(added)) and removed[num_equal_first] == added[num_equal_first]:
-        num_equal_first += 1
-    num_equal_last = 0
-    while (
-        num_equal_last < min(len(removed), len(added)) - num_equal_first
-        and removed[-1 - num_equal_last] == added[-1 - num_equal_last]
-    ):
-        num_equal_last += 1
-    old_lines, new_lines = (
-        removed[num_equal_first : len(removed) - num_equal_last],
-        added[num_equal_first : len(added) - num_equal_last],
-    )
-    return [
-        *(f"{place + num_equal_first + index}-{text}" for index, text in enumerate(old_lines)),
-        *(f"{place + num_equal_first}+{text}" for text in new_lines),
-    ]
+    num_equal_first = _count_equal(removed, added)
+    removed, added = removed[num_equal_first:], added[num_equal_first:]
+    num_equal_last = _count_equal(removed[::-1], added[::-1])
+    removed, added = removed[: len(removed) - num_equal_last], added[: len(added) - num_equal_last]
+    first_line_number = old_line_number + num_equal_first
+    removals = [f"{line_number}-{text}" for line_number, text in enumerate(removed, start=first_line_number)]
+    additions = [f"{first_line_number}+{text}" for text in added]
+    return removals + additions
+
+
+def _count_equal(a: list[str], b: list[str]) -> int:
+    """Return the number of equal lines at the beginning of two lists."""
+    count = 0
+    while count < min(len(a), len(b)) and a[count] == b[count]:
+        count += 1
+    return count

@@ -54,7 +54,7 @@ class ReasoningGymTask(Task):
     """Problems of the data set "reasoning_gym".
 
     The reference answer of a problem is the generator's whole entry, as JSON. An answer is right if the generator's own
-    scorer gives it 1: many problems have more right answers than their entry has, and some entries have none. Two
+    scorer gives it 1: many problems have more right answers than their entry states, and some entries state none. Two
     answers that are no references are the same if they have the same words, line by line.
 
     The scorer runs in a process of its own, which is killed at the time limit; the answer then counts as wrong. The
@@ -90,11 +90,14 @@ class ReasoningGymTask(Task):
         """
         tagged = _tag(text)
         answer = final_answer(text) if tagged is None else tagged
-        return None if answer is None or answer.startswith(_REFERENCE) else answer  # no model writes its own reference
+        if answer is None or answer.startswith(_REFERENCE):  # a model must not write its own reference
+            return None
+        return answer
 
     def canonical(self, answer: str) -> str:
         """Return an answer without blank lines and repeated spaces."""
-        return "\n".join(line for line in (" ".join(line.split()) for line in answer.splitlines()) if line)
+        lines = [" ".join(line.split()) for line in answer.splitlines()]
+        return "\n".join(line for line in lines if line)
 
     def decide(self, a: str, b: str) -> bool | None:
         """Whether two answers are the same words; None: one of them is a reference, so the scorer decides."""
@@ -103,7 +106,7 @@ class ReasoningGymTask(Task):
         return None
 
     def key(self, answer: str) -> str:
-        """Return the key of a model's answer; the key of a reference is of no use."""
+        """Return the key of a model's answer; keys of references are not compared."""
         return self.canonical(answer)
 
     def equivalent(self, a: str, b: str) -> bool:

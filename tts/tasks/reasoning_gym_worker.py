@@ -51,7 +51,10 @@ _TUPLE, _PAIRS = "__tuple__", "__pairs__"
 
 
 def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return the function that answers {"make": …} and {"reference": …, "answer": …}."""
+    """Return the function that answers requests.
+
+    {"make": …} is answered with problems, and {"reference": …, "answer": …} with a score.
+    """
     disarm()
 
     def reply(request: dict[str, Any]) -> dict[str, Any]:
@@ -100,22 +103,24 @@ def mathematics(parse_expr: Callable[..., Any], text: str, *arguments: Any, **op
         if token.type == tokenize.NAME:
             is_known = len(token.string) == 1 or token.string in _FUNCTIONS
         else:
-            is_known = token.type in (*_IGNORED, tokenize.NUMBER) or token.string in _MARKS or token.string.isspace()
+            is_number_or_end = token.type in (*_IGNORED, tokenize.NUMBER)
+            is_known = is_number_or_end or token.string in _MARKS or token.string.isspace()
         if not is_known:
             raise ValueError(f"{token.string!r} is no mathematics")
     return parse_expr(text, *arguments, **options)
 
 
 def _find_unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the error for an unknown generator or parameter; None: all are known."""
+    """Return the error for an unknown generator or an unknown parameter in its configuration, or None."""
     # "composite" mixes other generators, given as objects that no configuration can write.
-    generators = {name: kinds for name, kinds in DATASETS.items() if name != "composite"}
-    if generator not in generators:
-        return {"unknown": "generator", "name": generator, "known": list(generators)}
-    names = {field.name for field in dataclasses.fields(cast("Any", generators[generator][1]))} - {"seed", "size"}
+    classes_by_generator = {name: classes for name, classes in DATASETS.items() if name != "composite"}
+    if generator not in classes_by_generator:
+        return {"unknown": "generator", "name": generator, "known": list(classes_by_generator)}
+    _dataset_class, config_class = classes_by_generator[generator]
+    parameters = {field.name for field in dataclasses.fields(cast("Any", config_class))} - {"seed", "size"}
     for name in config:
-        if name not in names:
-            return {"unknown": f"parameter of the generator {generator!r}", "name": name, "known": sorted(names)}
+        if name not in parameters:
+            return {"unknown": f"parameter of the generator {generator!r}", "name": name, "known": sorted(parameters)}
     return None
 
 
@@ -124,7 +129,8 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
 
     An error is returned as {"unknown": …} or {"wrong": …}.
     """
-    if (unknown := _find_unknown(generator, config)) is not None:
+    unknown = _find_unknown(generator, config)
+    if unknown is not None:
         return unknown
     size = max(_SPARE, 2 * limit)
     try:
@@ -141,11 +147,12 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
 
 
 def _different(dataset: Any, size: int) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a data set whose questions differ."""
     questions: set[str] = set()
-    for place in range(size):
+    for index in range(size):
         entry = None
         with contextlib.suppress(Exception):  # a generator may give up on one problem
-            entry = dataset[place]
+            entry = dataset[index]
         if entry is not None and entry["question"] not in questions:
             questions.add(entry["question"])
             yield entry
@@ -166,8 +173,10 @@ def score(reference: str, answer: str) -> float:
 
 @functools.lru_cache(maxsize=16)
 def _scorer(generator: str, config: str) -> Any:
+    """Return the data set of a generator, whose scorer judges answers."""
     parameters = json.loads(config)
-    if (unknown := _find_unknown(generator, parameters)) is not None:  # the reference may be another person's
+    unknown = _find_unknown(generator, parameters)
+    if unknown is not None:  # another person may have written the reference
         raise ValueError(f"{unknown['unknown']} {unknown['name']!r} is unknown")
     return reasoning_gym.create_dataset(generator, **parameters, seed=0, size=1)
 
@@ -183,14 +192,14 @@ def pack(item: Any) -> Any:
         return [pack(part) for part in cast("list[Any]", item)]
     if isinstance(item, Mapping):
         pairs = cast("Mapping[Any, Any]", item).items()
-        if all(isinstance(key, str) for key, _ in pairs):
+        if all(isinstance(key, str) for key, _part in pairs):
             return {key: pack(part) for key, part in pairs}
         return {_PAIRS: [[pack(key), pack(part)] for key, part in pairs]}
     return item
 
 
 def unpack(item: Any) -> Any:
-    """Return the value that `pack` was given."""
+    """Return the value of a form that `pack` returned."""
     if isinstance(item, list):
         return [unpack(part) for part in cast("list[Any]", item)]
     if not isinstance(item, dict):

@@ -71,8 +71,12 @@ class SymbolicChecker:
         """Return the key of a normal form, within microseconds, if the key needs no worker; else None."""
         if len(form) > MAX_CHARACTERS:
             return unread_key(form)
-        if (key := self._keys.get(form)) is None:
-            key = quick_key(form) if self.available and form else quick_key(form) or unread_key(form)
+        key = self._keys.get(form)
+        if key is None:
+            key = quick_key(form)
+            has_worker = self.available and form != ""
+            if key is None and not has_worker:
+                key = unread_key(form)
             if key is not None:
                 self._keys.put(form, key)
         return key
@@ -83,14 +87,15 @@ class SymbolicChecker:
         Raises:
             TimeoutError: the worker reached the time limit, or ended; the next call for this form raises at once.
         """
-        if (known := self.known_key(form)) is not None:
-            return known
+        known_key = self.known_key(form)
+        if known_key is not None:
+            return known_key
         with self._lock:
             future = self._asked.get(form)
-            is_first = future is None
+            is_first_call = future is None
             if future is None:
                 future = self._asked[form] = Future()
-        if is_first:
+        if is_first_call:
             self._answer(form, future)
         key = future.result()
         if key is None:
@@ -117,6 +122,7 @@ class SymbolicChecker:
         future.set_result(key)
 
     def _ask(self, form: str) -> str | None:
+        """Return a worker's key for a form; None where the worker reached the time limit, or ended."""
         try:
             with self._workers.worker() as worker:
                 if not self.available:

@@ -34,28 +34,27 @@ class TextTask(Task):
 
         The answer is the content of `<answer>`, else all text after the last answer marker, else the whole text.
         """
-        if (tagged := last_tag(text)) is not None:
+        tagged = last_tag(text)
+        if tagged is not None:
             return tagged
-        end = last_marker(text)
-        return (text.strip() if end is None else clean(text[end:])) or None
+        marker_end = last_marker(text)
+        answer = text.strip() if marker_end is None else clean(text[marker_end:])
+        return answer or None
 
     def canonical(self, answer: str) -> str:
         """Return an answer in folded case, without bold, quotes, and the full stop or exclamation mark."""
         text = fold_text(answer)
         for _ in range(_MOST_LAYERS):
-            bare = text.rstrip(".。").rstrip() if not text.endswith("..") else text
-            if bare.endswith("!") and bare[-2:-1].isalpha() and len(bare) > 2:  # `n!` and `5!` are factorials
-                bare = bare[:-1]
+            shorter = text if text.endswith("..") else text.rstrip(".。").rstrip()
+            if shorter.endswith("!") and shorter[-2:-1].isalpha() and len(shorter) > 2:  # `n!` and `5!` are factorials
+                shorter = shorter[:-1]
             for opening, closing in _DRESS:
-                inner = bare.removeprefix(opening).removesuffix(closing).strip()
-                if (
-                    len(bare) > len(opening) + len(closing)
-                    and bare.startswith(opening)
-                    and bare.endswith(closing)
-                    and opening not in inner
-                ):
-                    bare = inner
-            if not bare or bare == text:
+                content = shorter.removeprefix(opening).removesuffix(closing).strip()
+                is_long_enough = len(shorter) > len(opening) + len(closing)
+                is_enclosed = is_long_enough and shorter.startswith(opening) and shorter.endswith(closing)
+                if is_enclosed and opening not in content:
+                    shorter = content
+            if not shorter or shorter == text:
                 return text
-            text = bare
+            text = shorter
         return text

@@ -86,12 +86,14 @@ class Worker:
 
     def close(self) -> None:
         """End the process; a request under way fails, and the next request starts another process."""
-        if (process := self._process) is not None:
+        process = self._process
+        if process is not None:
             process.kill()
         with self._lock:
             self._drop()
 
     def _running(self) -> _Process:
+        """Return the running process, or a new process."""
         if self._process is not None and not self._process.usable:
             self._drop()
         if self._process is None:
@@ -125,7 +127,7 @@ class WorkerPool:
     @property
     def pids(self) -> tuple[int, ...]:
         """The process ids of the running workers."""
-        return tuple(pid for worker in self._workers if (pid := worker.pid) is not None)
+        return tuple(pid for pid in (worker.pid for worker in self._workers) if pid is not None)
 
     @contextmanager
     def worker(self) -> Generator[Worker]:
@@ -162,16 +164,16 @@ def positive(name: str, limit_s: float) -> float:
 def serve(prepare: Callable[[], Callable[[dict[str, Any]], Mapping[str, Any]]]) -> None:
     """Answer requests, a JSON line each, until the input ends; the loop of a worker's process.
 
-    The process may be killed at any time.
-
-    The kernel ends the process 5 seconds after a request's own limit (`limit_s`), in case the requesting process has
-    ended.
+    The process may be killed at any time. The kernel ends it 5 seconds after a request's own limit (`limit_s`), in case
+    the requesting process has ended.
 
     Args:
-        prepare: Imports modules, and returns the function that answers a request; its time counts as the start's.
+        prepare: A function that imports modules, and returns the function that answers a request. Its time counts
+            towards the limit of the start.
     """
     _limit_memory()
-    # Output of other code must not reach the pipe.
+    # Replies go to a copy of the standard output. The standard output itself leads nowhere, so that no print of other
+    # code comes between the replies.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -190,9 +192,9 @@ def serve(prepare: Callable[[], Callable[[dict[str, Any]], Mapping[str, Any]]]) 
 
 def _limit_memory() -> None:
     if sys.platform != "win32":
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        _soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+        limit = MEMORY_BYTES if hard_limit == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard_limit)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard_limit))
 
 
 def _alarm(seconds: int) -> None:
@@ -206,7 +208,7 @@ class _Process:
     """A process that reads a JSON line and writes one back; its first line says that the process is ready."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], start_limit_s: float) -> None:
-        self._owner = os.getpid()
+        self._owner_pid = os.getpid()
         try:
             self._process = subprocess.Popen(
                 command,
@@ -223,15 +225,15 @@ class _Process:
         assert self._process.stdout is not None, "opened as a pipe"
         self._reader = threading.Thread(target=_forward, args=(self._process.stdout, self._replies), daemon=True)
         self._reader.start()
-        ready = False
+        is_ready = False
         try:
-            ready = self._reply(time.monotonic() + start_limit_s).get("ready") is True
+            is_ready = self._reply(time.monotonic() + start_limit_s).get("ready") is True
         except (TimeoutError, WorkerDiedError) as error:
             raise WorkerNotStartedError(str(error) or "it was not ready in time") from error
         finally:
-            if not ready:
+            if not is_ready:
                 self.kill()
-        if not ready:
+        if not is_ready:
             raise WorkerNotStartedError("it could not start")
 
     @property
@@ -241,7 +243,7 @@ class _Process:
     @property
     def usable(self) -> bool:
         """Whether the process runs and this process started it: a fork must not use its parent's pipes."""
-        return self._owner == os.getpid() and self._process.poll() is None
+        return self._owner_pid == os.getpid() and self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """Return the reply to a request.
@@ -261,7 +263,7 @@ class _Process:
 
     def kill(self) -> None:
         """Kill the process and wait until it is gone."""
-        if self._owner != os.getpid():
+        if self._owner_pid != os.getpid():
             return
         self._process.kill()
         self._process.wait()
@@ -273,6 +275,7 @@ class _Process:
             return
 
     def _reply(self, deadline: float) -> dict[str, Any]:
+        """Return the next line of the process as an object; `deadline` is a time of the monotonic clock."""
         try:
             line = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty as error:

@@ -116,10 +116,7 @@ class Calls(Protocol):
     async def next_logprobs(
         self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]
     ) -> NDArray[np.float64]:
-        """Return the log-probabilities [trajectories, tokens] of next tokens.
-
-        A text is appended to each trajectory before them.
-        """
+        """Return the log-probabilities of next tokens, [trajectories, tokens], after an appended `text`."""
         ...
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
@@ -164,14 +161,14 @@ class Calls(Protocol):
         ...
 
     def note_unread(self, what: str, number: int, of: int) -> None:
-        """Record `number` unparsable items out of `of`; the solution's warnings list the sums for each `what`."""
+        """Record `number` unreadable items out of `of`; the solution's warnings list the sums for each `what`."""
         ...
 
     def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
         """Record a prompt that was not shown, for the trace; the warning on `what` states the longest.
 
         Args:
-            what: As in `note_unread`, which counts it.
+            what: The label of such prompts in the warnings; as in `note_unread`.
             prompt: The prompt.
             over: The tokens by which the prompt is too long.
         """
@@ -191,9 +188,9 @@ class Calls(Protocol):
         ...
 
     def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
-        """Charge what the verifier's own model computed (see `OwnModel`), and return the values.
+        """Charge the tokens of replies of the verifier's own model, and return the replies' values.
 
-        With `estimated` the charge is of upper bounds.
+        With `estimated` the charges are upper bounds. `OwnModel` describes such models.
         """
         ...
 
@@ -217,7 +214,7 @@ class ListChoice:
     """How a verifier chooses among several trajectories that it sees at once.
 
     Args:
-        choose: A function of the problem, the trajectories, the calls and what to go by, "quality" or "consensus". It
+        choose: A function of the problem, the trajectories, the calls and the criterion, "quality" or "consensus". It
             returns for each trajectory the share of replies that name the trajectory, from 0 to 1, over both orders.
             All shares are NaN if unknown.
         bound: The most verifier tokens that one choice computes.
@@ -246,8 +243,8 @@ class OwnModel:
 
     Args:
         rates: Cost of a token of the model.
-        opened: A function that returns the verifier for the search of one problem, with a cache of what its model has
-            read. The search drops both.
+        opened: A function that returns the verifier for the search of one problem, with a cache of the texts that its
+            model has read. The search drops the verifier with its cache.
     """
 
     rates: Rates
@@ -259,8 +256,8 @@ class Traits:
     """Optional traits of a verifier. None means that the verifier lacks the trait.
 
     Args:
-        head: Name of the value head that it reads. The backend must have it, read at the task's steps; checked before
-            anything is spent.
+        head: Name of the value head that it reads. The backend must have this head, read at the task's steps. A search
+            checks this before anything is spent.
         window: Tokens of the groups that its score averages over; a shorter trajectory has no full group.
         prompt_bound: A function that maps a prompt's number of policy tokens to the most tokens that the verifier's
             model reads of the prompt. These tokens are booked as prompt tokens each time the prompt is opened, apart
@@ -269,7 +266,7 @@ class Traits:
             verifier with all parameters set. A solver calls it once. It raises ConfigError if a parameter is missing or
             does not fit the model.
         check: A function that raises ConfigError for a problem whose solutions the verifier cannot score. A search
-            calls it before anything is spent. The problem has its answer only if the verifier is an oracle.
+            calls the function before anything is spent. The problem has its answer only if the verifier is an oracle.
         proves: Whether its greatest score means that the answer is right, although it has no reference answer. `auto`
             ends a problem there.
         range_by_scores: Whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as
@@ -299,10 +296,12 @@ class Traits:
         check_text("the trait head", self.head, optional=True)
         check_int("the trait window", self.window, 1)
         for name in ("proves", "range_by_scores"):
-            if type(value := getattr(self, name)) is not bool:
+            value = getattr(self, name)
+            if type(value) is not bool:
                 raise ConfigError(f"the trait {name} is {quote(value)}, but must be True or False")
         for name in ("prompt_bound", "filled", "check"):
-            if (value := getattr(self, name)) is not None and not callable(value):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
                 raise ConfigError(f"the trait {name} is {quote(value)}, but must be a function or None")
         for name, kind in (
             ("comparison", PairComparison),
@@ -310,7 +309,8 @@ class Traits:
             ("composition", Composition),
             ("own_model", OwnModel),
         ):
-            if (value := getattr(self, name)) is not None and not isinstance(value, kind):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"the trait {name} is {quote(value)}, but must be a {kind.__name__} or None")
 
 
@@ -438,14 +438,15 @@ def stated_bound(verifier: Verifier, prefix_tokens: int, new_tokens: int) -> int
     """Return a verifier's bound on the tokens of one score.
 
     Args:
-        verifier: The verifier that states it.
-        prefix_tokens: Tokens of the path that it has read before.
-        new_tokens: Tokens after those.
+        verifier: The verifier that states the bound.
+        prefix_tokens: Tokens at the start of the path that the verifier has read before.
+        new_tokens: Tokens after the prefix.
 
     Raises:
         VerifierError: The bound is no whole number of at least 0, or the verifier failed.
     """
-    try:  # asked several times a row: a context of its own costs more than most bounds
+    # A search asks often, and to enter `Blame` costs more than most bounds. So it is entered only after a failure.
+    try:
         bound: Any = verifier.bound(prefix_tokens, new_tokens)
     except BaseException:
         with Blame(f"the verifier {verifier.name!r}", VerifierError):
@@ -460,11 +461,13 @@ def stated_bound(verifier: Verifier, prefix_tokens: int, new_tokens: int) -> int
 def _check_problem(verifier: Verifier, problem: Problem) -> None:
     for member in members_of(verifier):
         _check_problem(member, problem)
-    if (check := traits_of(verifier).check) is not None:
+    check = traits_of(verifier).check
+    if check is not None:
         check(problem if verifier.oracle else problem.without_answer())
 
 
 def _open_verifier(verifier: Verifier) -> Verifier:
+    """Return a verifier for one search: with a cache of its own where it, or a member, runs a model itself."""
     traits = traits_of(verifier)
     if traits.composition is not None:
         return traits.composition.rebuilt([_open_verifier(member) for member in traits.composition.members])
@@ -472,6 +475,7 @@ def _open_verifier(verifier: Verifier) -> Verifier:
 
 
 def _check(verifier: Verifier, trajectory: Trajectory, score: Any, task: Task) -> None:
+    """Refuse a score of the wrong type, outside of the verifier's range, or of another number of steps."""
     if not isinstance(score, StepScores):
         raise VerifierError(
             f"the verifier {verifier.name!r} returned {quote(score)} for a trajectory, but must return StepScores",
@@ -481,19 +485,23 @@ def _check(verifier: Verifier, trajectory: Trajectory, score: Any, task: Task) -
     if not isinstance(note, str):
         raise VerifierError(f"the verifier {verifier.name!r} returned the note {quote(note)}, but must return a text")
     low, high = verifier.range
-    values = [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
+    values = [*(score.steps or ())]
+    if score.whole is not None:
+        values.append(score.whole)
     for value in values:
-        if not (math.isnan(value) or (math.isfinite(value) and low <= value <= high)):
+        is_in_range = math.isfinite(value) and low <= value <= high
+        if not is_in_range and not math.isnan(value):
             raise VerifierError(
                 f"the verifier {verifier.name!r} returned {value}, but states the range [{low}, {high}]",
                 hint="a score is finite, or NaN where it is unknown",
             )
-    if score.steps is None or len(score.steps) == (steps := len(task.split(trajectory.full_text))):
+    if score.steps is None:
         return
-    if len(score.steps) != len(task.split(trajectory.judged_text)):
+    num_steps = len(task.split(trajectory.full_text))
+    if len(score.steps) not in (num_steps, len(task.split(trajectory.judged_text))):
         raise VerifierError(
-            f"the verifier {verifier.name!r} returned {len(score.steps)} step scores for a trajectory of {steps} steps "
-            f"(node {trajectory.node})"
+            f"the verifier {verifier.name!r} returned {len(score.steps)} step scores for a trajectory of {num_steps} "
+            f"steps (node {trajectory.node})"
         )
 
 
@@ -503,7 +511,9 @@ def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray
     A finite range is mapped linearly, with its least score at 0. An infinite range is mapped by the logistic function.
     """
     low, high = bounds
-    return logistic(scores) if math.isinf(low) or math.isinf(high) else (scores - low) / (high - low)
+    if math.isinf(low) or math.isinf(high):
+        return logistic(scores)
+    return (scores - low) / (high - low)
 
 
 def logistic(odds: NDArray[np.float64] | float) -> NDArray[np.float64]:
@@ -516,9 +526,9 @@ _MOST_LOG_ODDS = float(np.log1p(-_LEAST_UNIT) - np.log(_LEAST_UNIT))
 
 
 def to_log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
-    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped.
+    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped to r.
 
-    An unbounded score is a log-odds as it is.
+    Scores in an infinite range count as log-odds, and are clipped.
     """
     if np.isinf(bounds).any():
         return np.clip(scores, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)

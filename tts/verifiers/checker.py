@@ -34,13 +34,15 @@ class Checker(Verifier):
     oracle = True
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return 1.0 for a right answer, 0.0 for a wrong or missing one."""
+        """Return 1.0 for a right answer, and 0.0 for a wrong or missing answer."""
         return [await self._score(problem, t.response, calls) for t in trajectories]
 
     async def _score(self, problem: Problem, text: str, calls: Calls) -> StepScores:
-        answer, reference = await call_or_postpone(calls.task.extract, text), problem.answer or ""
+        answer = await call_or_postpone(calls.task.extract, text)
         if answer is None:
             return StepScores(whole=0.0, note="The solution has no answer.")
-        verdict = calls.task.decide(answer, reference)
-        is_right = await run_in_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
+        reference = problem.answer or ""
+        is_right = calls.task.decide(answer, reference)
+        if is_right is None:
+            is_right = await run_in_thread(calls.task.equivalent, answer, reference)
         return StepScores(whole=float(is_right), note=f"The answer {answer} is {'right' if is_right else 'wrong'}.")

@@ -6,6 +6,7 @@ Nothing is computed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tts.backends.base import Backend
 from tts.backends.capabilities import counts_texts, require, text_bound, value_head_metadata
@@ -26,8 +27,8 @@ def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
 
     Raises:
         CapabilityError: the backend lacks a capability in `needs`, or the value head. Or the head is read at other
-            steps than the task's. Or the head is a process model, which computes tokens, but the verifier states a
-            bound of 0.
+            places than the ends of the task's steps. Or the head is a process model, which computes tokens, but the
+            verifier states a bound of 0.
     """
     for member in members_of(verifier):
         check_fit(member, backend, task)
@@ -53,7 +54,8 @@ def check_one_token(backend: Backend, name: str, word: str, hint: str) -> None:
 
     A model whose backend does not count texts passes.
     """
-    if (size := text_bound(backend, word)) != 1 and counts_texts(backend):
+    size = text_bound(backend, word)
+    if size != 1 and counts_texts(backend):
         raise ConfigError(
             f"{name} is {quote(word)}, which is {size} tokens to this model, but must be exactly one", hint=hint
         )
@@ -67,33 +69,37 @@ def token_rates(verifier: Verifier, backend: Backend) -> Rates:
     For a composition, each rate is the highest among its members; the tokens of each member are booked at its rates
     (`Calls.part`).
     """
-    if members := members_of(verifier):
+    members = members_of(verifier)
+    if members:
         return _dearest([token_rates(member, backend) for member in members])
-    if (own := traits_of(verifier).own_model) is not None:
-        return own.rates
-    _, metadata = _head(verifier, backend)
+    own_model = traits_of(verifier).own_model
+    if own_model is not None:
+        return own_model.rates
+    _head_name, metadata = _head(verifier, backend)
     return backend.rates if metadata is None else metadata.rates
 
 
 def _dearest(rates: Sequence[Rates]) -> Rates:
-    def most(name: str) -> int | None:
-        known = [getattr(one, name) for one in rates]
-        return None if not known or None in known else max(known)
+    """Return the highest of each rate; a rate that is missing anywhere is None."""
 
-    reused_rates = [one.usd_in if one.usd_reused is None else one.usd_reused for one in rates]
-    usd_reused = (
-        None if None in reused_rates else max((amount for amount in reused_rates if amount is not None), default=None)
+    def highest(amounts: Sequence[Any]) -> Any:
+        return None if not amounts or None in amounts else max(amounts)
+
+    return Rates(
+        flops=highest([rate.flops for rate in rates]),
+        usd_in=highest([rate.usd_in for rate in rates]),
+        usd_reused=highest([rate.usd_in if rate.usd_reused is None else rate.usd_reused for rate in rates]),
+        usd_out=highest([rate.usd_out for rate in rates]),
     )
-    return Rates(most("flops"), most("usd_in"), usd_reused, most("usd_out"))
 
 
 def own_rates(verifier: Verifier) -> list[Rates]:
     """Return the rates of a verifier's own models (see `OwnModel`), its members' included."""
-    own = traits_of(verifier).own_model
-    return [
-        *([] if own is None else [own.rates]),
-        *(rates for member in members_of(verifier) for rates in own_rates(member)),
-    ]
+    own_model = traits_of(verifier).own_model
+    rates = [] if own_model is None else [own_model.rates]
+    for member in members_of(verifier):
+        rates += own_rates(member)
+    return rates
 
 
 def _head(verifier: Verifier, backend: Backend) -> tuple[str | None, ValueHeadMetadata | None]:
@@ -102,7 +108,9 @@ def _head(verifier: Verifier, backend: Backend) -> tuple[str | None, ValueHeadMe
     Each is None where it is absent.
     """
     head = traits_of(verifier).head
-    return head, None if head is None else value_head_metadata(backend, head, f"the verifier {verifier.name!r}")
+    if head is None:
+        return None, None
+    return head, value_head_metadata(backend, head, f"the verifier {verifier.name!r}")
 
 
 def _list(texts: tuple[str, ...]) -> str:
@@ -136,7 +144,8 @@ def check_rates(
                     "--model-option",
                 )
         for role, verifier in verifiers.items():
-            if any(getattr(own, attribute) is None for own in own_rates(verifier) for attribute in attributes):
+            model_rates = own_rates(verifier)
+            if any(getattr(rates, attribute) is None for rates in model_rates for attribute in attributes):
                 raise ConfigError(
                     f"the budget limits {unit}, but a model of the verifier {role!r} ({verifier.name}) has no rate "
                     "for it",
@@ -145,5 +154,5 @@ def check_rates(
 
 
 def proves(verifier: Verifier) -> bool:
-    """Whether a verifier's greatest score means that the answer is right: of an oracle, and by the trait."""
+    """Whether a verifier's greatest score means a right answer, as of an oracle or by `Traits.proves`."""
     return verifier.oracle or traits_of(verifier).proves

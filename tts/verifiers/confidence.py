@@ -37,39 +37,39 @@ _SPREADS: Mapping[str, Callable[[Spread], float]] = MappingProxyType(
 
 
 def _check(name: str, odds: Any) -> tuple[float, float]:
-    """Return a scale and a shift.
+    """Return the scale and the shift of the parameter `name`.
 
     Raises:
         ConfigError: `odds` has not two finite numbers, or the scale is not above 0.
     """
     numbers = tuple(odds) if isinstance(odds, tuple | list) else ()
-    if (
-        len(numbers) != 2
-        or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers)
-        or numbers[0] <= 0
-    ):
+    are_finite = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+    if len(numbers) != 2 or not are_finite or numbers[0] <= 0:
         raise ConfigError(
             f"{name} is {quote(odds)}, but must be two finite numbers, a scale above 0 and a shift",
             hint="odds=(1.5, 2.0)",
         )
-    return float(numbers[0]), float(numbers[1])
+    scale, shift = numbers
+    return float(scale), float(shift)
 
 
 def groups(tokens: NDArray[Any], window: int) -> NDArray[np.float64]:
-    """Return the mean of each run of `window` tokens, [tokens - window + 1].
+    """Return the mean of each run of `window` successive values, [tokens - window + 1].
 
-    If there are fewer tokens, the result is the mean of all.
+    If there are fewer values, the result is the mean of all.
     """
     if len(tokens) <= window:
         return np.array([tokens.mean()])
-    sums = np.cumsum(np.concatenate(([0.0], tokens)))
-    return (sums[window:] - sums[:-window]) / window
+    running_sums = np.cumsum(np.concatenate(([0.0], tokens)))
+    return (running_sums[window:] - running_sums[:-window]) / window
 
 
 def _bottom(tokens: NDArray[np.float64], window: int) -> float:
+    """Return the mean of the lowest tenth of the group means."""
     means = groups(tokens, window)
-    count = max(1, int(_BOTTOM * len(means)))
-    return float(np.partition(means, count - 1)[:count].mean())
+    num_lowest = max(1, int(_BOTTOM * len(means)))
+    lowest_means = np.partition(means, num_lowest - 1)[:num_lowest]
+    return float(lowest_means.mean())
 
 
 def _joint(tokens: NDArray[np.float64], window: int) -> float:
@@ -78,7 +78,8 @@ def _joint(tokens: NDArray[np.float64], window: int) -> float:
     With a single group, its mean stands for both.
     """
     last_mean = float(tokens[-window:].mean())
-    return last_mean + (float(tokens[:-window].mean()) if len(tokens) > window else last_mean)
+    mean_before = float(tokens[:-window].mean()) if len(tokens) > window else last_mean
+    return last_mean + mean_before
 
 
 _OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType(
@@ -159,9 +160,8 @@ class Confidence(Verifier):
     def __post_init__(self) -> None:
         check_parameters(self)
         object.__setattr__(self, "range", _RANGES[self.measure] if self.odds is None else (0.0, 1.0))
-        object.__setattr__(
-            self, "needs", ({"certainty": "spreads", "top": "tops", "entropy": "tops"}.get(self.measure, "logprobs"),)
-        )
+        capability = {"certainty": "spreads", "top": "tops", "entropy": "tops"}.get(self.measure, "logprobs")
+        object.__setattr__(self, "needs", (capability,))
 
     @property
     def traits(self) -> Traits:
@@ -174,21 +174,31 @@ class Confidence(Verifier):
         return [StepScores(whole=self._confidence(t)) for t in trajectories]
 
     def _confidence(self, trajectory: Trajectory) -> float:
-        tokens = self._tokens(trajectory)
-        if not tokens:
+        """Return the score of a trajectory; NaN without a token drawn from a model."""
+        measured_tokens = self._tokens(trajectory)
+        if not measured_tokens:
             return math.nan
-        value = _OVER[self.over](np.array(tokens, np.float64), self.window)
-        if not math.isfinite(value):
+        aggregate = _OVER[self.over](np.array(measured_tokens, np.float64), self.window)
+        if not math.isfinite(aggregate):
             return math.nan
         low, high = _RANGES[self.measure]
-        clipped = min(max(math.exp(value) if self.measure == "probability" else value, low), high)
+        confidence = math.exp(aggregate) if self.measure == "probability" else aggregate
+        confidence = min(max(confidence, low), high)
         if self.odds is None:
-            return clipped
-        return chance(self.odds[0] * (clipped if self.measure in _SPREADS else log_odds(value)) + self.odds[1])
+            return confidence
+        scale, shift = self.odds
+        x = confidence if self.measure in _SPREADS else log_odds(aggregate)
+        return chance(scale * x + shift)
 
     def _tokens(self, trajectory: Trajectory) -> Sequence[float]:
-        """Return the measure at each token that a model drew, along the path from the root."""
-        pieces = (trajectory,) if trajectory.depth <= 1 else trajectory.path
-        if (measure := _SPREADS.get(self.measure)) is not None:
-            return [measure(spread) for piece in pieces for spread in piece.spreads]
-        return pieces[0].logprobs if len(pieces) == 1 else [logprob for piece in pieces for logprob in piece.logprobs]
+        """Return the measure at each token that a model drew, along the path from the root.
+
+        For "probability" the measure is the log-probability.
+        """
+        nodes = (trajectory,) if trajectory.depth <= 1 else trajectory.path
+        measure_spread = _SPREADS.get(self.measure)
+        if measure_spread is not None:
+            return [measure_spread(spread) for node in nodes for spread in node.spreads]
+        if len(nodes) == 1:
+            return nodes[0].logprobs
+        return [logprob for node in nodes for logprob in node.logprobs]

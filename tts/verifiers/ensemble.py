@@ -73,33 +73,31 @@ class Ensemble(Verifier):
     name = "ensemble"
 
     def __post_init__(self) -> None:
-        given: Any = self.members
-        members = given if isinstance(given, tuple | list) else ()
-        if not members or not all(isinstance(one, str | Verifier) for one in members):
+        stated_members: Any = self.members
+        members = stated_members if isinstance(stated_members, tuple | list) else ()
+        if not members or not all(isinstance(member, str | Verifier) for member in members):
             raise ConfigError(
-                f"members is {quote(given)}, but must be names of verifiers, or verifiers, at least one",
+                f"members is {quote(stated_members)}, but must be names of verifiers, or verifiers, at least one",
                 hint="for example ensemble(members=('process', 'probe'))",
             )
-        verifiers = tuple(_member(one) for one in given)
+        verifiers = tuple(map(_member, members))
         roles = sorted({member.model for member in verifiers})
         if len(roles) > 1:
-            raise ConfigError(f"members is {quote(given)}, but must ask one model, not {' and '.join(roles)}")
+            raise ConfigError(f"members is {quote(stated_members)}, but must ask one model, not {' and '.join(roles)}")
         object.__setattr__(self, "members", verifiers)
         object.__setattr__(self, "model", roles[0])
         object.__setattr__(self, "oracle", any(member.oracle for member in verifiers))
-        object.__setattr__(self, "needs", tuple(dict.fromkeys(need for member in verifiers for need in member.needs)))
+        needs = dict.fromkeys(capability for member in verifiers for capability in member.needs)
+        object.__setattr__(self, "needs", tuple(needs))
         self._check_numbers(len(verifiers))
         object.__setattr__(self, "range", (-math.inf, math.inf) if self.how == "log_odds" else (0.0, 1.0))
 
     def _check_numbers(self, count: int) -> None:
+        """Refuse weights that are not one number for each of `count` members, and a wrong `how` or `caution`."""
         weights: Any = self.weights
         if weights is not None:
-            if (
-                not isinstance(weights, tuple | list)
-                or len(weights) != count
-                or not all(map(_is_number, weights))
-                or not any(weights)
-            ):
+            is_sequence = isinstance(weights, tuple | list)
+            if not is_sequence or len(weights) != count or not all(map(_is_number, weights)) or not any(weights):
                 raise ConfigError(
                     f"weights is {quote(weights)}, but must be {count} numbers of at least 0, one a member, not all 0"
                 )
@@ -125,40 +123,45 @@ class Ensemble(Verifier):
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Ensemble:
         """Return the ensemble with all parameters of its members set; see `Traits.filled`."""
-        fillers = [(one, traits_of(one).filled) for one in self.members]
-        return self.with_members([one if filled is None else filled(record, backend) for one, filled in fillers])
+        members: list[Verifier] = []
+        for member in self.members:
+            filled = traits_of(member).filled
+            members.append(member if filled is None else filled(record, backend))
+        return self.with_members(members)
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score for each step if all members score steps, else one of the whole."""
-        scores: list[Sequence[StepScores]] = []
+        scores_by_member: list[Sequence[StepScores]] = []
         for member in self.members:
             visible = problem if member.oracle else problem.without_answer()
-            scores.append(await member.score(visible, trajectories, calls.part(member)))
-        wholes = self._combine(
-            np.array([[_whole(one) for one in of_member] for of_member in scores], np.float64)
-        ).tolist()
-        return [self._join(of_path, whole) for of_path, whole in zip(zip(*scores, strict=True), wholes, strict=True)]
+            scores_by_member.append(await member.score(visible, trajectories, calls.part(member)))
+        # rows are members, columns are trajectories
+        member_wholes = np.array([list(map(_whole, member_scores)) for member_scores in scores_by_member], np.float64)
+        wholes = self._combine(member_wholes).tolist()
+        scores_by_trajectory = zip(*scores_by_member, strict=True)
+        return [self._join(scores, whole) for scores, whole in zip(scores_by_trajectory, wholes, strict=True)]
 
     def _join(self, scores: Sequence[StepScores], whole: float) -> StepScores:
-        steps = [one.steps for one in scores if one.steps is not None]
-        note = "\n".join(one.note for one in scores if one.note)
-        if len(steps) < len(scores):
+        """Return the score of one trajectory from its scores by all members; `whole` is their combined whole."""
+        step_rows = [score.steps for score in scores if score.steps is not None]  # [members, steps]
+        note = "\n".join(score.note for score in scores if score.note)
+        if len(step_rows) < len(scores):
             return StepScores(whole=whole, note=note)
-        return StepScores(steps=tuple(self._combine(np.array(steps, np.float64)).tolist()), note=note)
+        steps = self._combine(np.array(step_rows, np.float64)).tolist()
+        return StepScores(steps=tuple(steps), note=note)
 
     def _combine(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one score for each column of [members, columns]; columns are independent."""
+        rows = list(zip(self.members, table, strict=True))
         if self.how == "log_odds":
-            return _sum_columns(
-                np.stack([_log_odds(row, _bounds(one, row)) for row, one in zip(table, self.members, strict=True)])
-                * self._shares
-            )
-        units = np.stack([to_unit(row, _bounds(member, row)) for row, member in zip(table, self.members, strict=True)])
+            log_odds = np.stack([_log_odds(row, _bounds(member, row)) for member, row in rows])
+            return _sum_columns(log_odds * self._shares)
+        units = np.stack([to_unit(row, _bounds(member, row)) for member, row in rows])  # [members, columns]
         weights = self._shares[:, 0]
         if self.how == "min":
-            units = units[weights > 0]
-            least = np.where(np.isnan(units), np.inf, units).min(axis=0)
-            return np.where(np.isinf(least), math.nan, least)
+            weighted_units = units[weights > 0]
+            minima = np.where(np.isnan(weighted_units), np.inf, weighted_units).min(axis=0)
+            return np.where(np.isinf(minima), math.nan, minima)
         mean, spread = weighted_moments(units, weights)
         return np.clip(mean - self.caution * spread, 0.0, 1.0)
 
@@ -182,22 +185,19 @@ def weighted_moments(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the weighted mean and standard deviation of each column of [members, columns].
 
-    NaN entries are left out; both are NaN if all entries are.
+    NaN entries are left out. In a column of NaN entries alone, mean and deviation are NaN.
     """
-    shares = np.where(np.isnan(units), 0.0, weights[:, None])
-    known = np.nan_to_num(units, nan=0.0)
+    entry_weights = np.where(np.isnan(units), 0.0, weights[:, None])
+    entries = np.nan_to_num(units, nan=0.0)
     with np.errstate(invalid="ignore"):
-        total = _sum_columns(shares)
-        mean = _sum_columns(shares * known) / total
-        variance = _sum_columns(shares * (known - mean) ** 2) / total
+        total_weight = _sum_columns(entry_weights)
+        mean = _sum_columns(entry_weights * entries) / total_weight
+        variance = _sum_columns(entry_weights * (entries - mean) ** 2) / total_weight
     return mean, np.sqrt(variance)
 
 
 def _sum_columns(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums of columns, added row by row.
-
-    So rounding does not depend on the number of columns.
-    """
+    """Return the sums of columns, added row by row, so that rounding does not depend on the number of columns."""
     total = np.zeros(table.shape[1])
     for row in table:
         total = total + row
@@ -206,7 +206,7 @@ def _sum_columns(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
     """Return scores on the scale of log-odds; scores without a finite range are taken as they are."""
-    if math.isinf(bounds[0]) or math.isinf(bounds[1]):
+    if any(map(math.isinf, bounds)):
         return scores
     units = np.clip(to_unit(scores, bounds), _SURE, 1 - _SURE)
     return np.log(units / (1 - units))
@@ -232,7 +232,7 @@ def _is_number(value: Any) -> bool:
 def _bounds(member: Verifier, scores: NDArray[np.float64]) -> tuple[float, float]:
     """Return the range of a member.
 
-    A function without a range must score in [0, 1], since no score may depend on another path's.
+    A function without a range must score in [0, 1]. A range by its scores would make each score depend on the others.
 
     Raises:
         VerifierError: a score of such a function is outside of [0, 1].

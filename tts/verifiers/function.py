@@ -59,29 +59,29 @@ class FunctionVerifier(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return the function's scores; NaN for trajectories that the budget's time does not reach."""
         texts = [trajectory.judged_text for trajectory in trajectories]
-        results = _Said()
+        returned = _Returned()
         try:
-            await results.collect(lambda text: _contain(self.fn, problem, text), texts, calls.seconds_left())
-            scores = results.values + [_LATE] * (len(texts) - len(results.values))
-            pending = [i for i, one in enumerate(scores) if inspect.isawaitable(one)]
-            replies = await _await_all([scores[i] for i in pending], calls.seconds_left())
+            await returned.collect(lambda text: _contain(self.fn, problem, text), texts, calls.seconds_left())
+            results = returned.values + [_LATE] * (len(texts) - len(returned.values))
+            pending = [i for i, result in enumerate(results) if inspect.isawaitable(result)]
+            awaited_results = await _await_all([results[i] for i in pending], calls.seconds_left())
         finally:
-            results.close()
-        for i, reply in zip(pending, replies, strict=True):
-            scores[i] = reply
-        return [StepScores(whole=math.nan) if one is _LATE else _scores(one) for one in scores]
+            returned.close()
+        for i, result in zip(pending, awaited_results, strict=True):
+            results[i] = result
+        return [StepScores(whole=math.nan) if result is _LATE else _scores(result) for result in results]
 
 
-class _Said:
-    """What a function returned for texts, one after another.
+class _Returned:
+    """The values that a function returned for texts, one after another.
 
-    Coroutines that nobody awaited are closed with the object.
+    `close` closes the coroutines that nobody awaited.
     """
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self._lock = threading.Lock()
-        self._over = False
+        self._is_over = False
 
     async def collect(self, function: Callable[[str], Any], texts: Sequence[str], seconds: float | None) -> None:
         """Call the function for each text in a worker thread, until the time has run out.
@@ -91,24 +91,24 @@ class _Said:
 
         def work() -> None:
             for text in texts:
-                if self._over or not self._keep(function(text)):
+                if self._is_over or not self._keep(function(text)):
                     return
 
         try:
-            with suppress(TimeoutError):  # the budget's: the function's own is contained
+            with suppress(TimeoutError):  # of `wait_for`; a TimeoutError of the function is a VerifierError by now
                 await asyncio.wait_for(run_in_thread(work), seconds)
         finally:
             with self._lock:
-                self._over = True
+                self._is_over = True
 
     def _keep(self, value: Any) -> bool:
-        """Keep a value that came in time."""
+        """Keep a value that came in time, and close any other; return whether the time is not over."""
         with self._lock:
-            if self._over:
+            if self._is_over:
                 _close(value)
             else:
                 self.values.append(value)
-            return not self._over
+            return not self._is_over
 
     def close(self) -> None:
         """Close all coroutines, so that Python gives no warning of coroutines that were never awaited."""
@@ -123,22 +123,23 @@ def _close(value: Any) -> None:
             value.close()
 
 
-async def _await_all(asked: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
+async def _await_all(awaitables: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
     """Await the results of an async function concurrently; `_LATE` where time ran out."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    semaphore = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(reply: Awaitable[Any]) -> Any:
-        async with gate:
+    async def await_result(awaitable: Awaitable[Any]) -> Any:
+        async with semaphore:
             try:
-                return await reply
+                return await awaitable
             except asyncio.CancelledError as failure:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
                     raise
                 raise VerifierError("the verifier function was cancelled by itself") from failure
             except SystemExit as failure:
                 raise VerifierError(f"the verifier function raised {failure!r}") from failure
 
-    tasks = [asyncio.ensure_future(one(reply)) for reply in asked]
+    tasks = [asyncio.ensure_future(await_result(awaitable)) for awaitable in awaitables]
     if not tasks:
         return []
     try:
@@ -160,10 +161,12 @@ def _contain(fn: ScoreFunction, problem: Problem, text: str) -> Any:
 def _scores(result: Any) -> StepScores:
     """Return a number as a score of the whole, and a one-dimensional array as scores of steps.
 
-    A pair has a text as its second member, which becomes the note.
+    Of a pair with a text, the text becomes the note.
     """
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], str):
-        return dataclasses.replace(_scores(result[0]), note=result[1])
+    has_note = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], str)
+    if has_note:
+        score, note = result
+        return dataclasses.replace(_scores(score), note=note)
     if result is None:
         raise VerifierError(
             "the verifier function returned None, but must return a number, or one a step; NaN where it is unknown"

@@ -36,7 +36,7 @@ def reasoning_request(yes: str, no: str) -> str:
 
 
 def verdict_of(reply: str, yes: str, no: str) -> float | None:
-    """Return the last verdict of a reply, 1 or 0; None without one."""
+    """Return the last verdict of a reply, 1 for yes and 0 for no; None for a reply without a verdict."""
     verdicts = re.findall(
         rf"verdict\W*(?:is\W+)?(?:(?:boxed|text|textbf)\W+)*({re.escape(yes)}|{re.escape(no)})(?!\w)",
         reply,
@@ -97,50 +97,54 @@ class VerdictVerifier(ReplyingVerifier):
 
     def check_model(self, backend: Backend) -> None:
         """Raise ConfigError where a verdict is not one token."""
-        for part in ("yes", "no") if self.verdict == "logprobs" else ():
-            check_one_token(backend, part, getattr(self, part), "choose another word, or verdict='words'")
+        if self.verdict == "logprobs":
+            for parameter, word in (("yes", self.yes), ("no", self.no)):
+                check_one_token(backend, parameter, word, "choose another word, or verdict='words'")
 
     def instruct(self, question: str) -> str:
         """Return a question with the form of its verdict."""
-        request = (
-            (reasoning_request(self.yes, self.no) if self.verdict == "words" else _REASON) if self.votes else self._ask
-        )
+        if not self.votes:
+            request = self._ask
+        elif self.verdict == "words":
+            request = reasoning_request(self.yes, self.no)
+        else:
+            request = _REASON
         return f"{question} {request}"
 
     async def approvals(
         self, question: str, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls
     ) -> list[float]:
-        """Return the mean verdict on each trajectory, from 0 to 1; NaN where none is known."""
+        """Return the mean verdict on each trajectory, from 0 to 1; NaN where no verdict is known."""
         prompts = [asking(self.instruct(question), problem, ("Solution", t.judged_text)) for t in trajectories]
         if not self.votes:
             return await self._yes_probabilities(prompts, self.fits(prompts, calls), calls)
         if self.verdict == "words":
-            return list(
-                map(mean, await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls))
-            )
-        reasons = await self.replies_to(prompts, str, calls)
-        turns = [
-            (*prompt, Message("assistant", reply), Message("user", self._ask))
-            for prompt, of_path in zip(prompts, reasons, strict=True)
-            for reply in of_path
-        ]
-        fits = [calls.count(turn) <= self._most_asked for turn in turns]
+            verdicts_by_path = await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls)
+            return list(map(mean, verdicts_by_path))
+        replies_by_path = await self.replies_to(prompts, str, calls)
+        verdict_prompts: list[Prompt] = []  # one for each reply: prompt, reply and the question for the verdict
+        for prompt, replies in zip(prompts, replies_by_path, strict=True):
+            for reply in replies:
+                verdict_prompts.append((*prompt, Message("assistant", reply), Message("user", self._ask)))
+        fits = [calls.count(prompt) <= self._most_asked for prompt in verdict_prompts]
         calls.note_unread(
             f"replies of the {self.name} were too long to ask for their verdict", fits.count(False), len(fits)
         )
-        verdicts = iter(await self._yes_probabilities(turns, fits, calls))
-        return [mean([next(verdicts) for _ in of_path]) for of_path in reasons]
+        verdicts = iter(await self._yes_probabilities(verdict_prompts, fits, calls))
+        return [mean([next(verdicts) for _reply in replies]) for replies in replies_by_path]
 
     async def _yes_probabilities(self, prompts: Sequence[Prompt], fits: Sequence[bool], calls: Calls) -> list[float]:
         """Return P(yes) / (P(yes) + P(no)) after each prompt that fits.
 
         The value is NaN for other prompts, and where neither word has a probability.
         """
-        shown = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
-        log_probabilities = await calls.choices(shown, (self.yes, self.no)) if shown else np.empty((0, 2))
+        shown_prompts = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+        if not shown_prompts:
+            return [math.nan] * len(fits)
+        yes_logprobs, no_logprobs = (await calls.choices(shown_prompts, (self.yes, self.no))).T
         with np.errstate(invalid="ignore"):
-            yes = iter(logistic(log_probabilities[:, 0] - log_probabilities[:, 1]).tolist())
-        return [next(yes) if fit else math.nan for fit in fits]
+            yes_probabilities = iter(logistic(yes_logprobs - no_logprobs).tolist())
+        return [next(yes_probabilities) if fit else math.nan for fit in fits]
 
     @property
     def _most_asked(self) -> int:
@@ -148,12 +152,15 @@ class VerdictVerifier(ReplyingVerifier):
         return self.room + (self.max_tokens if self.votes else 0) + self._turn
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of a question.
+        """Return the most tokens that one question takes.
 
-        The tokens are those of prompt and replies, and of prompt, reply and question once more for each verdict.
+        These are the tokens of prompt and replies. For each verdict by log-probabilities, prompt, reply and the
+        question for the verdict are read once more.
         """
-        written = ReplyingVerifier.bound(self, prefix_tokens, new_tokens) if self.votes else 0
-        return written + (max(1, self.votes) * self._most_asked if self.verdict == "logprobs" else 0)
+        reply_tokens = ReplyingVerifier.bound(self, prefix_tokens, new_tokens) if self.votes else 0
+        if self.verdict != "logprobs":
+            return reply_tokens
+        return reply_tokens + max(1, self.votes) * self._most_asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +221,8 @@ class GenRm(VerdictVerifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
-        return [StepScores(whole=share) for share in await self.approvals(self.question, problem, trajectories, calls)]
+        shares = await self.approvals(self.question, problem, trajectories, calls)
+        return [StepScores(whole=share) for share in shares]
 
 
 ASPECTS = {
@@ -233,7 +241,7 @@ _ABOUT = (
 
 
 def _check_aspects(name: str, given: Any) -> tuple[str, ...]:
-    """Return aspects as a tuple.
+    """Return the aspects in the parameter `name` as a tuple.
 
     Raises:
         ConfigError: the values are no names or questions, or an aspect is named twice.
@@ -298,18 +306,22 @@ class MultiAspect(VerdictVerifier):
     verdict: str = "words"
     name = "multi_aspect"
 
+    @property
+    def _questions(self) -> list[str]:
+        """The question about each aspect."""
+        return [_ABOUT + ASPECTS.get(aspect, aspect) for aspect in self.aspects]
+
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
         """Return the prompts that score a solution without text, one an aspect."""
-        return tuple(
-            asking(self.instruct(_ABOUT + ASPECTS.get(one, one)), problem, ("Solution", "")) for one in self.aspects
-        )
+        return tuple(asking(self.instruct(question), problem, ("Solution", "")) for question in self._questions)
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
-        of_aspects = [
-            await self.approvals(_ABOUT + ASPECTS.get(one, one), problem, trajectories, calls) for one in self.aspects
+        shares_by_aspect = [
+            await self.approvals(question, problem, trajectories, calls) for question in self._questions
         ]
-        return [StepScores(whole=mean(of_path)) for of_path in zip(*of_aspects, strict=True)]
+        shares_by_path = zip(*shares_by_aspect, strict=True)
+        return [StepScores(whole=mean(shares)) for shares in shares_by_path]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the bound of one question, for each aspect."""

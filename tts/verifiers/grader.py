@@ -43,13 +43,13 @@ class Grader(AskingVerifier):
     The score is the mean of (grade - 1) / (levels - 1), weighted by the probabilities of the grades alone. So tokens
     that are no grade do not count. Nothing is sampled, and equal prompts have equal scores.
 
-    An engine reads all logits. A server shows its 20 most likely tokens, for one written token. Grades that it does not
-    show have at most a known probability. Where that could be more than `missing` of the probability of all grades, the
-    score is NaN, and a warning counts it. So a score that is given differs from the one of all logits by at most
-    `missing`.
+    An engine reads all logits. A server shows its 20 most likely tokens, for one written token. The probability of the
+    grades that a server does not show is bounded by the tokens that it shows. Where the bound is more than `missing` of
+    the probability of all grades, the score is NaN, and a warning counts it. So a score that is given differs from the
+    score by all logits by at most `missing`.
 
-    Pairs are compared in both orders, as by `judge`. Prompts that begin with one solution follow one another, so that
-    servers with a prefix cache read it once; a `pivot` tournament has few such beginnings.
+    Pairs are compared in both orders, as by `judge`. Prompts that begin with the same solution follow one another, so
+    that servers with a prefix cache read that solution once. A `pivot` tournament has few such beginnings.
 
     Source: "LLM-as-a-Verifier: A General-Purpose Verification Framework" (2607.05391), read in its repository's
     description; the expectation over score tokens as in Liu et al., "G-Eval" (2303.16634), from memory. Differs:
@@ -121,14 +121,15 @@ class Grader(AskingVerifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         prompts = [asking(self.ask(self.question), problem, ("Solution", t.judged_text)) for t in trajectories]
-        return [StepScores(whole=score) for score in await self._grades_of(prompts, calls)]
+        scores = await self._grades_of(prompts, calls)
+        return [StepScores(whole=score) for score in scores]
 
     async def compare(
         self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
     ) -> list[float]:
-        """Return for each pair how far the first is better, the mean of both orders.
+        """Return for each pair how far its first solution is better, from 0 to 1, as the mean of both orders.
 
-        The value is NaN if one of the orders is unknown.
+        The value is NaN if the grade of one order is unknown.
         """
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
@@ -139,19 +140,19 @@ class Grader(AskingVerifier):
     async def _grades_of(self, prompts: Sequence[Prompt], calls: Calls) -> list[float]:
         """Return the expected grade after each prompt, from 0 to 1; NaN where it is unknown."""
         fits = self.fits(prompts, calls)
-        shown = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
-        if not shown:
+        shown_prompts = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+        if not shown_prompts:
             return [math.nan] * len(prompts)
-        laws, unseen = await calls.bounded_choices(shown, self.grades)
-        scores, shares = expected_grades(laws, unseen)
-        known = shares <= self.missing
+        logprobs, unseen = await calls.bounded_choices(shown_prompts, self.grades)
+        scores, unseen_shares = expected_grades(logprobs, unseen)
+        is_known = unseen_shares <= self.missing  # an array, one entry for each shown prompt
         label = f"grades of the {self.name} could lack more than {self.missing:g} of their probability, and are unknown"
-        calls.note_unread(label, int((~known).sum()), len(shown))
-        grades = iter(np.where(known, scores, math.nan).tolist())
-        return [next(grades) if fit else math.nan for fit in fits]
+        calls.note_unread(label, int((~is_known).sum()), len(shown_prompts))
+        known_scores = iter(np.where(is_known, scores, math.nan).tolist())
+        return [next(known_scores) if fit else math.nan for fit in fits]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of a prompt, and the one that a server writes: a constant."""
+        """Return the most tokens of a prompt, and the one token that a server writes: a constant."""
         del prefix_tokens, new_tokens
         return self.room + 1
 
@@ -159,20 +160,20 @@ class Grader(AskingVerifier):
 def expected_grades(
     laws: NDArray[np.float64], unseen: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the expected grade by each law, from 0 to 1, and a bound on what is not shown.
+    """Return the expected grade by each law, from 0 to 1, and the share of probability that is not shown.
 
-    The bound is the largest share of the grades' probability that is not shown.
-
-    The expectation by the whole law differs from the returned one by at most that share. Without any probability of a
-    grade, the results are NaN and 1.
+    A law is the distribution of the next token after one prompt. The share is an upper bound: the probability that
+    unshown grades may have, of the probability of all grades. The expected grade by all grades differs from the
+    returned one by at most this share. Where no grade has a probability, the results are NaN and 1.
 
     Args:
-        laws: [N, levels] log-probabilities of the grades, the lowest first; -inf where one is not shown.
-        unseen: [N] the most probability that unshown grades have together.
+        laws: [prompts, levels] log-probabilities of the grades, the lowest grade first; -inf for an unshown grade.
+        unseen: [prompts] the most probability that unshown grades have together.
     """
-    likely = np.exp(laws)
-    total = likely.sum(axis=1)
+    probabilities = np.exp(laws)
+    shown = probabilities.sum(axis=1)  # [prompts]
     with np.errstate(invalid="ignore", divide="ignore"):
-        scores = likely @ np.linspace(0.0, 1.0, laws.shape[1]) / total
-        shares = np.where(total > 0, unseen / (total + unseen), 1.0)
-    return np.where(total > 0, np.clip(scores, 0.0, 1.0), math.nan), np.where(np.isnan(shares), 1.0, shares)
+        scores = probabilities @ np.linspace(0.0, 1.0, laws.shape[1]) / shown
+        unseen_shares = np.where(shown > 0, unseen / (shown + unseen), 1.0)
+    scores = np.where(shown > 0, np.clip(scores, 0.0, 1.0), math.nan)
+    return scores, np.where(np.isnan(unseen_shares), 1.0, unseen_shares)

@@ -131,19 +131,20 @@ class Judge(ReplyingVerifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         prompts = [asking(self.question, problem, ("Solution", t.judged_text)) for t in trajectories]
-        verdicts = await self.replies_to(prompts, lambda reply: read_verdict(reply, "score"), calls)
-        return [StepScores(whole=mean(of_path)) for of_path in verdicts]
+        verdicts_by_path = await self.replies_to(prompts, lambda reply: read_verdict(reply, "score"), calls)
+        return [StepScores(whole=mean(verdicts)) for verdicts in verdicts_by_path]
 
     async def compare(
         self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
     ) -> list[float]:
-        """Return for each pair how far the first is better, the mean of both orders.
+        """Return for each pair how far its first solution is better, from 0 to 1, as the mean of both orders.
 
-        The value is NaN if an order has no parsable reply.
+        The value is NaN if one of the orders has no readable reply.
         """
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
-            return list(map(mean, await self.replies_to(prompts, lambda reply: read_verdict(reply, "better"), calls)))
+            verdicts_by_prompt = await self.replies_to(prompts, lambda reply: read_verdict(reply, "better"), calls)
+            return list(map(mean, verdicts_by_prompt))
 
         return await compare_in_both_orders(self.pair_question, problem, pairs, verdicts)
 
@@ -152,27 +153,44 @@ class Judge(ReplyingVerifier):
 
         All shares are NaN if no reply can be read.
         """
-        count, prompts = len(trajectories), list[Prompt]()
-        question, title = (self.list_question, "Solution") if by == "quality" else (self.consensus_question, "Reply")
-        for shown in (trajectories, trajectories[::-1]):
-            prompts.append(
-                asking(question, problem, *((f"{title} {i}", t.judged_text) for i, t in enumerate(shown, 1)))
-            )
-        forwards, backwards = await self.replies_to(prompts, lambda reply: _read_number(reply, count), calls)
-        counts = Counter([*(n - 1 for n in forwards), *(count - n for n in backwards)])
-        return [counts[i] / counts.total() if counts else math.nan for i in range(count)]
+        num_solutions = len(trajectories)
+        if by == "quality":
+            question, title = self.list_question, "Solution"
+        else:
+            question, title = self.consensus_question, "Reply"
+        prompts: list[Prompt] = []
+        for ordered in (trajectories, trajectories[::-1]):
+            solutions = [(f"{title} {number}", t.judged_text) for number, t in enumerate(ordered, 1)]
+            prompts.append(asking(question, problem, *solutions))
+        # the numbers that the replies choose; in reverse order, number 1 is the last trajectory
+        numbers, reverse_numbers = await self.replies_to(
+            prompts, lambda reply: _read_number(reply, num_solutions), calls
+        )
+        votes = Counter(number - 1 for number in numbers)
+        votes.update(num_solutions - number for number in reverse_numbers)
+        if not votes:
+            return [math.nan] * num_solutions
+        return [votes[i] / votes.total() for i in range(num_solutions)]
 
 
 def _read_number(reply: str, most: int) -> int | None:
-    """Return the number of the solution that a reply chooses, from 1 to `most`; None: it chooses none."""
+    """Return the number of the solution that a reply chooses, from 1 to `most`, or None."""
     number = read_verdict(reply, "best")
-    return int(number) if number is not None and 1 <= number <= most and number == int(number) else None
+    if number is None or not 1 <= number <= most or number != int(number):
+        return None
+    return int(number)
 
 
 def read_verdict(reply: str, name: str) -> float | None:
-    """Return the last valid verdict of a reply, from 0 to 1; None: no object has a valid verdict."""
-    verdicts = (found.verdict(name, _READERS[name]) for found in read_objects(reply, name))
-    return next((verdict for verdict in verdicts if verdict is not None), None)
+    """Return the last valid verdict in a reply's JSON objects, or None.
+
+    A "score" or "better" is from 0 to 1, and "best" is a number of a solution.
+    """
+    for json_object in read_objects(reply, name):
+        verdict = json_object.verdict(name, _READERS[name])
+        if verdict is not None:
+            return verdict
+    return None
 
 
 def _read_score(value: Any) -> float | None:
@@ -185,9 +203,10 @@ def _read_score(value: Any) -> float | None:
 
 
 def _read_place(value: Any) -> float | None:
-    """Return how far the first solution is better: 1, 0.5 or 0; None for anything else."""
-    text = re.sub(r"^solution\s+|[.!]$", "", value.strip().casefold()) if isinstance(value, str) else ""
-    return _PLACES.get(text)
+    """Return how far solution A is better: 1 for "A", 0.5 for "tie", 0 for "B"; None for anything else."""
+    if not isinstance(value, str):
+        return None
+    return _PLACES.get(re.sub(r"^solution\s+|[.!]$", "", value.strip().casefold()))
 
 
 def _read_choice(value: Any) -> float | None:
@@ -195,11 +214,8 @@ def _read_choice(value: Any) -> float | None:
     if isinstance(value, str):
         match = _CHOICE.fullmatch(value.strip())
         return float(match[1]) if match else None
-    return (
-        float(value)
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _CHOICES
-        else None
-    )
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < _CHOICES else None
 
 
 _READERS: dict[str, Callable[[Any], float | None]] = {"score": _read_score, "better": _read_place, "best": _read_choice}

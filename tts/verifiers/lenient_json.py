@@ -43,8 +43,9 @@ class Reading:
     def verdict(self, name: str, read: Callable[[Any], float | None]) -> float | None:
         """Return the verdict in a member; None: the member has no verdict.
 
-        A repaired object has a verdict only where all values agree that its text gives for the name, and where the text
-        shows the value whole. So neither a quotation within a reason nor a number that was cut becomes a verdict.
+        The text of a repaired object may give several values for the name. The object has a verdict only where these
+        agree, and where the text shows the value whole. So neither a quotation within a reason nor a number that was
+        cut becomes a verdict.
 
         Args:
             name: The name of the member, in lower case.
@@ -57,12 +58,12 @@ class Reading:
             self.source,
             re.IGNORECASE,
         )
-        verdicts = {read(_shown_at(self.source, found.end())) for found in mentions} - {None}
+        verdicts = {read(_shown_at(self.source, mention.end())) for mention in mentions} - {None}
         return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def read_objects(reply: str, name: str) -> list[Reading]:
-    """Return the outermost objects of a reply that mention a member, the last first.
+    """Return the outermost JSON objects of a reply, the last first; broken objects must mention a member.
 
     Args:
         reply: The text of a model.
@@ -72,54 +73,60 @@ def read_objects(reply: str, name: str) -> list[Reading]:
 
 
 def _objects(reply: str, name: str) -> Iterator[Reading]:
-    decoder, at = json.JSONDecoder(), 0
-    while (start := _BEGINS.search(reply, at)) is not None:
+    """Yield the outermost objects of a reply in order; a broken object is repaired if it mentions the member."""
+    decoder = json.JSONDecoder()
+    search_start = 0
+    while (opening := _BEGINS.search(reply, search_start)) is not None:
+        object_start = opening.start()
         try:
-            value, at = decoder.raw_decode(reply, start.start())
-            yield Reading(_name(value))
+            value, search_start = decoder.raw_decode(reply, object_start)
+            yield Reading(_members_by_name(value))
         except (ValueError, RecursionError):
-            at = _end_of_object(reply, start.start())
-            source = reply[start.start() : at]
-            if name in source.casefold() and isinstance(value := _repair(source), dict):
-                yield Reading(_name(value), source)
+            search_start = _end_of_object(reply, object_start)
+            source = reply[object_start:search_start]
+            value = _repair(source) if name in source.casefold() else None
+            if isinstance(value, dict):
+                yield Reading(_members_by_name(value), source)
 
 
-def _name(members: dict[str, Any]) -> dict[str, Any]:
+def _members_by_name(members: dict[str, Any]) -> dict[str, Any]:
     """Return an object's members by their names in lower case.
 
-    An object that only wraps another is replaced by the inner one.
+    Of an object whose only member is another object, the members of the inner object are returned.
     """
     for _ in range(_DEEPEST_WRAPPER):
-        if len(members) != 1 or not isinstance(inner := next(iter(members.values())), dict):
+        if len(members) != 1:
             break
-        members = inner
+        [only_value] = members.values()
+        if not isinstance(only_value, dict):
+            break
+        members = only_value
     return {str(name).strip().strip(_QUOTES).casefold(): value for name, value in members.items()}
 
 
 def _end_of_object(reply: str, start: int) -> int:
-    """Return the end of an object by its braces outside of texts.
+    """Return the index after an object, by its braces outside of texts.
 
     Where the braces do not close, the result is the end of the reply.
     """
-    depth, in_text = 0, False
-    for match in _SPECIAL.finditer(reply, start):
-        match match[0]:
-            case '"':
-                in_text = not in_text
-            case "{" if not in_text:
-                depth += 1
-            case "}" if not in_text:
-                depth -= 1
-                if not depth:
-                    return match.end()
-            case _:
-                pass
+    depth = 0
+    in_text = False
+    for special in _SPECIAL.finditer(reply, start):
+        if special[0] == '"':
+            in_text = not in_text
+        elif special[0] == "{" and not in_text:
+            depth += 1
+        elif special[0] == "}" and not in_text:
+            depth -= 1
+            if not depth:
+                return special.end()
     return len(reply)
 
 
 def _repair(source: str) -> Any:
     """Return the value that json-repair reads in a text; None: reading would take long, or fails."""
-    if len(source) > _LONGEST or len(source) * (source.count("{") + source.count("`") + 1) > _MOST_WORK:
+    work = len(source) * (source.count("{") + source.count("`") + 1)
+    if len(source) > _LONGEST or work > _MOST_WORK:
         return None
     from json_repair import loads
 
@@ -130,23 +137,26 @@ def _repair(source: str) -> Any:
 
 
 def _shown_at(source: str, start: int) -> str | None:
-    """Return the value that a text shows from a place on; None where nothing follows that ends a value.
+    """Return the value that a text shows from index `start` on; None where the value is not shown whole.
 
-    At the end of the text, a value is whole only where no more digits could follow: `1` may be the beginning of `10`.
+    After the value a comma, bracket or another end must follow. At the end of the text, a value is whole only where no
+    more digits could follow: `1` may be the beginning of `10`.
     """
     match = _VALUE.match(source, start)
     if match is None:
         return None
-    return None if match.end() == match.end(1) and _MAY_GO_ON.fullmatch(match[1].strip()) else match[1].strip()
+    value = match[1].strip()
+    is_at_end = match.end() == match.end(1)
+    return None if is_at_end and _MAY_GO_ON.fullmatch(value) else value
 
 
 def _unquote(reply: str) -> str:
-    """Return a reply, or the text that it is the JSON of."""
+    """Return a reply; of a reply that is a text in JSON, the text."""
     text = reply.strip()
     if text.startswith('"') and text.endswith('"'):
         try:
-            inner = json.loads(text)
+            quoted = json.loads(text)
         except ValueError:
             return reply
-        return inner if isinstance(inner, str) else reply
+        return quoted if isinstance(quoted, str) else reply
     return reply

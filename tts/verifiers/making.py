@@ -25,13 +25,11 @@ def make_verifier(given: Any) -> Verifier:
     Raises:
         ConfigError: the value is no verifier, or its name is unknown.
     """
-    if (
-        isinstance(given, str)
-        and ":" in given
-        and "(" not in given
-        and not isinstance(placed := VERIFIERS.get(given.strip()), type)
-    ):
-        given = placed  # a function that scores, named by its place
+    is_place = isinstance(given, str) and ":" in given and "(" not in given
+    if is_place:
+        placed = VERIFIERS.get(given.strip())
+        if not isinstance(placed, type):
+            given = placed  # a function that scores
     if isinstance(given, str):
         return _complete(parse_call(VERIFIERS, given), repr(given))
     check_complete(given)

@@ -127,9 +127,8 @@ class PatchTests(Verifier):
                 f"the verifier 'tests' tests patches of a repository, which the backend {backend.name!r} does not have",
                 hint="give backend=tts.Workspace('.', agent=…)",
             )
-        for repository in (
-            backend.repositories() if isinstance(backend, HasRepositories) else [RepositorySuites(backend)]
-        ):
+        repositories = backend.repositories() if isinstance(backend, HasRepositories) else [RepositorySuites(backend)]
+        for repository in repositories:
             suite = repository.suite(self.suite)
             self._check_root(suite, repository.runs.run_suite(suite, None))
         verifier = replace(self)
@@ -137,6 +136,7 @@ class PatchTests(Verifier):
         return verifier
 
     def _check_root(self, suite: Suite, root: SuiteOutcome) -> None:
+        """Refuse a suite that does not run on the repository as it is; `root` is its outcome there."""
         context = f"command is {shlex.join(suite.command)!r}, but on the repository as it is"
         if root.elsewhere:
             module, file = next(iter(root.elsewhere.items()))
@@ -156,21 +156,22 @@ class PatchTests(Verifier):
         return _make, (self.command, self.credit, self.hidden, self.restore, self.seconds)
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score of the whole for each trajectory; NaN for those that the time does not reach."""
+        """Return one score of the whole for each trajectory; NaN where the budget's time is over."""
         repository = self._repository(problem.text)
         suite = repository.suite(self.suite)
         patches = [_TASK.extract(trajectory.full_text) for trajectory in trajectories]
         scores: dict[str | None, StepScores] = {}
         for patch in dict.fromkeys(patches):
             seconds_left = calls.seconds_left()
-            scores[patch] = (
-                _LATE
-                if seconds_left is not None and seconds_left <= 0
-                else await run_in_thread(self._score, repository.runs, suite, patch, seconds_left)
-            )
+            is_late = seconds_left is not None and seconds_left <= 0
+            if is_late:
+                scores[patch] = _LATE
+            else:
+                scores[patch] = await run_in_thread(self._score, repository.runs, suite, patch, seconds_left)
         return [scores[patch] for patch in patches]
 
     def _repository(self, prompt: str) -> RepositorySuites:
+        """Return the repository of a problem, by its prompt."""
         if self.workspace is None:
             raise ConfigError(
                 "the verifier 'tests' has no repository",
@@ -184,12 +185,13 @@ class PatchTests(Verifier):
         """Return the score of a patch.
 
         Args:
-            workspace: What runs the suite.
-            patch: The patch; None for the root as it is.
+            workspace: The workspace that runs the suite.
+            patch: The patch; None: the repository as it is.
         """
         return self._score(workspace, self.suite, patch, None)
 
     def _score(self, workspace: RunsSuites, suite: Suite, patch: str | None, seconds_left: float | None) -> StepScores:
+        """Return the score of a patch, with a note; NaN where the budget's time ended the run."""
         outcome = workspace.run_suite(suite, patch, seconds_left)
         if outcome.stopped and seconds_left is not None and seconds_left < self.seconds:
             return _LATE
@@ -201,36 +203,40 @@ class PatchTests(Verifier):
             return StepScores(whole=float(outcome.code == 0), note=f"The command ended with exit code {outcome.code}.")
         if outcome.results is None:
             return StepScores(whole=0.0, note="The tests did not come to their end.")
-        root = workspace.run_suite(suite, None).results or {}
-        passed = judge_results(outcome.results, root, new=self.restore)
-        share = sum(passed.values()) / len(passed) if passed else 0.0
-        return StepScores(whole=share if self.credit == "share" else float(share == 1), note=self._note(passed))
+        root_results = workspace.run_suite(suite, None).results or {}
+        passed_by_test = judge_results(outcome.results, root_results, new=self.restore)
+        share = sum(passed_by_test.values()) / len(passed_by_test) if passed_by_test else 0.0
+        score = share if self.credit == "share" else float(share == 1)
+        return StepScores(whole=score, note=self._note(passed_by_test))
 
-    def _note(self, passed: Mapping[str, bool]) -> str:
-        """Return how many tests pass, and the names of those that fail unless the tests are hidden."""
-        count = f"{sum(passed.values())} of {len(passed)} tests pass"
-        failing = [name for name, passes in passed.items() if not passes]
-        if self.hidden is not None or not failing:
-            return f"{count}."
-        return f"{count}; tests that fail: {', '.join(failing[:_NAMED])}."
+    def _note(self, passed_by_test: Mapping[str, bool]) -> str:
+        """Return how many tests pass, and the names of failing tests unless the tests are hidden."""
+        summary = f"{sum(passed_by_test.values())} of {len(passed_by_test)} tests pass"
+        failing_tests = [name for name, passes in passed_by_test.items() if not passes]
+        if self.hidden is not None or not failing_tests:
+            return f"{summary}."
+        return f"{summary}; tests that fail: {', '.join(failing_tests[:_NAMED])}."
 
 
 def judge_results(results: Mapping[str, Result], root: Mapping[str, Result], *, new: bool) -> dict[str, bool]:
-    """Return whether each counted test passes: the tests that the root has, missing ones too.
+    """Return whether each counted test passes; a counted test without a result with the patch fails.
+
+    Counted are the tests of the root. Tests that are skipped in both runs are not counted.
 
     Args:
         results: The results with a patch.
-        root: The results without it. A module that was not collected has no tests there. Tests skipped in both runs do
-            not count.
-        new: Whether further tests count.
+        root: The results without the patch. A module that was not collected has no tests there.
+        new: Whether tests count that the root does not have. Such tests count too where the root has no test.
     """
-    known = [name for name, result in root.items() if result != "uncollected"]
-    counted = dict.fromkeys([*known, *(results if new or not known else ())])
-    return {
-        name: results.get(name) == "passed"
-        for name in counted
-        if not (results.get(name) == "skipped" and root.get(name, "skipped") == "skipped")
-    }
+    counted_tests = [name for name, result in root.items() if result != "uncollected"]
+    if new or not counted_tests:
+        counted_tests += results
+    passed_by_test: dict[str, bool] = {}
+    for name in counted_tests:
+        is_skipped = results.get(name) == "skipped" and root.get(name, "skipped") == "skipped"
+        if not is_skipped:
+            passed_by_test[name] = results.get(name) == "passed"
+    return passed_by_test
 
 
 def _make(command: str, credit: str, hidden: str | None, restore: bool, seconds: float) -> PatchTests:  # noqa: FBT001 - as pickled

@@ -67,14 +67,15 @@ class AskingVerifier(Verifier):
         self.check_model(backend)
         room = self.room
         if backend.context is not None:
-            most = backend.context - self.behind_prompt
-            if most < (1 if self.prompt_tokens is None else room):
+            most_prompt_tokens = backend.context - self.behind_prompt
+            least_prompt_tokens = 1 if self.prompt_tokens is None else room
+            if most_prompt_tokens < least_prompt_tokens:
                 raise ConfigError(
                     f"{self.sized}, but must leave room for a prompt in the model's context of {backend.context} "
                     "tokens",
                     hint=self.fitting_sizes,
                 )
-            room = min(room, most)
+            room = min(room, most_prompt_tokens)
         verifier = copy.copy(self)
         object.__setattr__(verifier, "prompt_tokens", room)
         object.__setattr__(verifier, "reads", 1 if backend.caps.fork == "native" else None)
@@ -89,7 +90,7 @@ class AskingVerifier(Verifier):
         return ()
 
     def check_model(self, backend: Backend) -> None:
-        """Raise ConfigError where a parameter does not fit the model; none, here."""
+        """Raise ConfigError where a parameter does not fit the model; here every parameter fits."""
 
     def fits(self, prompts: Sequence[Prompt], calls: Calls) -> list[bool]:
         """Return whether each prompt is short enough, and record the prompts that are too long."""
@@ -152,24 +153,25 @@ class ReplyingVerifier(AskingVerifier):
             calls: The models that the verifier may call.
         """
         fits = self.fits(prompts, calls)
-        shown = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+        shown_prompts = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         sampling = Sampling(temperature=self.temperature)
-        readings: list[list[T | None]] = []
-        if shown:
-            replies = await calls.replies(shown, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling)
-            readings = [[read(reply) for reply in of_prompt if reply is not None] for of_prompt in replies]
-        unread = sum(of_prompt.count(None) for of_prompt in readings)
-        calls.note_unread(f"replies of the {self.name} could not be read", unread, sum(map(len, readings)))
-        verdicts = iter(readings)
-        return [[verdict for verdict in next(verdicts) if verdict is not None] if fit else [] for fit in fits]
+        readings: list[list[T | None]] = []  # for each shown prompt, the verdict of each reply
+        if shown_prompts:
+            replies_by_prompt = await calls.replies(
+                shown_prompts, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling
+            )
+            for replies in replies_by_prompt:
+                readings.append([read(reply) for reply in replies if reply is not None])
+        num_unread = sum(verdicts.count(None) for verdicts in readings)
+        calls.note_unread(f"replies of the {self.name} could not be read", num_unread, sum(map(len, readings)))
+        known_verdicts = iter([[verdict for verdict in verdicts if verdict is not None] for verdicts in readings])
+        return [next(known_verdicts) if fit else [] for fit in fits]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of a prompt, times the number of times it is read, plus those of all replies.
-
-        The bound is a constant.
-        """
+        """Return the most tokens that are read of the prompt and written in all replies, a constant."""
         del prefix_tokens, new_tokens
-        return (self.votes + 1 if self.reads is None else self.reads) * self.room + self.votes * self.max_tokens
+        num_reads = self.votes + 1 if self.reads is None else self.reads
+        return num_reads * self.room + self.votes * self.max_tokens
 
 
 def asking(question: str, problem: Problem, *solutions: tuple[str, str]) -> tuple[Message, ...]:
@@ -179,9 +181,9 @@ def asking(question: str, problem: Problem, *solutions: tuple[str, str]) -> tupl
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean of the values that are not NaN; NaN without any."""
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else math.nan
+    """Return the mean of the values that are not NaN; NaN without such values."""
+    known_values = [value for value in values if not math.isnan(value)]
+    return math.fsum(known_values) / len(known_values) if known_values else math.nan
 
 
 async def compare_in_both_orders(
@@ -190,25 +192,34 @@ async def compare_in_both_orders(
     pairs: Sequence[tuple[Trajectory, Trajectory]],
     verdicts: Callable[[list[Prompt]], Awaitable[list[float]]],
 ) -> list[float]:
-    """Return how far the first of each pair is better, from 0 to 1, as the mean over both orders.
+    """Return how far the first solution of each pair is better, from 0 to 1, as the mean over both orders.
 
-    The value is NaN if one of the two orders is unknown.
+    The value is NaN if the verdict on one of the two orders is unknown.
 
     Prompts that begin with the same solution follow one another, so that a server with a prefix cache reads that
     solution once.
 
     Args:
-        question: The instruction to compare two.
+        question: The instruction to compare two solutions.
         problem: The problem.
         pairs: The solutions to compare.
         verdicts: A function that returns, for each prompt, how far its solution A is better, from 0 to 1; NaN where
             unknown.
     """
-    shown = [order for a, b in pairs for order in ((a.judged_text, b.judged_text), (b.judged_text, a.judged_text))]
-    rank = {first: place for place, first in enumerate(dict.fromkeys(first for first, _ in shown))}
-    places = sorted(range(len(shown)), key=lambda place: rank[shown[place][0]])
-    prompts: list[Prompt] = [
-        asking(question, problem, ("Solution A", shown[i][0]), ("Solution B", shown[i][1])) for i in places
-    ]
-    verdict_at = dict(zip(places, await verdicts(prompts), strict=True))
-    return [(verdict_at[2 * i] + 1 - verdict_at[2 * i + 1]) / 2 for i in range(len(pairs))]
+    comparisons: list[tuple[str, str]] = []  # solutions A and B of each prompt, two prompts for a pair
+    for first, second in pairs:
+        comparisons += [(first.judged_text, second.judged_text), (second.judged_text, first.judged_text)]
+    rank_of_a: dict[str, int] = {}  # of each solution A, by its first occurrence
+    for solution_a, _solution_b in comparisons:
+        rank_of_a.setdefault(solution_a, len(rank_of_a))
+    asking_order = sorted(range(len(comparisons)), key=lambda i: rank_of_a[comparisons[i][0]])
+    prompts: list[Prompt] = []
+    for i in asking_order:
+        solution_a, solution_b = comparisons[i]
+        prompts.append(asking(question, problem, ("Solution A", solution_a), ("Solution B", solution_b)))
+    verdict_by_comparison = dict(zip(asking_order, await verdicts(prompts), strict=True))
+    means: list[float] = []
+    for i in range(0, len(comparisons), 2):
+        a_is_better, b_is_better = verdict_by_comparison[i], verdict_by_comparison[i + 1]
+        means.append((a_is_better + 1 - b_is_better) / 2)
+    return means

@@ -70,22 +70,27 @@ class SelfEvaluation(Verifier):
                 small.
         """
         settings = None if record is None else record.self_evaluation
-        parts = {
-            part: getattr(self, part)
-            if settings is None or getattr(self, part) is not None
-            else getattr(settings, part)
-            for part in ("question", "yes", "no")
-        }
-        missing = [part for part, value in parts.items() if value is None]
+        texts: dict[str, str | None] = {}  # by parameter
+        for parameter in ("question", "yes", "no"):
+            texts[parameter] = getattr(self, parameter)
+            if texts[parameter] is None and settings is not None:
+                texts[parameter] = getattr(settings, parameter)
+        missing = [parameter for parameter, text in texts.items() if text is None]
         if missing:
             model = "the model" if record is None else f"the record of the model {record.name!r}"
             raise ConfigError(
                 f"the verifier 'self_evaluation' needs {', '.join(missing)}, but {model} does not state them",
                 hint="give self_evaluation(question='…', yes='…', no='…'), in words that the model was trained on",
             )
-        for part in ("yes", "no"):
-            check_one_token(backend, part, str(parts[part]), "choose another word")
-        return dataclasses.replace(self, **parts, tokens=self._size(str(parts["question"]), backend))
+        for parameter in ("yes", "no"):
+            check_one_token(backend, parameter, str(texts[parameter]), "choose another word")
+        return dataclasses.replace(
+            self,
+            question=texts["question"],
+            yes=texts["yes"],
+            no=texts["no"],
+            tokens=self._size(str(texts["question"]), backend),
+        )
 
     def _size(self, question: str, backend: Backend) -> int:
         """Return the most tokens that the question may have."""
@@ -101,22 +106,25 @@ class SelfEvaluation(Verifier):
         """Return one score of the whole for each trajectory."""
         try:
             return await self._ask_questions(trajectories, calls)
-        except PromptTooLong:  # nothing was computed; asked one by one, only those without room are NaN
+        except PromptTooLong:  # nothing was computed, since a trajectory of the batch has no room for the question
             if len(trajectories) == 1:
                 return [StepScores(whole=math.nan)]
-            return [score for t in trajectories for score in await self.score(problem, [t], calls)]
+            scores: list[StepScores] = []
+            for t in trajectories:
+                scores += await self.score(problem, [t], calls)
+            return scores
 
     async def _ask_questions(self, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return P(no) / (P(yes) + P(no)) after the question, for each trajectory."""
         log_probabilities = await calls.next_logprobs(
             trajectories, self.question or "", (self.yes or "", self.no or "")
         )
+        yes_logprobs, no_logprobs = log_probabilities.T
         with np.errstate(invalid="ignore"):  # where neither token is possible, the score is NaN
-            return [
-                StepScores(whole=score)
-                for score in logistic(log_probabilities[:, 1] - log_probabilities[:, 0]).tolist()
-            ]
+            scores = logistic(no_logprobs - yes_logprobs).tolist()
+        return [StepScores(whole=score) for score in scores]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of the question; its bytes, an upper bound, if they are not counted."""
+        """Return the tokens of the question, or if they are not counted its bytes, an upper bound."""
         del prefix_tokens, new_tokens
         return len((self.question or "").encode()) if self.tokens is None else self.tokens

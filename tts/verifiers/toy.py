@@ -52,14 +52,19 @@ class ToyVerifier(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score for each step."""
         readings = await calls.value(trajectories, "truth")
-        return [
-            StepScores(steps=self._judge(problem, t, calls.task.split(t.full_text), truth.tolist()))
-            for t, truth in zip(trajectories, readings, strict=True)
-        ]
+        scores: list[StepScores] = []
+        for t, truth in zip(trajectories, readings, strict=True):
+            steps = calls.task.split(t.full_text)
+            scores.append(StepScores(steps=self._judge(problem, t, steps, truth.tolist())))
+        return scores
 
     def _judge(
         self, problem: Problem, t: Trajectory, steps: Sequence[str], truth: Sequence[float]
     ) -> tuple[float, ...]:
+        """Return a score for each step: 1 - `error` for a step that is judged right, else `error`.
+
+        The judgement is the truth, flipped with the probability `error`.
+        """
         if len(steps) != len(truth):
             raise VerifierError(
                 f"the verifier 'toy' has verdicts on {len(truth)} lines, but the path is cut into {len(steps)} steps "
@@ -68,10 +73,12 @@ class ToyVerifier(Verifier):
             )
         scores: list[float] = []
         prefix = ""
-        for step, right in zip(steps, truth, strict=True):
+        for step, reading in zip(steps, truth, strict=True):
             prefix += step
-            is_flipped = self.error > 0 and hash64("verdict", self.seed, problem.text, prefix) * 2.0**-64 < self.error
-            scores.append(1 - self.error if (right > 0) != is_flipped else self.error)
+            uniform = hash64("verdict", self.seed, problem.text, prefix) * 2.0**-64
+            is_flipped = self.error > 0 and uniform < self.error
+            is_right = reading > 0
+            scores.append(1 - self.error if is_right != is_flipped else self.error)
         return tuple(scores)
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:

@@ -28,7 +28,7 @@ def is_real(value: Value) -> bool:
 
 
 def tidy(value: Value) -> Value:
-    """Return a complex number without a part that differs from zero by rounding alone."""
+    """Return a number; a complex number loses a part that differs from zero by rounding alone."""
     if not isinstance(value, CONTEXT.mpc):
         return value
     if value.imag == 0 or (value.real != 0 and CONTEXT.mag(value.real) - CONTEXT.mag(value.imag) > NOTHING):
@@ -49,14 +49,13 @@ def variable(name: str, point: int) -> Value:
 
     At point 0 all values are positive, and at point 1 negative. At later points the bits of the name decide.
     """
-    value = hash_text(f"{name} at {point}")
-    code = (
-        ord(name) - 64
-        if len(name) == 1 and name.isascii()
-        else hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[0]
-    )
-    negative = point == 1 or (point > 1 and code >> (point - 2) & 1)
-    return -value if negative else value
+    size = hash_text(f"{name} at {point}")
+    if len(name) == 1 and name.isascii():
+        name_bits = ord(name) - 64
+    else:
+        name_bits = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[0]
+    is_negative = point == 1 or (point > 1 and name_bits >> (point - 2) & 1)
+    return -size if is_negative else size
 
 
 def digest(value: Value) -> str:
@@ -69,21 +68,24 @@ def digest(value: Value) -> str:
     if is_real(value) and (exact := _rational(value)) is not None:
         return str(exact)
     parts = (value.real, value.imag) if isinstance(value, CONTEXT.mpc) else (value,)
-    scale = KEY - max(CONTEXT.mag(part) for part in parts if part)
-    rounded = [int(CONTEXT.nint(CONTEXT.ldexp(part, scale))) for part in parts]
-    return "number " + hashlib.sha256(repr((rounded, scale)).encode()).hexdigest()[:40]
+    # a scale by which the larger part gets KEY bits before the point
+    scale_bits = KEY - max(CONTEXT.mag(part) for part in parts if part)
+    rounded_parts = [int(CONTEXT.nint(CONTEXT.ldexp(part, scale_bits))) for part in parts]
+    return "number " + hashlib.sha256(repr((rounded_parts, scale_bits)).encode()).hexdigest()[:40]
 
 
 def _rational(value: Value) -> Fraction | None:
     """Return the short rational that a number equals, found by its continued fraction, or None."""
-    sign, man, exp, length = value._mpf_
-    if not man:
+    is_negative, mantissa, exponent, num_bits = value._mpf_
+    if not mantissa:
         return Fraction(0)
-    if abs(exp + length) > SHORT:
+    if abs(exponent + num_bits) > SHORT:
         return None
-    sign, man, exp, length = from_man_exp(MPZ(-man if sign else man), exp, KEY, "n")
-    exact = Fraction(int(-man if sign else man)) * Fraction(2) ** exp
+    signed_mantissa = MPZ(-mantissa if is_negative else mantissa)
+    is_negative, mantissa, exponent, _num_bits = from_man_exp(signed_mantissa, exponent, KEY, "n")
+    exact = Fraction(int(-mantissa if is_negative else mantissa)) * Fraction(2) ** exponent
     candidate = exact.limit_denominator(1 << SHORT)
     if length_of(candidate) > SHORT or candidate == 0:
         return None
-    return candidate if abs(candidate - exact) * 2 ** (KEY - 4) <= abs(exact) else None
+    is_equal = abs(candidate - exact) * 2 ** (KEY - 4) <= abs(exact)
+    return candidate if is_equal else None

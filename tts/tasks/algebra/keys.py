@@ -39,8 +39,8 @@ _MOST_ITEMS = 200
 
 def key_of(form: str) -> str:
     """Return the key of an answer in normal form. Any text has a key."""
-    if (known := quick_key(form)) is not None:
-        return known
+    if (quick := quick_key(form)) is not None:
+        return quick
     try:
         with bounded_work():
             return _key(form, 0)
@@ -53,7 +53,10 @@ def key_of(form: str) -> str:
 def _key(text: str, depth: int, *, inner: bool = False) -> str:
     """Return the key of a text.
 
-    With `inner` the text is an item of a collection, where a set of one item does not equal that item.
+    Args:
+        text: An answer or a part of it, in normal form.
+        depth: The number of collections and relations around the text.
+        inner: Whether the text is an item of a collection, where a set of one item does not equal that item.
     """
     if depth > _MOST_DEPTH:
         raise UndecidedError("too deep")
@@ -63,21 +66,22 @@ def _key(text: str, depth: int, *, inner: bool = False) -> str:
     if text == r"\emptyset":
         return relations.EMPTY
     parts = top_level_parts(text)
-    if (known := quick_key(text)) is not None:
-        return f"set {{{known}}}" if inner and parts.brackets == _SET and not known.startswith("set ") else known
+    if (quick := quick_key(text)) is not None:
+        is_inner_set = inner and parts.brackets == _SET
+        return f"set {{{quick}}}" if is_inner_set and not quick.startswith("set ") else quick
     if r"\begin" in text or text.startswith(("[[", "Matrix([[")):
         return _with_matrices(text, depth)
     if len(parts.items) > _MOST_ITEMS:
         raise UndecidedError("too many items")
-    return (
-        _items(parts, depth) if not parts.bracketed and len(parts.items) > 1 else _one(text, parts, depth, inner=inner)
-    )
+    if not parts.bracketed and len(parts.items) > 1:
+        return _items(parts, depth)
+    return _single_key(text, parts, depth, inner=inner)
 
 
-def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
-    """Return the key of a text that is no bare list.
+def _single_key(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
+    """Return the key of a text that is no list without brackets.
 
-    The text is intervals, a relation, a collection in brackets, a ratio or an expression.
+    Such a text is a set of intervals, a relation, a collection in brackets, a ratio or an expression.
     """
     if (intervals := _intervals(text)) is not None:
         return intervals if isinstance(intervals, str) else relations.key_of(intervals)
@@ -90,26 +94,29 @@ def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
 
 
 def _items(parts: Parts, depth: int, *, inner: bool = False) -> str:
-    """Return the key of a collection; a collection of values for different variables is a system."""
+    """Return the key of a collection; equations that give values to different variables are a system."""
     items = [item for item in parts.items if item]
     if len(items) != len(parts.items):
         raise UndecidedError("an empty item")
     if parts.unordered and len(items) > 1 and all("=" in item for item in items):
-        names = [relations.assigned_name(item) for item in items]
-        if len(set(names)) == len(names) and None not in names:
-            values = sorted(f"{name}: {_key(item, depth + 1)}" for name, item in zip(names, items, strict=True))
-            return f"system {{{', '.join(values)}}}"
+        variables = [relations.assigned_name(item) for item in items]
+        if len(set(variables)) == len(variables) and None not in variables:
+            value_keys = [_key(item, depth + 1) for item in items]
+            lines = sorted(
+                f"{variable}: {value_key}" for variable, value_key in zip(variables, value_keys, strict=True)
+            )
+            return f"system {{{', '.join(lines)}}}"
     keys: list[str] = []
     for item in items:
         try:
-            keys += _both(item, depth) if parts.unordered else [_key(item, depth + 1, inner=True)]
+            keys += _item_keys(item, depth) if parts.unordered else [_key(item, depth + 1, inner=True)]
         except WordsError:
             keys.append(unread_key(item.casefold()))
     return collection(parts, keys, inner=inner)
 
 
-def _both(item: str, depth: int) -> list[str]:
-    r"""Return the keys of an item of a set; an item with \pm has two."""
+def _item_keys(item: str, depth: int) -> list[str]:
+    r"""Return the keys of an item of a set: one key, or two for an item with \pm."""
     if r"\pm" not in item or top_level_parts(item).bracketed:
         return [_key(item, depth + 1, inner=True)]
     sides, signs = relations.split_relation(item)
@@ -120,6 +127,7 @@ def _both(item: str, depth: int) -> list[str]:
 
 
 def _relate(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
+    """Return the key of a relation; a relation that gives a value to a name has the key of the value."""
     if signs == ["in"]:
         return _key(sides[1], depth + 1)
     if signs == ["="] and (is_derivative(sides[0]) or (is_name(sides[0]) and _is_value(sides[1]))):
@@ -135,7 +143,7 @@ def _relate(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
         if any(r"\pm" in side for side in sides):
             if len(sides) != 2:
                 raise UndecidedError("a chain with two signs")
-            return collection(BARE, _both(sides[1], depth))
+            return collection(BARE, _item_keys(sides[1], depth))
         return relations.equation(sides)
     raise UndecidedError("a relation")
 
@@ -146,6 +154,7 @@ def _is_value(text: str) -> bool:
 
 
 def _is_set(text: str) -> bool:
+    """Whether a text is a set or a matrix in LaTeX, or an operation on sets."""
     return (
         text.startswith((r"\{", r"\begin"))
         or text in _REALS
@@ -157,32 +166,39 @@ def _is_set(text: str) -> bool:
 def _scalar(text: str) -> str:
     node = parse(text)
     if has(node, "pm", "mp"):
-        return collection(BARE, list(dict.fromkeys(relations.fingerprint(node, sign) for sign in (1, -1))))
+        fingerprints = [relations.fingerprint(node, sign) for sign in (1, -1)]
+        return collection(BARE, list(dict.fromkeys(fingerprints)))
     return relations.fingerprint(node)
 
 
 def _ratio(text: str) -> str:
-    """Return the key of a ratio of numbers that are not zero, by its parts divided by the first part."""
+    """Return the key of a ratio such as 2:3, whose parts are divided by the first part.
+
+    A constant part must differ from zero.
+    """
     items = text.split(":")
     trees = [parse(item) for item in items]
     if any(not symbols_of(tree) and Evaluator().value(tree) == 0 for tree in trees):
         raise UndecidedError("a ratio with zero")
-    return "ratio " + ":".join(relations.fingerprint(parse(rf"({item})/({items[0]})")) for item in items)
+    quotients = [parse(rf"({item})/({items[0]})") for item in items]
+    return "ratio " + ":".join(map(relations.fingerprint, quotients))
 
 
 def _with_matrices(text: str, depth: int) -> str:
     r"""Return the key of an answer with matrices, nested lists or cases.
 
-    A relation has the key of its right side, as of any value.
+    An equation has the key of its right side.
     """
     if (cases := _CASES.fullmatch(text)) is not None:
         return _cases(cases[1], depth)
     if (nested := _NESTED.fullmatch(text)) is not None:
-        rows = [row.split(",") for row in nested[1].removeprefix("[").removesuffix("]").split("],[")]
+        row_texts = nested[1].removeprefix("[").removesuffix("]").split("],[")
+        rows = [row.split(",") for row in row_texts]
         if len({len(row) for row in rows}) != 1:
             raise UndecidedError("lists of different lengths")
         return _matrix("", rows, depth)
-    matrix = MATRIX.fullmatch(text.removeprefix("[").removesuffix("]") if text.startswith(r"[\begin") else text)
+    unbracketed = text.removeprefix("[").removesuffix("]") if text.startswith(r"[\begin") else text
+    matrix = MATRIX.fullmatch(unbracketed)
     if matrix is not None and matrix[1] != "v":
         return _matrix(matrix[1], cells_of(matrix[2]), depth)
     sides, signs = relations.split_relation(text)
@@ -193,7 +209,7 @@ def _with_matrices(text: str, depth: int) -> str:
         return _items(parts, depth)
     value = evaluate(text)
     if not isinstance(value, Node) and len(value) == len(value[0]) == 1:
-        value = value[0][0]
+        value = value[0][0]  # a matrix of one entry is that entry
     if isinstance(value, Node):
         return relations.fingerprint(value)
     return _rows("", [[relations.fingerprint(cell) for cell in row] for row in value])
@@ -209,7 +225,8 @@ def _rows(kind: str, rows: Sequence[Sequence[str]]) -> str:
 
 def _cases(body: str, depth: int) -> str:
     """Return the key of a system of equations, or of a function by cases, in any order."""
-    rows = [[cell.strip() for cell in row.split("&") if cell.strip()] for row in LINE_BREAK.split(body) if row.strip()]
+    lines = [line for line in LINE_BREAK.split(body) if line.strip()]
+    rows = [[cell.strip() for cell in line.split("&") if cell.strip()] for line in lines]
     if all(len(row) == 1 for row in rows):
         return _key(",".join(row[0].rstrip(",;.") for row in rows), depth + 1)
     if any(len(row) != 2 for row in rows):
@@ -217,9 +234,10 @@ def _cases(body: str, depth: int) -> str:
     clauses: list[str] = []
     for value, condition in rows:
         condition_text = _CONDITION.sub("", _CONDITION.sub("", condition).strip())
-        condition_key = (
-            "otherwise" if condition_text.casefold() in ("otherwise", "else") else _key(condition_text, depth + 1)
-        )
+        if condition_text.casefold() in ("otherwise", "else"):
+            condition_key = "otherwise"
+        else:
+            condition_key = _key(condition_text, depth + 1)
         clauses.append(f"{_key(value.rstrip(',;'), depth + 1)} if {condition_key}")
     return f"cases {{{'; '.join(sorted(clauses))}}}"
 
@@ -228,43 +246,43 @@ def _cases(body: str, depth: int) -> str:
 
 
 def _intervals(text: str) -> list[Interval] | str | None:
-    """Return the real numbers that an answer describes: a union, an inequality, all reals.
+    """Return the set of real numbers that an answer describes: a union, an inequality, all reals.
 
     Returns:
-        Disjoint intervals; or the key of an inequality that is not linear in one variable; None for other answers.
+        Disjoint intervals, the key of an inequality that is not linear in one variable, or None for any other answer.
     """
     if text in _REALS:
         return [(relations.infinite(-1), relations.infinite(1))]
-    pieces, signs = split_outside(text, _SET_SIGN)
-    if signs:
-        return _combine(pieces, signs)
+    operands, set_signs = split_outside(text, _SET_SIGN)
+    if set_signs:
+        return _combine(operands, set_signs)
     parts = top_level_parts(text)
-    if (
-        parts.brackets == _SET
-        and len(parts.items) == 1
-        and (builder := _SET_BUILDER.fullmatch(parts.items[0])) is not None
-    ):
-        text = builder[1]
-    sides, relation = relations.split_relation(text)
-    if not relation or "in" in relation or all(sign == "=" for sign in relation):
+    if parts.brackets == _SET and len(parts.items) == 1:
+        set_builder = _SET_BUILDER.fullmatch(parts.items[0])
+        if set_builder is not None:
+            text = set_builder[1]
+    sides, relation_signs = relations.split_relation(text)
+    if not relation_signs or "in" in relation_signs or all(sign == "=" for sign in relation_signs):
         return None
-    return relations.inequality(sides, relation)
+    return relations.inequality(sides, relation_signs)
 
 
-def _combine(pieces: Sequence[str], signs: Sequence[str]) -> list[Interval]:
-    intervals = _set_of(pieces[0])
-    for piece, sign in zip(pieces[1:], signs, strict=True):
-        operand = _set_of(piece)
+def _combine(operands: Sequence[str], signs: Sequence[str]) -> list[Interval]:
+    """Return the union, intersection or difference of sets, computed from left to right."""
+    intervals = _set_of(operands[0])
+    for operand, sign in zip(operands[1:], signs, strict=True):
+        operand_intervals = _set_of(operand)
         if sign == r"\cup":
-            intervals = relations.unite([*intervals, *operand])
+            intervals = relations.unite([*intervals, *operand_intervals])
+        elif sign == r"\cap":
+            intervals = relations.common(intervals, operand_intervals)
         else:
-            intervals = (
-                relations.common(intervals, operand) if sign == r"\cap" else relations.remove_points(intervals, operand)
-            )
+            intervals = relations.remove_points(intervals, operand_intervals)
     return intervals
 
 
 def _set_of(text: str) -> list[Interval]:
+    """Return the intervals of one set as it is written: points, an interval, an equation or an inequality."""
     text = text.strip()
     if text == r"\emptyset":
         return []
@@ -280,7 +298,8 @@ def _set_of(text: str) -> list[Interval]:
         text = parts.items[0]
     sides, signs = relations.split_relation(text)
     if signs == ["="] and (is_name(sides[0]) or is_name(sides[1])):
-        point = relations.end_of(sides[1] if is_name(sides[0]) else sides[0], closed=True)
+        value_side = sides[1] if is_name(sides[0]) else sides[0]
+        point = relations.end_of(value_side, closed=True)
         return [(point, point)]
     intervals = _intervals(text)
     if intervals is None or isinstance(intervals, str):

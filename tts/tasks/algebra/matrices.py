@@ -51,16 +51,17 @@ def evaluate(text: str) -> Matrix | Node:
     """
     blocks: list[Matrix | Node] = []
 
-    def block(match: re.Match[str]) -> str:
+    def replace_matrix(match: re.Match[str]) -> str:
         rows = tuple(tuple(parse(cell) for cell in row) for row in cells_of(match[2]))
         if len(rows) * len(rows[0]) > _MOST_ENTRIES or match[1] == "V":
             raise UndecidedError("a matrix too large, or its norm")
         blocks.append(determinant(rows) if match[1] == "v" else rows)
         return rf"\block{{{len(blocks) - 1}}}"
 
-    bare = _DETERMINANT.sub(r"|\1|", MATRIX.sub(block, text))
-    bare = re.sub(r"\[(\\block\{[0-9]+\})\]", r"\1", bare)
-    return _value(parse(_TRANSPOSED.sub(r"\\transpose{\1}", bare)), blocks)
+    with_blocks = _DETERMINANT.sub(r"|\1|", MATRIX.sub(replace_matrix, text))
+    with_blocks = re.sub(r"\[(\\block\{[0-9]+\})\]", r"\1", with_blocks)
+    tree = parse(_TRANSPOSED.sub(r"\\transpose{\1}", with_blocks))
+    return _value(tree, blocks)
 
 
 def determinant(rows: Matrix) -> Node:
@@ -73,19 +74,24 @@ def determinant(rows: Matrix) -> Node:
     if n != len(rows[0]) or n > _LARGEST:
         raise UndecidedError("no determinant")
     terms: list[Node] = []
-    for order in itertools.permutations(range(n)):
-        swaps = sum(order[i] > order[j] for i in range(n) for j in range(i + 1, n))
-        product = Node("*", tuple(rows[i][order[i]] for i in range(n))) if n > 1 else rows[0][0]
-        terms.append(Node("-", (product,)) if swaps % 2 else product)
+    for columns in itertools.permutations(range(n)):
+        num_inversions = sum(a > b for a, b in itertools.combinations(columns, 2))
+        entries = tuple(row[column] for row, column in zip(rows, columns, strict=True))
+        product = Node("*", entries) if n > 1 else entries[0]
+        terms.append(Node("-", (product,)) if num_inversions % 2 else product)
     return Node("+", tuple(terms)) if len(terms) > 1 else terms[0]
 
 
 def _value(node: Node, blocks: Sequence[Matrix | Node]) -> Matrix | Node:
+    """Return the value of a tree in which a node "block" stands for the matrix of its number."""
     if node.op == "block":
-        return blocks[int(node.name)] if node.name.isdigit() and int(node.name) < len(blocks) else _fail("no matrix")
+        if not node.name.isdigit() or int(node.name) >= len(blocks):
+            return _fail("no matrix")
+        return blocks[int(node.name)]
     values = [_value(argument, blocks) for argument in node.args]
-    if all(isinstance(argument, Node) for argument in values):
-        return dataclasses.replace(node, args=tuple(argument for argument in values if isinstance(argument, Node)))
+    numbers = [value for value in values if isinstance(value, Node)]
+    if len(numbers) == len(values):
+        return dataclasses.replace(node, args=tuple(numbers))
     if node.op == "+":
         return _entrywise("+", values)
     if node.op == "-":
@@ -116,7 +122,8 @@ def _entrywise(op: str, values: Sequence[Matrix | Node]) -> Matrix:
     matrices = [_matrix(matrix) for matrix in values]
     if len({(len(matrix), len(matrix[0])) for matrix in matrices}) != 1:
         raise UndecidedError("matrices of different shapes")
-    return tuple(tuple(Node(op, cells) for cells in zip(*rows, strict=True)) for rows in zip(*matrices, strict=True))
+    rows_at_once = list(zip(*matrices, strict=True))  # of each index the rows of all matrices
+    return tuple(tuple(Node(op, cells) for cells in zip(*rows, strict=True)) for rows in rows_at_once)
 
 
 def _scale(factor: Node, value: Matrix | Node) -> Matrix:
@@ -124,6 +131,7 @@ def _scale(factor: Node, value: Matrix | Node) -> Matrix:
 
 
 def _times(a: Matrix | Node, b: Matrix | Node) -> Matrix | Node:
+    """Return the product of two values, each a matrix or a number."""
     if isinstance(a, Node):
         return Node("*", (a, b)) if isinstance(b, Node) else _scale(a, b)
     if isinstance(b, Node):
@@ -131,13 +139,14 @@ def _times(a: Matrix | Node, b: Matrix | Node) -> Matrix | Node:
     if len(a[0]) != len(b):
         raise UndecidedError("matrices that have no product")
     columns = list(zip(*b, strict=True))
-    product = tuple(
-        tuple(Node("+", tuple(Node("*", pair) for pair in zip(row, column, strict=True))) for column in columns)
-        for row in a
-    )
+    product = tuple(tuple(_dot_product(row, column) for column in columns) for row in a)
     if sum(_size(cell) for row in product for cell in row) > _MOST_TERMS:
         raise UndecidedError("a product too large")
     return product
+
+
+def _dot_product(row: Sequence[Node], column: Sequence[Node]) -> Node:
+    return Node("+", tuple(Node("*", pair) for pair in zip(row, column, strict=True)))
 
 
 def _size(node: Node) -> int:
@@ -145,28 +154,31 @@ def _size(node: Node) -> int:
 
 
 def _power(matrix: Matrix, exponent: Node) -> Matrix | Node:
-    negative = exponent.op == "-"
-    exponent = exponent.args[0] if negative else exponent
-    is_whole = exponent.op == "number" and exponent.value.denominator == 1
-    if not is_whole or not 1 <= exponent.value <= 8 or len(matrix) != len(matrix[0]):
+    """Return a square matrix to a whole power from -8 to 8 that is not 0."""
+    is_negative = exponent.op == "-"
+    size = exponent.args[0] if is_negative else exponent
+    is_whole = size.op == "number" and size.value.denominator == 1
+    if not is_whole or not 1 <= size.value <= 8 or len(matrix) != len(matrix[0]):
         raise UndecidedError("a power of a matrix")
-    base = _inverse(matrix) if negative else matrix
+    base = _inverse(matrix) if is_negative else matrix
     result: Matrix | Node = base
-    for _ in range(int(exponent.value) - 1):
+    for _ in range(int(size.value) - 1):
         result = _times(result, base)
     return result
 
 
 def _inverse(matrix: Matrix) -> Matrix:
+    """Return the inverse as the cofactors of the matrix, transposed, times the reciprocal of the determinant."""
     n = len(matrix)
     reciprocal = Node("/", (ONE, determinant(matrix)))
     if n == 1:
         return ((reciprocal,),)
 
-    def cofactor(i: int, j: int) -> Node:
-        minor = determinant(
-            tuple(tuple(cell for k, cell in enumerate(row) if k != i) for m, row in enumerate(matrix) if m != j)
-        )
-        return Node("*", (reciprocal, Node("-", (minor,)) if (i + j) % 2 else minor))
+    def entry(i: int, j: int) -> Node:
+        """Return the inverse's entry in row i and column j, from the matrix without row j and column i."""
+        remaining_rows = matrix[:j] + matrix[j + 1 :]
+        minor = determinant(tuple(row[:i] + row[i + 1 :] for row in remaining_rows))
+        cofactor = Node("-", (minor,)) if (i + j) % 2 else minor
+        return Node("*", (reciprocal, cofactor))
 
-    return tuple(tuple(cofactor(i, j) for j in range(n)) for i in range(n))
+    return tuple(tuple(entry(i, j) for j in range(n)) for i in range(n))

@@ -22,7 +22,8 @@ def quick_key(form: str) -> str | None:
     keys = [rational_key(value) for value in values if value is not None]
     if len(keys) < len(values):
         return None
-    return keys[0] if len(keys) == 1 and parts.brackets != LIST else collection(parts, keys)
+    is_single = len(keys) == 1 and parts.brackets != LIST
+    return keys[0] if is_single else collection(parts, keys)
 
 
 def unread_key(form: str) -> str:
@@ -42,11 +43,9 @@ def collection(parts: Parts, keys: Sequence[str], *, inner: bool = False) -> str
     """
     if not parts.unordered:
         return f"{parts.brackets[0]}{', '.join(keys)}{parts.brackets[1]}"
-    distinct = sorted(set(keys))
-    if parts.bracketed or len(distinct) == len(keys):
-        return (
-            distinct[0]
-            if len(distinct) == 1 and not inner and not distinct[0].startswith("set ")
-            else f"set {{{', '.join(distinct)}}}"
-        )
+    distinct_keys = sorted(set(keys))
+    if parts.bracketed or len(distinct_keys) == len(keys):
+        if len(distinct_keys) == 1 and not inner and not distinct_keys[0].startswith("set "):
+            return distinct_keys[0]
+        return f"set {{{', '.join(distinct_keys)}}}"
     return f"list {{{', '.join(sorted(keys))}}}"

@@ -16,6 +16,7 @@ from tts.tasks.algebra.tokens import ACCENTS, ANGLES, FUNCTIONS, GREEK, INVERSES
 
 MAX_DEPTH = 50
 _MOST_MARKS = 8  # powers, factorials and primes after one factor
+_SIGNS = ("+", "-", r"\pm", r"\mp")
 _CALLED = frozenset("fgh")
 _CLOSING = {"(": ")", "[": "]", "{": "}", r"\{": r"\}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 _ENDS = frozenset({*_CLOSING.values(), *"+-*/^!,;=<>%'_:&", r"\pm", r"\mp", ""})
@@ -48,18 +49,18 @@ def parse(text: str) -> Node:
     Raises:
         UndecidedError: the text is no expression, or is too long or too deep.
     """
-    return _Parser(tokens_of(text)).whole()
+    return _Parser(tokens_of(text)).expression()
 
 
 def symbols_of(node: Node) -> frozenset[str]:
     """Return the names of all variables in a tree."""
     names: frozenset[str] = frozenset({node.name} if node.op == "symbol" else ())
-    return names.union(*(symbols_of(each) for each in node.args))
+    return names.union(*map(symbols_of, node.args))
 
 
 def has(node: Node, *ops: str) -> bool:
     """Whether a tree contains one of some operations."""
-    return node.op in ops or any(has(each, *ops) for each in node.args)
+    return node.op in ops or any(has(argument, *ops) for argument in node.args)
 
 
 class _Parser:
@@ -67,29 +68,29 @@ class _Parser:
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
-        self._at = 0
+        self._position = 0
         self._depth = 0
-        self._bars = 0
+        self._open_bars = 0
 
-    def whole(self) -> Node:
+    def expression(self) -> Node:
         node = self._sum()
-        if self._at != len(self._tokens):
+        if self._position != len(self._tokens):
             raise UndecidedError("something is left over")
         return node
 
     @property
     def _next(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
 
     def _take(self) -> str:
         token = self._next
-        self._at += 1
+        self._position += 1
         return token
 
     def _take_token(self, token: str) -> bool:
         """Take the next token if it is `token`; return whether it is."""
         is_next = self._next == token
-        self._at += is_next
+        self._position += is_next
         return is_next
 
     def _expect(self, token: str) -> None:
@@ -106,14 +107,15 @@ class _Parser:
 
     def _sum(self) -> Node:
         with self._descend():
-            terms = [self._sign(self._take()) if self._next in ("+", "-", r"\pm", r"\mp") else self._product()]
-            while self._next in ("+", "-", r"\pm", r"\mp"):
-                terms.append(self._sign(self._take()))
+            terms = [self._signed_product() if self._next in _SIGNS else self._product()]
+            while self._next in _SIGNS:
+                terms.append(self._signed_product())
         return terms[0] if len(terms) == 1 else Node("+", tuple(terms))
 
-    def _sign(self, sign: str) -> Node:
-        inner = self._product()
-        return inner if sign == "+" else Node({"-": "-", r"\pm": "pm", r"\mp": "mp"}[sign], (inner,))
+    def _signed_product(self) -> Node:
+        sign = self._take()
+        product = self._product()
+        return product if sign == "+" else Node({"-": "-", r"\pm": "pm", r"\mp": "mp"}[sign], (product,))
 
     def _product(self) -> Node:
         factors = [self._factor()]
@@ -128,19 +130,20 @@ class _Parser:
                 return factors[0] if len(factors) == 1 else Node("*", tuple(factors))
 
     def _starts_factor(self) -> bool:
-        return self._next not in _ENDS and not (self._next == "|" and self._bars)
+        return self._next not in _ENDS and not (self._next == "|" and self._open_bars)
 
     def _factor(self, *, implicit: bool = False) -> Node:
         if self._next in ("-", "+"):
             sign = self._take()
             with self._descend():
-                inner = self._factor()
-            return Node("-", (inner,)) if sign == "-" else inner
-        if implicit and self._next[:1].isdigit() and self._tokens[self._at - 1][:1].isdigit():
+                unsigned = self._factor()
+            return Node("-", (unsigned,)) if sign == "-" else unsigned
+        if implicit and self._next[:1].isdigit() and self._tokens[self._position - 1][:1].isdigit():
             raise UndecidedError("two numbers in a row")
         return self._power(self._primary())
 
     def _power(self, base: Node) -> Node:
+        """Return a factor with the marks after it: powers, factorials, primes, degrees. A percent sign is dropped."""
         for _ in range(_MOST_MARKS):
             if self._take_token("!"):
                 base = Node("!!" if self._take_token("!") else "!", (base,))
@@ -161,10 +164,11 @@ class _Parser:
         return self._apply(base.name + "'") if self._next == "(" else Node("symbol", name=base.name + "'")
 
     def _is_degree(self) -> bool:
+        """Take a circle in an exponent, the sign of degrees, if it is next; return whether it is."""
         if self._take_token(r"\circ"):
             return True
-        if self._tokens[self._at : self._at + 3] == ["{", r"\circ", "}"]:
-            self._at += 3
+        if self._tokens[self._position : self._position + 3] == ["{", r"\circ", "}"]:
+            self._position += 3
             return True
         return False
 
@@ -172,41 +176,44 @@ class _Parser:
         with self._descend():
             if self._next in ("-", "+"):
                 sign = self._take()
-                inner = self._exponent()
-                return Node("-", (inner,)) if sign == "-" else inner
-            node = self._primary()
-            return self._power(node) if self._next == "^" else node
+                unsigned = self._exponent()
+                return Node("-", (unsigned,)) if sign == "-" else unsigned
+            exponent = self._primary()
+            return self._power(exponent) if self._next == "^" else exponent
 
     def _argument(self) -> Node:
-        """Return the argument of a command: a group in braces, or one token."""
+        """Return the argument of a command: a group in braces, or one token.
+
+        Without braces only the first digit of a number is the argument, as in LaTeX.
+        """
         if self._next == "{":
             return self._primary()
         if self._next[:1].isdigit() and len(self._next) > 1:
-            digits = self._take()
-            self._at -= 1
-            self._tokens[self._at] = digits[1:]
+            digits = self._next
+            self._tokens[self._position] = digits[1:]
             return Node("number", value=Fraction(int(digits[0])))
         return self._primary()
 
     def _primary(self) -> Node:
         with self._descend():
-            return self._one()
+            return self._unbounded_primary()
 
-    def _one(self) -> Node:
+    def _unbounded_primary(self) -> Node:
+        """Return a number, name, command or expression in brackets, without the bound on the depth."""
         token = self._take()
         if token[:1].isdigit() or (token.startswith(".") and len(token) > 1):
             return self._number(token)
         if token in _CLOSING and token != r"\{":
-            inner = self._sum()
+            enclosed = self._sum()
             self._expect(_CLOSING[token])
-            name = {r"\lfloor": "floor", r"\lceil": "ceil"}.get(token)
-            return inner if name is None else Node("call", (inner,), name)
+            rounding = {r"\lfloor": "floor", r"\lceil": "ceil"}.get(token)
+            return enclosed if rounding is None else Node("call", (enclosed,), rounding)
         if token == "|":
-            self._bars += 1
-            inner = self._sum()
+            self._open_bars += 1
+            enclosed = self._sum()
             self._expect("|")
-            self._bars -= 1
-            return Node("call", (inner,), "abs")
+            self._open_bars -= 1
+            return Node("call", (enclosed,), "abs")
         if token.isalpha() and len(token) == 1:
             return self._letter(token)
         if token.startswith("\\"):
@@ -214,20 +221,21 @@ class _Parser:
         raise UndecidedError(f"{token!r} is not known")
 
     def _number(self, token: str) -> Node:
+        r"""Return the number of a token; a whole number before `\frac` of whole numbers is a mixed number."""
         if self._next == "_":
             raise UndecidedError("a number in another base")
         if token.isdigit() and self._next == r"\frac":
-            position = self._at
+            position_before = self._position
             self._take()
             numerator, denominator = self._argument(), self._argument()
-            if (
+            are_whole = (
                 numerator.op == denominator.op == "number"
-                and denominator.value
                 and numerator.value.denominator == denominator.value.denominator == 1
-            ):
+            )
+            if are_whole and denominator.value:
                 return Node("number", value=int(token) + numerator.value / denominator.value)
-            self._at = position
-        if self._next == "." and self._tokens[self._at + 1 : self._at + 2] == [r"\overline"]:
+            self._position = position_before
+        if self._next == "." and self._tokens[self._position + 1 : self._position + 2] == [r"\overline"]:
             raise UndecidedError("a repeating decimal within an expression")
         return Node("number", value=Fraction(token))
 
@@ -247,14 +255,15 @@ class _Parser:
     def _group_text(self) -> str:
         """Return the text of a group in braces."""
         self._expect("{")
-        depth, parts = 1, list[str]()
+        depth = 1
+        tokens: list[str] = []
         while depth:
             token = self._take()
             if not token:
                 raise UndecidedError("a brace is missing")
             depth += (token == "{") - (token == "}")
-            parts.append(token)
-        return " ".join(parts[:-1])
+            tokens.append(token)
+        return " ".join(tokens[:-1])
 
     def _apply(self, name: str) -> Node:
         """Return an unknown function of the arguments in the parentheses that follow."""
@@ -266,9 +275,10 @@ class _Parser:
         return Node("unknown", tuple(args), name)
 
     def _command(self, name: str, token: str) -> Node:
+        """Return the node of a command of LaTeX, with its arguments; `token` is `name` after a backslash."""
         if name in ("frac", "cfrac", "binom"):
             arguments = (self._argument(), self._argument())
-            return Node("call", arguments, name) if name == "binom" else Node("/", arguments)
+            return Node("call", arguments, "binom") if name == "binom" else Node("/", arguments)
         if name == "sqrt":
             return self._root()
         if name in ("pi", "infty"):
@@ -284,8 +294,8 @@ class _Parser:
         if name in ("block", "transpose"):
             return Node("block", name=self._group_text()) if name == "block" else Node("transpose", (self._argument(),))
         if token in ACCENTS:
-            inner = self._group_text() if self._next == "{" else self._take()
-            return Node("symbol", name=f"{name}({inner}){self._subscript()}")
+            accented = self._group_text() if self._next == "{" else self._take()
+            return Node("symbol", name=f"{name}({accented}){self._subscript()}")
         raise UndecidedError(f"{token} is not known")
 
     def _series(self, name: str) -> Node:
@@ -308,23 +318,25 @@ class _Parser:
         return Node("call", (self._argument(), degree), "root")
 
     def _function(self, name: str) -> Node:
+        r"""Return the call of a known function, with the base of a logarithm and with a power, as in `\sin^2 x`."""
         base: Node | None = None
         power: Node | None = None
-        for _ in range(2):
+        for _ in range(2):  # subscript and power, in either order
             if base is None and self._take_token("_"):
                 base = self._argument()
             elif power is None and self._take_token("^"):
                 power = self._exponent()
-        inverse = name in ANGLES and power is not None and power.op == "-" and power.args[0] == ONE
+        is_inverse = name in ANGLES and power is not None and power.op == "-" and power.args[0] == ONE
         args = self._arguments(name)
         if name == "log":
             args = (*args, base or Node("number", value=Fraction(10)))
         elif base is not None:
             raise UndecidedError("a subscript of a function")
-        node = Node("call", args, f"arc{name}" if inverse else INVERSES.get(name, name))
-        return node if power is None or inverse else Node("^", (node, power))
+        call = Node("call", args, f"arc{name}" if is_inverse else INVERSES.get(name, name))
+        return call if power is None or is_inverse else Node("^", (call, power))
 
     def _arguments(self, name: str) -> tuple[Node, ...]:
+        """Return the arguments of a function: those in brackets, else the product that follows, as one argument."""
         if self._next in ("(", "{"):
             closing = _CLOSING[self._take()]
             args = [self._sum()]
@@ -335,17 +347,13 @@ class _Parser:
         factors = [self._factor()]
         while self._starts_factor() and self._next.removeprefix("\\") not in FUNCTIONS:
             factors.append(self._factor(implicit=True))
-        following = self._tokens[self._at : self._at + 2]
-        if (
-            len(following) == 2
-            and following[0] == "/"
-            and following[1].isdigit()
-            and any(_mentions_pi(each) for each in factors)
-        ):
+        following_tokens = self._tokens[self._position : self._position + 2]
+        is_divided = len(following_tokens) == 2 and following_tokens[0] == "/" and following_tokens[1].isdigit()
+        if is_divided and any(map(_mentions_pi, factors)):  # the sine of \pi/3 has the whole quotient as its argument
             self._take()
             factors.append(Node("/", (ONE, self._factor())))
         return (Node("*", tuple(factors)),)
 
 
 def _mentions_pi(node: Node) -> bool:
-    return (node.op == "constant" and node.name == "pi") or any(_mentions_pi(each) for each in node.args)
+    return (node.op == "constant" and node.name == "pi") or any(map(_mentions_pi, node.args))

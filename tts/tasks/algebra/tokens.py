@@ -51,9 +51,12 @@ def tokens_of(text: str) -> list[str]:
 
 
 def _letters(run: str) -> list[str]:
-    if (name := _LONGEST_FIRST.match(run)) is not None and len(run) > 1:
-        rest = run[name.end() :]
-        return ["\\" + name[0], *(_letters(rest) if rest else [])]
+    """Return the tokens of a run of letters: a function with the letters after it, or single letters."""
+    function = _LONGEST_FIRST.match(run)
+    if function is not None and len(run) > 1:
+        remaining_letters = run[function.end() :]
+        remaining_tokens = _letters(remaining_letters) if remaining_letters else []
+        return ["\\" + function[0], *remaining_tokens]
     if run[1:] in FUNCTIONS:
         return [run[0], "\\" + run[1:]]
     if run.casefold() in _SPOKEN or run in ("AD", "BC") or (len(run) >= 4 and "".join(sorted(run)) != run):

@@ -51,15 +51,15 @@ class Evaluator:
     Args:
         point: The point from 0 to POINTS - 1.
         signs: The meaning of a plus-minus sign, 1 or -1.
-        given: Values of variables by name, in place of their values at the point.
+        given: Values of variables by name; any other variable has its value at the point.
     """
 
     def __init__(self, point: int = 0, signs: int = 1, given: Mapping[str, Value] | None = None) -> None:
         self._point = point
         self._signs = signs
         self._given = dict(given or {})
-        self._loss = 0
-        self._converted = 0
+        self._lost_bits = 0
+        self._converted_bits = 0
 
     def value(self, node: Node, *, angle: bool = False) -> Value:
         """Return the value of a tree; `angle`: the tree is within a trigonometric function.
@@ -83,16 +83,21 @@ class Evaluator:
             return self._call(node)
         if node.op == "^" and node.args[0] == Node("constant", name="e"):
             return self._exp(self._value(node.args[1], angle=angle))
-        values = [self._value(each, angle=angle) for each in node.args]
+        values = [self._value(argument, angle=angle) for argument in node.args]
         if node.op == "degree":
-            return self.times(values[0], self.quotient(self._constant("pi"), Fraction(180))) if angle else values[0]
+            return self._radians(values[0]) if angle else values[0]
         if node.op in ("-", "pm", "mp"):
-            return -values[0] if {"-": -1, "pm": self._signs, "mp": -self._signs}[node.op] < 0 else values[0]
+            sign = {"-": -1, "pm": self._signs, "mp": -self._signs}[node.op]
+            return -values[0] if sign < 0 else values[0]
         if node.op == "unknown":
-            return hash_text(f"{node.name} of {'; '.join(digest(each) for each in values)}")
+            argument_digests = "; ".join(map(digest, values))
+            return hash_text(f"{node.name} of {argument_digests}")
         if node.op in ("!", "!!"):
             return self._factorial(values[0], step=len(node.op))
         return self._combine(node.op, values)
+
+    def _radians(self, degrees: Value) -> Value:
+        return self.times(degrees, self.quotient(self._constant("pi"), Fraction(180)))
 
     def _combine(self, op: str, values: list[Value]) -> Value:
         if op in ("+", "*"):
@@ -120,8 +125,8 @@ class Evaluator:
         """
         if not isinstance(value, Fraction):
             return value
-        self._converted += length_of(value)
-        if self._converted > _CONVERTED:
+        self._converted_bits += length_of(value)
+        if self._converted_bits > _CONVERTED:
             raise UndecidedError("numbers too long for irrational ones")
         return CONTEXT.mpf(value.numerator) / value.denominator
 
@@ -161,6 +166,7 @@ class Evaluator:
         return Fraction(0) if a == 0 else tidy(self.real(a) / self.real(b))
 
     def _power(self, base: Value, exponent: Value) -> Value:
+        """Return a power, exactly where base and exponent are rational and the result is short enough."""
         if base == 0:
             if isinstance(exponent, Fraction) and exponent > 0:
                 return Fraction(0)
@@ -169,17 +175,17 @@ class Evaluator:
             return self._exp(self.times(exponent, self._log(base)))
         if exponent.denominator != 1:
             return self._root(self._power(base, Fraction(exponent.numerator)), exponent.denominator)
-        n = exponent.numerator
-        if abs(n) > _LARGEST:
+        whole_exponent = exponent.numerator
+        if abs(whole_exponent) > _LARGEST:
             if isinstance(base, Fraction) and abs(base) == 1:
-                return base if n % 2 else Fraction(1)
+                return base if whole_exponent % 2 else Fraction(1)
             raise UndecidedError("an exponent too large")
         if isinstance(base, Fraction):
-            if length_of(base) * abs(n) > _EXACT:
+            if length_of(base) * abs(whole_exponent) > _EXACT:
                 raise UndecidedError("a power too large")
-            return base**n
-        self._lose_bits(abs(n).bit_length())
-        return tidy(base**n)
+            return base**whole_exponent
+        self._lose_bits(abs(whole_exponent).bit_length())
+        return tidy(base**whole_exponent)
 
     def _root(self, value: Value, degree: int) -> Value:
         """Return the real root if there is one, else the principal root."""
@@ -189,10 +195,8 @@ class Evaluator:
             if value < 0 and degree % 2:
                 return -self._root(-value, degree)
             if value >= 0:
-                numerator_root, denominator_root = (
-                    _whole_root(value.numerator, degree),
-                    _whole_root(value.denominator, degree),
-                )
+                numerator_root = _whole_root(value.numerator, degree)
+                denominator_root = _whole_root(value.denominator, degree)
                 if numerator_root is not None and denominator_root is not None:
                     return Fraction(numerator_root, denominator_root)
             elif degree == 2:
@@ -223,7 +227,10 @@ class Evaluator:
         return self._round_to_zero(logarithm, lose=True)
 
     def _round_to_zero(self, value: Value, *, lose: bool = False) -> Value:
-        """Return a function's value; a value that differs from zero by rounding alone is zero."""
+        """Return a function's value; a value that differs from zero by rounding alone becomes zero.
+
+        With `lose` the bits that a small value has lost to cancellation are counted.
+        """
         if value == 0 or CONTEXT.mag(value) < -NOTHING:
             return Fraction(0)
         if lose:
@@ -232,8 +239,8 @@ class Evaluator:
 
     def _lose_bits(self, bits: int) -> None:
         """Count bits of precision that a step of the computation loses."""
-        self._loss += max(0, bits)
-        if self._loss > _LOSS:
+        self._lost_bits += max(0, bits)
+        if self._lost_bits > _LOSS:
             raise UndecidedError("too much cancels")
 
     def _count(self, value: Value) -> None:
@@ -246,6 +253,7 @@ class Evaluator:
     # Functions --------------------------------------------------------------------------------------------------------
 
     def _call(self, node: Node) -> Value:
+        """Return the value of a call of a known function."""
         name = node.name
         values = [self._value(argument, angle=name in ANGLES or name == "cis") for argument in node.args]
         if name in ANGLES:
@@ -260,7 +268,7 @@ class Evaluator:
             if not all(is_real(argument) for argument in values):
                 raise UndecidedError("an extremum of complex numbers")
             return (max if name == "max" else min)(values, key=self.real)
-        return abs(values[0]) if name == "abs" else self._other(name, values[0])
+        return abs(values[0]) if name == "abs" else self._inverse_or_hyperbolic(name, values[0])
 
     def _power_or_log(self, name: str, values: list[Value]) -> Value:
         if name == "exp":
@@ -268,19 +276,15 @@ class Evaluator:
         if name == "cis":
             return self._exp(self.times(self._constant("i"), values[0]))
         if name == "root":
-            degree = values[1]
-            is_whole = isinstance(degree, Fraction) and degree.denominator == 1
-            return (
-                self._root(values[0], degree.numerator)
-                if is_whole
-                else self._power(values[0], self.quotient(Fraction(1), degree))
-            )
+            radicand, degree = values
+            if isinstance(degree, Fraction) and degree.denominator == 1:
+                return self._root(radicand, degree.numerator)
+            return self._power(radicand, self.quotient(Fraction(1), degree))
         logarithm = self._log(values[0])
-        return (
-            logarithm
-            if name == "ln"
-            else self.quotient(logarithm, self._log(values[1] if name == "log" else Fraction(10)))
-        )
+        if name == "ln":
+            return logarithm
+        base = values[1] if name == "log" else Fraction(10)
+        return self.quotient(logarithm, self._log(base))
 
     def _angle(self, name: str, value: Value) -> Value:
         """Return the value of a trigonometric function, computed from the sine and the cosine."""
@@ -289,9 +293,10 @@ class Evaluator:
         self._lose_bits(max(0, CONTEXT.mag(value)) if value else 0)
         if not is_real(value) and abs(value.imag) > 1000:
             raise UndecidedError("an angle too large")
-        tiny = value != 0 and CONTEXT.mag(value) < -1000
+        is_tiny = value != 0 and CONTEXT.mag(value) < -1000
         sine, cosine = _sine_and_cosine(value)
-        sine, cosine = (tidy(sine) if tiny else self._round_to_zero(sine)), self._round_to_zero(cosine)
+        sine = tidy(sine) if is_tiny else self._round_to_zero(sine)  # the sine of a tiny angle is not zero
+        cosine = self._round_to_zero(cosine)
         quotients = {
             "tan": (sine, cosine),
             "cot": (cosine, sine),
@@ -302,14 +307,16 @@ class Evaluator:
             return self.quotient(*quotients[name])
         return sine if name == "sin" else cosine
 
-    def _other(self, name: str, value: Value) -> Value:
+    def _inverse_or_hyperbolic(self, name: str, value: Value) -> Value:
         self._count(value)
         value = self.real(value)
         if name in ("sinh", "cosh", "tanh") and abs(value) > 1000:
             raise UndecidedError("an argument too large")
-        return self._round_to_zero(getattr(CONTEXT, name.replace("arc", "a", 1))(value))
+        function = getattr(CONTEXT, name.replace("arc", "a", 1))  # mpmath writes acos for arccos
+        return self._round_to_zero(function(value))
 
     def _round(self, value: Value, *, up: bool) -> Value:
+        """Return the floor of a real number, or with `up` its ceiling."""
         if isinstance(value, Fraction):
             return Fraction(math.ceil(value) if up else math.floor(value))
         if not is_real(value) or CONTEXT.mag(value) > 1000:
@@ -368,7 +375,11 @@ def _whole_root(value: int, degree: int) -> int | None:
     if degree == 2:
         root = math.isqrt(value)
     else:
-        root = 1 << -(-value.bit_length() // degree)
-        while (better := ((degree - 1) * root + value // root ** (degree - 1)) // degree) < root:
-            root = better
+        num_bits = -(-value.bit_length() // degree)  # rounded up
+        root = 1 << num_bits  # at least the root; Newton's method then goes down to it
+        while True:
+            next_root = ((degree - 1) * root + value // root ** (degree - 1)) // degree
+            if next_root >= root:
+                break
+            root = next_root
     return root if root**degree == value else None

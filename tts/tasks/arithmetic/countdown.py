@@ -56,20 +56,23 @@ class CountdownProblem:
 
 
 def read(written: str) -> CountdownProblem | None:
-    """Return the problem that a text asks, or None where the text asks none.
+    """Return the countdown that a text asks, or None for any other text.
 
-    Examples of such texts are "Reach 39 with 17 22." and "Use 3, 5 and 7 to make 36".
+    Examples of countdowns are "Reach 39 with 17 22." and "Use 3, 5 and 7 to make 36".
     """
+    text = " ".join(written.split())
     for pattern in _ASKED:
-        if match := pattern.fullmatch(" ".join(written.split())):
-            return CountdownProblem(int(match["target"]), tuple(map(int, re.findall(_NUMBER, match["numbers"]))))
+        match = pattern.fullmatch(text)
+        if match is not None:
+            problem_numbers = re.findall(_NUMBER, match["numbers"])
+            return CountdownProblem(int(match["target"]), tuple(map(int, problem_numbers)))
     return None
 
 
 def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
     """Return problem number `index` of an endless series.
 
-    Results on the way and the target are from 1 to 99.
+    The target and all intermediate results are from 1 to 99.
 
     Args:
         count: The count of numbers, 2 to 6, each from 1 to 25.
@@ -97,49 +100,58 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
 
 def split_of(problem: CountdownProblem) -> Split:
     """Return the one split of a target and its numbers, whatever their order."""
-    place = hash64("countdown", problem.target, *sorted(problem.numbers)) % _SHARES
-    return "validation" if place == 0 else "test" if place == 1 else "train"
+    share = hash64("countdown", problem.target, *sorted(problem.numbers)) % _SHARES
+    if share == 0:
+        return "validation"
+    return "test" if share == 1 else "train"
 
 
 def may_have(step: Step) -> bool:
     """Whether the known solution of some drawn problem may have a step.
 
-    The training split of countdowns holds out no pair of operands (`tts.tasks.arithmetic.generator.held_out`). So for a
-    model trained on countdowns, only pairs that no countdown may have are unseen.
+    The training split of countdowns holds out no pair of operands (`tts.tasks.arithmetic.generator.held_out`). So a
+    model trained on countdowns may have seen every step for which the result is True.
     """
-    return step.result == apply(step.operator, step.left, step.right) and all(
-        1 <= number <= LARGEST_RESULT for number in (step.left, step.right, step.result)
-    )
+    is_right = step.result == apply(step.operator, step.left, step.right)
+    return is_right and all(1 <= number <= LARGEST_RESULT for number in (step.left, step.right, step.result))
 
 
 def compose(found: list[Step]) -> Expression | None:
     """Return the expression that steps compose; None where the steps leave several results or none.
 
-    A result is used where it is next written as an operand, and of equal results the newest first.
+    An operand stands for the newest result of the same number that no later step has used, else for the number itself.
     """
-    open_results: list[tuple[int, Expression]] = []
+    unused_results: list[tuple[int, Expression]] = []
 
     def take(number: int) -> Expression:
-        for i in range(len(open_results) - 1, -1, -1):
-            if open_results[i][0] == number:
-                return open_results.pop(i)[1]
+        """Return the newest unused expression with a result, which is then used; else the number itself."""
+        for i in reversed(range(len(unused_results))):
+            result, expression = unused_results[i]
+            if result == number:
+                del unused_results[i]
+                return expression
         return number
 
     for step in found:
         right = take(step.right)
         left = take(step.left)
-        open_results.append((step.result, Operation(step.operator, left, right)))
-    return open_results[0][1] if len(open_results) == 1 else None
+        unused_results.append((step.result, Operation(step.operator, left, right)))
+    if len(unused_results) != 1:
+        return None
+    _result, expression = unused_results[0]
+    return expression
 
 
 def _tree(rng: np.random.Generator, count: int) -> Expression | None:
+    """Draw an expression of `count` numbers; None: a result is out of bounds."""
     if count == 1:
         return int(rng.integers(1, LARGEST_NUMBER + 1))
     num_left = int(rng.integers(1, count))
     left, right = _tree(rng, num_left), _tree(rng, count - num_left)
     if left is None or right is None:
         return None
-    expression = Operation(OPERATORS[rng.integers(len(OPERATORS))], left, right)
+    operator = OPERATORS[rng.integers(len(OPERATORS))]
+    expression = Operation(operator, left, right)
     return expression if 1 <= steps(expression)[-1].result <= LARGEST_RESULT else None
 
 

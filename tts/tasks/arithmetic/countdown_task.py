@@ -56,9 +56,9 @@ class CountdownTask(LinesTask):
         return text.endswith("\n") and _parse_answer_line(text.rstrip().rpartition("\n")[2]) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return the expression of the last answer line, or the expression that the steps before it compose.
+        """Return the expression of the last answer line; None without such a line or expression.
 
-        The result is None without such a line or expression.
+        Where the line states a number only, the expression is the composition of the steps before the line.
         """
         expression: Expression | None = None
         steps: list[str] = []
@@ -72,15 +72,15 @@ class CountdownTask(LinesTask):
         return None if expression is None else expression_text(expression)
 
     def canonical(self, answer: str) -> str:
-        """Return the value of an expression and its numbers in order.
+        """Return the value of an expression and its numbers in ascending order.
 
         Any other text is returned with its spaces and case folded.
         """
         expression = parse_expression(answer)
         if expression is None:
             return fold_text(answer)
-        # two spaces: no folded text has them
-        return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"
+        sorted_numbers = " ".join(map(str, sorted(numbers(expression))))
+        return f"{value(expression)}  {sorted_numbers}"  # two spaces, which no folded text has
 
 
 def _compose(lines: Sequence[str]) -> Expression | None:
@@ -88,7 +88,7 @@ def _compose(lines: Sequence[str]) -> Expression | None:
 
     The result is None without steps, with very many steps, or if the steps leave several results.
     """
-    steps = [step for line in lines if (step := read_step(line)) is not None]
+    steps = [step for step in map(read_step, lines) if step is not None]
     return compose(steps) if len(steps) <= _MOST_STEPS else None
 
 

@@ -44,7 +44,9 @@ class Step:
 
 def apply(operator: str, left: int, right: int) -> int:
     """Return the result of one operation."""
-    return left + right if operator == "+" else left - right if operator == "-" else left * right
+    if operator == "+":
+        return left + right
+    return left - right if operator == "-" else left * right
 
 
 def text(expression: Expression) -> str:
@@ -74,17 +76,19 @@ def steps(expression: Expression) -> list[Step]:
 
     The steps of the left operand come first, then those of the right operand, then the operation's own step.
     """
-    worked: list[Step] = []
+    worked_steps: list[Step] = []
 
     def work(part: Expression) -> int:
+        """Append the steps of a part, and return the value of the part."""
         if isinstance(part, int):
             return part
         left, right = work(part.left), work(part.right)
-        worked.append(Step(left, part.operator, right, apply(part.operator, left, right)))
-        return worked[-1].result
+        result = apply(part.operator, left, right)
+        worked_steps.append(Step(left, part.operator, right, result))
+        return result
 
     work(expression)
-    return worked
+    return worked_steps
 
 
 def value(expression: Expression) -> int:
@@ -118,25 +122,27 @@ class _ExpressionReader:
 
     def __init__(self, written: str) -> None:
         self._written = written
-        self._at = 0
+        self._position = 0
         self._depth = 0
-        self._operations = 0
+        self._num_operations = 0
 
     def read(self) -> Expression:
         """Return the expression that the whole text writes."""
         expression = self._chain(1)
-        if self._peek() or self._written[self._at :].strip():
+        if self._peek() or self._written[self._position :].strip():
             raise self._refuse("an operator or the end belongs here")
         return expression
 
     def _chain(self, precedence: int) -> Expression:
+        """Return a chain of operations of one precedence: 1 for sums of products, 2 for products of operands."""
         expression = self._chain(2) if precedence == 1 else self._operand()
         while (operator := self._peek()) in OPERATORS and _PRECEDENCE[operator] == precedence:
             self._next()
-            self._operations += 1
-            if self._operations > _LONGEST:
+            self._num_operations += 1
+            if self._num_operations > _LONGEST:
                 raise self._refuse(f"there are more than {_LONGEST} operations")
-            expression = Operation(operator, expression, self._chain(2) if precedence == 1 else self._operand())
+            right = self._chain(2) if precedence == 1 else self._operand()
+            expression = Operation(operator, expression, right)
         return expression
 
     def _operand(self) -> Expression:
@@ -169,14 +175,16 @@ class _ExpressionReader:
             raise self._refuse(f"there are more than {_DEEPEST} parentheses within each other")
 
     def _peek(self) -> str:
-        match = _LEXEME.match(self._written, self._at)
+        match = _LEXEME.match(self._written, self._position)
         return "" if match is None else match[1] or match[2]
 
     def _next(self) -> str:
-        match = _LEXEME.match(self._written, self._at)
+        match = _LEXEME.match(self._written, self._position)
         assert match is not None, "only what was peeked is taken"
-        self._at = match.end()
+        self._position = match.end()
         return match[1] or match[2]
 
     def _refuse(self, why: str) -> ConfigError:
-        return ConfigError(f"the expression {quote(self._written)} cannot be read at character {self._at + 1}: {why}")
+        return ConfigError(
+            f"the expression {quote(self._written)} cannot be read at character {self._position + 1}: {why}"
+        )

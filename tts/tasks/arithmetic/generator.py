@@ -48,7 +48,7 @@ class Difficulty:
         worded: Whether the problem is a story, which has no parentheses since its events follow one another.
 
     Raises:
-        ConfigError: a value is not valid, a story without + is requested, or so many products that no result would be
+        ConfigError: a value is not valid, a story has no +, or products alone are so many that hardly any result is
             in bounds.
     """
 
@@ -83,8 +83,10 @@ class Difficulty:
 
     def __str__(self) -> str:
         kind = "worded" if self.worded else "plain"
-        suffix = "" if self.operators == "+-*" else f"-{''.join(_LETTERS[operator] for operator in self.operators)}"
-        return f"{kind}-{self.digits}-{self.operations}{suffix}{'' if self.parentheses or self.worded else '-flat'}"
+        operator_letters = "".join(_LETTERS[operator] for operator in self.operators)
+        operator_suffix = "" if self.operators == "+-*" else f"-{operator_letters}"
+        flat_suffix = "" if self.parentheses or self.worded else "-flat"
+        return f"{kind}-{self.digits}-{self.operations}{operator_suffix}{flat_suffix}"
 
 
 _LETTERS = {"+": "a", "-": "s", "*": "m"}
@@ -124,8 +126,10 @@ class Drawn:
 
 def split_of(expression: Expression) -> Split:
     """Return the one split that an expression belongs to."""
-    place = hash64("split", text(expression)) % _SHARES
-    return "validation" if place == 0 else "test" if place == 1 else "train"
+    share = hash64("split", text(expression)) % _SHARES
+    if share == 0:
+        return "validation"
+    return "test" if share == 1 else "train"
 
 
 def held_out(step: Step) -> bool:
@@ -135,8 +139,10 @@ def held_out(step: Step) -> bool:
     """
     if max(abs(step.left), abs(step.right)) < 10:
         return False
-    low, high = (step.left, step.right) if step.operator == "-" else sorted((step.left, step.right))
-    return hash64("pair", low, step.operator, high) % _HELD_OUT == 0
+    left, right = step.left, step.right
+    if step.operator != "-":
+        left, right = sorted((left, right))
+    return hash64("pair", left, step.operator, right) % _HELD_OUT == 0
 
 
 def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
@@ -156,11 +162,9 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
     rng = generator(seed, hash64("arithmetic", str(difficulty), split), "draw", index)
     for _ in range(_PATIENCE):
         problem = _story(difficulty, rng) if difficulty.worded else _plain(difficulty, rng)
-        if (
-            problem is None
-            or split_of(problem.expression) != split
-            or (split == "train" and any(map(held_out, problem.steps)))
-        ):
+        if problem is None or split_of(problem.expression) != split:
+            continue
+        if split == "train" and any(map(held_out, problem.steps)):
             continue
         return problem
     raise ConfigError(
@@ -180,15 +184,18 @@ def problems(difficulty: Difficulty, split: Split, seed: int, start: int = 0) ->
 def _plain(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
     """Draw a problem without a story; None: a step is out of bounds."""
     weights = np.array([_WEIGHTS[operator] for operator in difficulty.operators])
-    shape = _tree if difficulty.parentheses else _flat
-    expression = shape(difficulty, rng, weights / weights.sum(), difficulty.operations)
+    draw_expression = _tree if difficulty.parentheses else _flat
+    expression = draw_expression(difficulty, rng, weights / weights.sum(), difficulty.operations)
     if expression is None or not _is_within_bounds(steps(expression), difficulty.digits):
         return None
     return Drawn(text(expression), expression, difficulty)
 
 
 def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression | None:
-    """Draw a tree of `count` operations, with an even chance for each split of the operations by the root."""
+    """Draw a tree of `count` operations; None: a result is out of bounds.
+
+    The number of operations on the left of the root is drawn with equal chances.
+    """
     if count == 0:
         return int(rng.integers(1, LARGEST_OPERAND[difficulty.digits] + 1))
     operator = difficulty.operators[rng.choice(len(weights), p=weights)]
@@ -220,31 +227,34 @@ def _flat(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray,
 
 
 def _story(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
+    """Draw a story; None: an amount or a step is out of bounds."""
     kinds = [kind for kind in EVENTS if not set(kind) - set(difficulty.operators)]
     largest = LARGEST_OPERAND[difficulty.digits]
     start = amount = int(rng.integers(2, largest + 1))
-    chain: list[tuple[str, int, int]] = []
-    num_left = difficulty.operations
-    while num_left:
-        fitting_kinds = [kind for kind in kinds if len(kind) <= num_left]
+    events: list[tuple[str, int, int]] = []  # the kind, N and M of each event
+    num_remaining = difficulty.operations
+    while num_remaining:
+        fitting_kinds = [kind for kind in kinds if len(kind) <= num_remaining]
         kind = fitting_kinds[rng.integers(len(fitting_kinds))]
-        first, second = int(rng.integers(2, largest + 1)), int(rng.integers(2, 10)) if len(kind) == 2 else 0
-        amount = apply(kind[0], amount, first * second if len(kind) == 2 else first)
+        has_two_numbers = len(kind) == 2
+        n = int(rng.integers(2, largest + 1))
+        m = int(rng.integers(2, 10)) if has_two_numbers else 0
+        amount = apply(kind[0], amount, n * m if has_two_numbers else n)
         if not 0 <= amount <= LARGEST_RESULT[difficulty.digits]:
             return None
-        chain.append((kind, first, second))
-        num_left -= len(kind)
-    story = tell(tuple(chain), start, rng)
+        events.append((kind, n, m))
+        num_remaining -= len(kind)
+    story = tell(tuple(events), start, rng)
     expression = story.expression()
-    return (
-        Drawn(str(story), expression, difficulty) if _is_within_bounds(steps(expression), difficulty.digits) else None
-    )
+    if not _is_within_bounds(steps(expression), difficulty.digits):
+        return None
+    return Drawn(str(story), expression, difficulty)
 
 
-def _is_within_bounds(worked: Sequence[Step], digits: int) -> bool:
-    """Whether steps are within the bounds of all problems."""
-    return all(
-        abs(step.result) <= LARGEST_RESULT[digits]
-        and (step.operator != "*" or min(abs(step.left), abs(step.right)) <= 9)
-        for step in worked
-    )
+def _is_within_bounds(worked_steps: Sequence[Step], digits: int) -> bool:
+    """Whether the results and the factors of steps are within the bounds of all problems."""
+    for step in worked_steps:
+        smaller_factor = min(abs(step.left), abs(step.right)) if step.operator == "*" else 0
+        if abs(step.result) > LARGEST_RESULT[digits] or smaller_factor > 9:
+            return False
+    return True

@@ -34,7 +34,10 @@ def solution(steps: Sequence[Step], answer: int) -> list[str]:
 def read_step(line: str) -> Step | None:
     """Return the step that a line writes, right or wrong, or None where the line is no step."""
     match = _STEP.fullmatch(line)
-    return None if match is None else Step(int(match[1]), match[2], int(match[3]), int(match[4]))
+    if match is None:
+        return None
+    left, operator, right, result = match.groups()
+    return Step(int(left), operator, int(right), int(result))
 
 
 def read_answer(line: str) -> int | None:
@@ -72,15 +75,17 @@ class LinesTask(Task):
         return self.tokens[kind]
 
     def extract(self, text: str) -> str | None:
-        """Return the number of the last "A:" line, else another stated number, else None.
+        """Return the number of the last "A:" line.
 
-        The other number is in a box or after another marker.
+        Without such a line the answer is a number in a box or after another marker; None where there is none.
         """
-        numbers = _ANSWER_LINE.findall(text)
-        if numbers and numbers[-1].isdigit():
-            return numbers[-1]
-        answer = numbers[-1] if numbers else final_answer(text)
-        return answer if answer is not None and rational(_GROUPS.sub("", answer)) is not None else None
+        line_answers = _ANSWER_LINE.findall(text)
+        if line_answers and line_answers[-1].isdigit():
+            return line_answers[-1]
+        answer = line_answers[-1] if line_answers else final_answer(text)
+        if answer is None or rational(_GROUPS.sub("", answer)) is None:
+            return None
+        return answer
 
     def canonical(self, answer: str) -> str:
         """Return a number in lowest terms, and any other text with its spaces and case folded."""

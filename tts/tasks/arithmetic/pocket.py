@@ -42,8 +42,8 @@ class PocketTask(LinesTask):
         The kind "revise" takes the last four of `texts` at most, oldest first.
 
         Raises:
-            ConfigError: the problem is not of the family (the message says why); `kind` is unknown; or "revise" has no
-                attempt, or an attempt that is not a solution in whole lines.
+            ConfigError: the problem is not of the arithmetic family, `kind` is unknown, "revise" has no attempt, or an
+                attempt is no solution in whole lines.
         """
         if kind not in ("solve", "revise"):
             raise unknown_kind(self.name, kind, {"solve": "", "revise": ""})

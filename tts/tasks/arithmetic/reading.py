@@ -50,10 +50,10 @@ class Asked:
 
 
 def asked_text(problem: Problem, task: str) -> str:
-    """Return the one text that a problem asks.
+    """Return the question of a problem whose prompt is a text or one message of the user.
 
     Raises:
-        ConfigError: the problem is a conversation; the message names `task`.
+        ConfigError: the problem is any other conversation; the message names `task`.
     """
     if isinstance(problem.prompt, str):
         return problem.prompt
@@ -71,10 +71,10 @@ def asked_text(problem: Problem, task: str) -> str:
 def read(written: str) -> Asked:
     """Return the problem that a text asks.
 
-    The problem is an expression, bare or in a question ("What is 3 + 4?"), or one of the family's stories.
+    The problem is an expression, alone or in a question ("What is 3 + 4?"), or one of the family's stories.
 
     Raises:
-        ConfigError: the text is neither, or exceeds the bounds of the family; the message says why.
+        ConfigError: the text is no expression and no story, or exceeds the bounds of the family.
     """
     if countdown.read(written) is not None:
         rule = "is a countdown, but the task 'pocket' reads expressions and stories"
@@ -87,11 +87,12 @@ def read(written: str) -> Asked:
 
 
 def quote_problem(written: str) -> str:
-    """Return a problem for a message: on one line, without spaces around it, and cut where it is long."""
+    """Return a problem for an error message: quoted, on one line, and cut where it is long."""
     return quote(" ".join(written.split()))
 
 
 def _story(question: str) -> Asked:
+    """Return the story that a question tells; refuse a story in which an amount is negative."""
     story = worded.read(question)
     if story is None:
         hint = f"its stories are made of a few fixed sentences, such as 'She buys 7 more.'; for others, {ELSEWHERE}"
@@ -108,18 +109,18 @@ def _story(question: str) -> Asked:
 
 
 def _expression(question: str) -> Expression:
-    """Return the expression that a question holds."""
+    """Return the expression that a question asks for, after words such as "What is" are removed."""
     body = _OPENING.sub("", question.strip(), count=1).rstrip(_CLOSING)
-    for word, sign in _WORDS:
-        body = word.sub(sign, body)
+    for word_pattern, sign in _WORDS:
+        body = word_pattern.sub(sign, body)
     if not (_ARITHMETIC.fullmatch(body) and _DIGIT.search(body)):
         raise ConfigError(
             f"the problem is {quote_problem(question)}, but the model pocket was trained on arithmetic only: "
             "an expression such as '12 + 7 * (3 - 5)', or one of its stories",
             hint=ELSEWHERE,
         )
-    for sign, feature in _STRANGE:
-        if sign.search(body):
+    for feature_pattern, feature in _STRANGE:
+        if feature_pattern.search(body):
             raise _outside(quote_problem(question), f"has {feature}", "whole numbers with +, - and * only")
     try:
         return parse(body)
@@ -131,15 +132,15 @@ def _expression(question: str) -> Expression:
 
 def _check(expression: Expression, problem: str) -> None:
     """Refuse an expression that exceeds a bound of all problems."""
-    worked = steps(expression)
-    if not worked:
+    worked_steps = steps(expression)
+    if not worked_steps:
         raise _outside(problem, f"is the number {expression} alone", "problems with something to calculate")
-    if len(worked) > MOST_OPERATIONS:
-        raise _outside(problem, f"has {len(worked)} operations", f"{MOST_OPERATIONS} at most")
+    if len(worked_steps) > MOST_OPERATIONS:
+        raise _outside(problem, f"has {len(worked_steps)} operations", f"{MOST_OPERATIONS} at most")
     for number in numbers(expression):
         if not 1 <= number <= _MOST_OPERAND:
             raise _outside(problem, f"has the number {number}", f"numbers from 1 to {_MOST_OPERAND}")
-    for step in worked:
+    for step in worked_steps:
         if step.operator == "*" and min(abs(step.left), abs(step.right)) > _MOST_FACTOR:
             raise _outside(problem, f"has the product {step}", f"products with a factor of at most {_MOST_FACTOR}")
         if abs(step.result) > _MOST_RESULT:

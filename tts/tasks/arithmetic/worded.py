@@ -50,10 +50,11 @@ class StoryEvent:
     second: int = 0
 
     def apply(self, before: Expression) -> Expression:
-        """Return the expression of the number of things after the event."""
+        """Return the number of things after the event, as an expression of the number `before` it."""
         if len(self.kind) == 1:
             return Operation(self.kind, before, self.first)
-        return Operation(self.kind[0], before, Operation("*", self.first, self.second))
+        product = Operation("*", self.first, self.second)
+        return Operation(self.kind[0], before, product)
 
     def tell(self, story: Story) -> str:
         """Return the event's sentence in a story."""
@@ -77,13 +78,10 @@ class Story:
         return expression
 
     def __str__(self) -> str:
-        return " ".join(
-            [
-                _render_story(_START, self, self.start),
-                *(event.tell(self) for event in self.events),
-                _render_story(_QUESTION, self),
-            ]
-        )
+        start = _render_story(_START, self, self.start)
+        events = [event.tell(self) for event in self.events]
+        question = _render_story(_QUESTION, self)
+        return " ".join([start, *events, question])
 
 
 def _render_story(template: str, story: Story, first: int = 0, second: int = 0) -> str:
@@ -92,37 +90,48 @@ def _render_story(template: str, story: Story, first: int = 0, second: int = 0) 
 
 
 def words() -> list[str]:
-    """Return every word that a story can hold, sorted, in the case that it has in stories."""
-    templates = [_START, _QUESTION, *(template for kind in EVENTS.values() for template in kind)]
-    plain = {word for template in templates for word in re.findall(r"(?<!\{)\b[A-Za-z]+\b(?!\})", template)} - {
-        "N",
-        "M",
-    }
-    return sorted(plain | set(NAMES) | set(NAMES.values()) | set(ITEMS))
+    """Return every word that a story can hold, sorted, in upper or lower case as stories write it."""
+    templates = [_START, _QUESTION]
+    for event_templates in EVENTS.values():
+        templates += event_templates
+    # words outside of braces, without the letters that stand for numbers
+    template_words = set(re.findall(r"(?<!\{)\b[A-Za-z]+\b(?!\})", " ".join(templates))) - {"N", "M"}
+    return sorted(template_words | set(NAMES) | set(NAMES.values()) | set(ITEMS))
 
 
 def tell(chain: tuple[tuple[str, int, int], ...], start: int, rng: np.random.Generator) -> Story:
     """Return a story of a chain of events (kind, N, M), with random name, things and sentences."""
-    name, items = list(NAMES)[rng.integers(len(NAMES))], ITEMS[rng.integers(len(ITEMS))]
-    events = [StoryEvent(kind, int(rng.integers(len(EVENTS[kind]))), first, second) for kind, first, second in chain]
+    name = list(NAMES)[rng.integers(len(NAMES))]
+    items = ITEMS[rng.integers(len(ITEMS))]
+    events: list[StoryEvent] = []
+    for kind, n, m in chain:
+        template_index = int(rng.integers(len(EVENTS[kind])))
+        events.append(StoryEvent(kind, template_index, n, m))
     return Story(name, items, start, tuple(events))
 
 
 def _pattern(template: str) -> re.Pattern[str]:
+    """Return the pattern of the sentences of a template, with groups for N, M, items and name."""
     pattern = re.escape(template)
-    for mark, group in (
+    for slot, group in (
         ("\\{they\\}", "(?:She|He)"),
         ("\\{items\\}", "(?P<items>[a-z]+)"),
         ("\\{name\\}", "(?P<name>[A-Z][a-z]+)"),
     ):
-        pattern = pattern.replace(mark, group, 1).replace(mark, group.replace("P<items>", ":"))
+        unnamed_group = group.replace("P<items>", ":")  # a pattern may have each name once
+        pattern = pattern.replace(slot, group, 1).replace(slot, unnamed_group)
     number = "[0-9]{1,9}"  # no story has longer numbers
-    return re.compile(re.sub(r"\bM\b", f"(?P<M>{number})", re.sub(r"\bN\b", f"(?P<N>{number})", pattern)))
+    pattern = re.sub(r"\bN\b", f"(?P<N>{number})", pattern)
+    return re.compile(re.sub(r"\bM\b", f"(?P<M>{number})", pattern))
 
 
 _SENTENCE_END = re.compile(r"(?<=[.?])\s+")
 _READ_START, _READ_QUESTION = _pattern(_START), _pattern(_QUESTION)
-_READ_EVENTS = [(kind, i, _pattern(one)) for kind, templates in EVENTS.items() for i, one in enumerate(templates)]
+_READ_EVENTS = [
+    (kind, template_index, _pattern(template))
+    for kind, templates in EVENTS.items()
+    for template_index, template in enumerate(templates)
+]
 
 
 def read(written: str) -> Story | None:
@@ -142,8 +151,9 @@ def fault(written: str) -> str | None:
 
 def is_meant(written: str) -> bool:
     """Return whether a text is meant as a story, right or not: one of its sentences could be in a story."""
-    patterns = [_READ_START, _READ_QUESTION, *(pattern for _, _, pattern in _READ_EVENTS)]
-    return any(pattern.fullmatch(sentence) for sentence in _sentences(written) for pattern in patterns)
+    patterns = [_READ_START, _READ_QUESTION, *(pattern for _kind, _template_index, pattern in _READ_EVENTS)]
+    sentences = _sentences(written)
+    return any(pattern.fullmatch(sentence) for pattern in patterns for sentence in sentences)
 
 
 def _sentences(text: str) -> list[str]:
@@ -167,24 +177,30 @@ def _reading(text: str) -> Story | str:
             f"{', '.join(ITEMS)}"
         )
     story = Story(match["name"], match["items"], int(match["N"]), ())
-    if _render_story(_START, story, story.start) != first_sentence:
-        return f"{first_sentence!r} would be {_render_story(_START, story, story.start)!r}"
-    question = _render_story(_QUESTION, story)
-    if not later_sentences or later_sentences[-1] != question:
-        return f"it ends with {quote((later_sentences or [first_sentence])[-1])}, not with {question!r}"
+    expected_start = _render_story(_START, story, story.start)
+    if first_sentence != expected_start:
+        return f"{first_sentence!r} would be {expected_start!r}"
+    expected_question = _render_story(_QUESTION, story)
+    last_sentence = later_sentences[-1] if later_sentences else first_sentence
+    if last_sentence != expected_question:
+        return f"it ends with {quote(last_sentence)}, not with {expected_question!r}"
     events: list[StoryEvent] = []
     for sentence in later_sentences[:-1]:
         event = _event(sentence)
         if event is None:
             return f"the sentence {quote(sentence)} is not in its stories"
-        if (expected := event.tell(story)) != sentence:
-            return f"the sentence {sentence!r} would be {expected!r} in this story"
+        expected_sentence = event.tell(story)
+        if sentence != expected_sentence:
+            return f"the sentence {sentence!r} would be {expected_sentence!r} in this story"
         events.append(event)
     return Story(story.name, story.items, story.start, tuple(events))
 
 
 def _event(sentence: str) -> StoryEvent | None:
-    for kind, template, pattern in _READ_EVENTS:
-        if match := pattern.fullmatch(sentence):
-            return StoryEvent(kind, template, int(match["N"]), int(match["M"]) if "M" in pattern.groupindex else 0)
+    """Return the event that a sentence tells, or None."""
+    for kind, template_index, pattern in _READ_EVENTS:
+        match = pattern.fullmatch(sentence)
+        if match is not None:
+            m = int(match["M"]) if "M" in pattern.groupindex else 0
+            return StoryEvent(kind, template_index, int(match["N"]), m)
     return None

@@ -69,7 +69,7 @@ _GREEK = {
     "Ψ": "Psi",
     "Ω": "Omega",
 }
-_CIRCLED = {chr(0x2460 + place): str(place + 1) for place in range(20)}
+_CIRCLED = {chr(0x2460 + index): str(index + 1) for index in range(20)}
 _CIRCLED_RUN = re.compile("[①-⑳](?:[ ,、，和]*[①-⑳])*")
 _OTHER = {
     "。": ".", "、": ",", "【": "[", "】": "]", "「": '"', "」": '"', "∶": ":", "‰": r"\permil ", "℃": "°C", "℉": "°F",
@@ -84,10 +84,12 @@ _FULL_WIDTH = 0xFF01 - 0x21
 
 
 def _table() -> dict[int, str]:
+    """Return the LaTeX or ASCII of each character, by its code point."""
     table = {code + _FULL_WIDTH: chr(code) for code in range(0x21, 0x7F)}
     for characters, text in ((_MINUS_SIGNS, "-"), (_SPACES, " "), (_INVISIBLE, "")):
         table |= {ord(character): text for character in characters}
-    table |= {ord(sign): rf" \frac{{{above}}}{{{below}}}" for sign, (above, below) in _FRACTIONS.items()}
+    for sign, (numerator, denominator) in _FRACTIONS.items():
+        table[ord(sign)] = rf" \frac{{{numerator}}}{{{denominator}}}"
     table |= {ord(sign): rf" \{name} " for sign, name in (_OPERATORS | _RELATIONS | _GREEK).items()}
     table[ord("°")] = r"^\circ "
     table[ord("…")] = table[ord("⋯")] = "..."
@@ -100,20 +102,21 @@ _AS_PLAIN = {ord(character): text for character, text in _OTHER.items()}
 _AS_LATEX = _table()
 
 
-def as_latex(text: str) -> str:
-    """Return a text with these characters in LaTeX.
+def _circled_list(run: re.Match[str]) -> str:
+    """Return circled numbers in a row as a list."""
+    return ",".join(_CIRCLED[character] for character in run[0] if character in _CIRCLED)
 
-    Raised digits in a row are one exponent, and lowered ones one index.
+
+def as_latex(text: str) -> str:
+    """Return a text with its mathematical characters outside ASCII in LaTeX.
+
+    Raised digits in a row are one exponent, and lowered digits in a row one index.
     """
     if text.isascii():
         return text
-    text = _CIRCLED_RUN.sub(
-        lambda run: ",".join(_CIRCLED[character] for character in run[0] if character in _CIRCLED),
-        text.translate(_AS_PLAIN),
-    )
+    text = _CIRCLED_RUN.sub(_circled_list, text.translate(_AS_PLAIN))
     text = _SCALED_UNIT.sub("u", _SQUARED_UNIT.sub(r"\\text{ \1}^\2", text))
-    text = _RAISED.sub(
-        lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text.replace("^²", "^2").replace("^³", "^3")
-    )
+    text = text.replace("^²", "^2").replace("^³", "^3")
+    text = _RAISED.sub(lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text)
     text = _LOWERED.sub(lambda run: f"_{{{run[0].translate(_SUBSCRIPTS)}}}", text).translate(_AS_LATEX)
     return "".join(str(unicodedata.digit(character)) if character.isdecimal() else character for character in text)

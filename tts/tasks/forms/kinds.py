@@ -24,8 +24,8 @@ _MONTHS = [
     "november",
     "december",
 ]
-_MONTH_OF = {name: place for place, name in enumerate(_MONTHS, start=1)} | {
-    name[:3]: place for place, name in enumerate(_MONTHS, start=1)
+_MONTH_OF = {name: number for number, name in enumerate(_MONTHS, start=1)} | {
+    name[:3]: number for number, name in enumerate(_MONTHS, start=1)
 }
 _MONTH_OF["sept"] = 9
 _MONTH = r"(?P<name>" + "|".join(sorted(_MONTH_OF, key=len, reverse=True)) + r")\b\.?"
@@ -66,9 +66,7 @@ _LONGEST = 60
 
 
 def kind_form(text: str, *, dash: bool = False) -> str | None:
-    """Return the one spelling of a time, a date, a range, or a number that names a thing.
-
-    It is None where a text is none of these.
+    """Return the one spelling of a time, a date, a range, or a number that names a thing, or None.
 
     Args:
         text: An answer without dollar signs, units and LaTeX spaces. A form that this function returned is its own
@@ -81,6 +79,7 @@ def kind_form(text: str, *, dash: bool = False) -> str | None:
 
 
 def _time(text: str) -> str | None:
+    """Return the one spelling of a time of day or a duration, or None."""
     if text.casefold() in _NAMED_TIMES:
         return _NAMED_TIMES[text.casefold()]
     if (match := _HALVES.fullmatch(text)) is not None:
@@ -90,13 +89,14 @@ def _time(text: str) -> str | None:
     match = _CLOCK.fullmatch(text)
     if match is None:
         return None
-    hour, minute, second, part = match.groups()
-    if second is not None or part is not None:
-        return f"{int(hour)}:{minute}" + (f":{second}" if second else "") + (part or "")
+    hour, minute, second, second_fraction = match.groups()
+    if second is not None or second_fraction is not None:
+        second_text = f":{second}" if second else ""
+        return f"{int(hour)}:{minute}{second_text}{second_fraction or ''}"
     if int(minute) < 60 and (12 < int(hour) < 24 or hour == "00"):
         return _half_day((int(hour) - 1) % 12 + 1, minute, "p" if int(hour) >= 12 else "a")
-    # Two times are equal only as written. A ratio in lowest terms is no other ratio that may be a time, so it may stay
-    # a ratio.
+    # A text such as 2:15 may be a time or a ratio, and a time equals only itself. In lowest terms the text is read as
+    # a ratio, since no other text that may be a time is the same ratio.
     is_ratio = minute[0] != "0" and hour[0] != "0" and (int(minute) >= 60 or math.gcd(int(hour), int(minute)) == 1)
     return None if is_ratio else f"{int(hour)}:{minute}"
 
@@ -106,31 +106,37 @@ def _half_day(hour: int, minute: str, half: str) -> str:
 
 
 def _date(text: str) -> str | None:
+    """Return the one spelling of a date, or None; a date that is unclear stays as it is written."""
     for pattern in (*_NAMED, _ORIENTAL, _ORIENTAL_MONTH):
         if (match := pattern.fullmatch(text)) is not None:
             groups = match.groupdict()
             month = _MONTH_OF[groups["name"].lower().rstrip(".")] if "name" in groups else int(groups["month"])
-            day, year = (int(groups[name]) if groups.get(name) else None for name in ("day", "year"))
+            day = int(groups["day"]) if groups.get("day") else None
+            year = int(groups["year"]) if groups.get("year") else None
             return _write(year, month, day)
     if (match := _YEAR_FIRST.fullmatch(text)) is not None:
-        year, _, month, day = match.groups()
+        year, _separator, month, day = match.groups()
         return _write(int(year), int(month), int(day)) or text
     if (match := _YEAR_LAST.fullmatch(text)) is not None:
-        first_text, sign, second_text, year = match.groups()
+        first_text, separator, second_text, year = match.groups()
         first_number, second_number = int(first_text), int(second_text)
-        if len(year) == 4 and (first_number > 12) != (
-            second_number > 12
-        ):  # only then it is clear which of them is the month
-            return _write(int(year), min(first_number, second_number), max(first_number, second_number)) or text
-        return f"{first_number}/{second_number}/{year}" if sign != "." or len(year) == 4 else text
+        is_month_clear = (first_number > 12) != (second_number > 12)
+        if len(year) == 4 and is_month_clear:
+            month, day = sorted((first_number, second_number))
+            return _write(int(year), month, day) or text
+        return f"{first_number}/{second_number}/{year}" if separator != "." or len(year) == 4 else text
     return None
 
 
 def _write(year: int | None, month: int, day: int | None) -> str | None:
     if not 1 <= month <= 12 or (day is not None and not 1 <= day <= 31):
         return None
-    name = _MONTHS[month - 1]
-    return " ".join([name, *([str(day)] if day is not None else []), *([str(year)] if year is not None else [])])
+    words = [_MONTHS[month - 1]]
+    if day is not None:
+        words.append(str(day))
+    if year is not None:
+        words.append(str(year))
+    return " ".join(words)
 
 
 def _number_of_thing(text: str) -> str | None:
@@ -142,14 +148,16 @@ def _number_of_thing(text: str) -> str | None:
 
 
 def _range(text: str, *, dash: bool) -> str | None:
+    """Return the one spelling of a range, "LOW to HIGH", or None; `dash` as in `kind_form`."""
     match = _SPAN.fullmatch(text)
     if match is None:
-        words = _FROM_TO.fullmatch(text)
-        return None if words is None else f"{_format_bound(words[1])} to {_format_bound(words[2])}"
+        in_words = _FROM_TO.fullmatch(text)
+        return None if in_words is None else f"{_format_bound(in_words[1])} to {_format_bound(in_words[2])}"
     low, high = match[1].replace(",", ""), match[3].replace(",", "")
-    coded = any(part[0] == "0" and part[1:2].isdigit() for part in (low, high))
-    if not dash and match["dash"] == "-" and not coded and float(low) > float(high):
-        return None  # a difference: a range is written upwards
+    has_leading_zero = any(bound[0] == "0" and bound[1:2].isdigit() for bound in (low, high))
+    may_be_difference = not dash and match["dash"] == "-" and not has_leading_zero
+    if may_be_difference and float(low) > float(high):
+        return None  # the bounds of a range ascend
     return f"{_format_bound(low)} to {_format_bound(high)}"
 
 

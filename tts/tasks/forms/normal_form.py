@@ -1,7 +1,7 @@
 r"""A cheap normal form of mathematical answers, in microseconds and without a parser.
 
-Equal forms mean equivalent answers; unequal ones decide nothing, save where `are_different` says so. A form is LaTeX
-that a parser reads.
+Equal forms mean equivalent answers. Answers with unequal forms may be equivalent too, unless `are_different` is True. A
+form is LaTeX that a parser reads.
 
 By convention, as graders have it: a unit, a currency, a degree sign and a percent sign after a quantity are no part of
 an answer (`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`). Neither is the variable that a value is given to
@@ -171,11 +171,12 @@ _SHORT_WORDS = frozenset({"no", "yes", "odd", "all", "one", "two", "six", "ten",
 def normal_form(answer: str) -> str:
     """Return the normal form of an answer.
 
-    It is "p/q" or "p" for a rational, folded lower case for words, else tidied LaTeX.
+    The form is "p/q" or "p" for a rational, folded lower case for words, else tidied LaTeX.
     """
     if len(answer) > MAX_CHARACTERS:
         return " ".join(answer.split())
-    text = answer if (markdown := _MARKDOWN.fullmatch(answer)) is None else markdown[2]
+    markdown = _MARKDOWN.fullmatch(answer)
+    text = answer if markdown is None else markdown[2]
     if r"\\" in text:
         text = _ESCAPED_TWICE.sub("", text)
     text = as_latex(_CUBE_ROOT.sub(r"\\sqrt[3]{\1\2\3}", text))
@@ -186,14 +187,17 @@ def normal_form(answer: str) -> str:
         text = pattern.sub(replacement, text)
     if _OVER in text:
         text = _OVER_ALL.sub(_fraction, _OVER_IN_BRACES.sub(_fraction, text))
-    text = unwrap(_exact_side(_without_lead(text.strip().rstrip(_END))), "{")
+    text = _without_lead(text.strip().rstrip(_END))
+    text = unwrap(_exact_side(text), "{")
     if (kind := _kind_of(text, dash=_DASH.search(answer) is not None)) is not None:
         return kind
     text = strip_unit(_without_variable(text))
     text = " ".join(_TEXT.sub(r" \1 ", text).split())
     if _INEQUALITY.search(text) is not None:
         text = _BOTH.sub(r"\\cap ", _OR.sub(r"\\cup ", text))
-    text = read_quantity((text if r"\begin" in text else _LISTED.sub(",", _AND.sub(",", text))).rstrip(_END))
+    if r"\begin" not in text:
+        text = _LISTED.sub(",", _AND.sub(",", text))
+    text = read_quantity(text.rstrip(_END))
     if is_words(text):
         return spoken_words(text)
     text = _GROUPED_MIXED.sub(lambda match: match[0].replace(" ", "").replace(",", ""), text)
@@ -203,24 +207,27 @@ def normal_form(answer: str) -> str:
 
 
 def _without_lead(text: str) -> str:
-    r"""Return a text without `\text{}` or `\boxed{}` around all of it, and without words such as "The answer is" and
-    "about".
-    """
+    r"""Return a text without words such as "The answer is", and without `\text{}` or `\boxed{}` around it."""
     for _ in range(4):
-        match = _WHOLE.fullmatch(text)
-        inner = text if match is None else match["braced"].strip()
-        if match is not None and not _is_balanced(inner):
-            inner = text
-        beginning = " ".join(_TEXT_BEFORE.sub(r"\1 ", inner, count=1).split()) if inner.startswith(r"\text") else inner
-        if (lead := _LEAD.match(beginning)) is not None:
-            inner = beginning[lead.end() :]
-        if inner == text:
+        shorter_text = text
+        wrapped = _WHOLE.fullmatch(text)
+        if wrapped is not None:
+            content = wrapped["braced"].strip()
+            shorter_text = content if _is_balanced(content) else text
+        beginning = shorter_text
+        if shorter_text.startswith(r"\text"):
+            beginning = " ".join(_TEXT_BEFORE.sub(r"\1 ", shorter_text, count=1).split())
+        lead = _LEAD.match(beginning)
+        if lead is not None:
+            shorter_text = beginning[lead.end() :]
+        if shorter_text == text:
             return text
-        text = inner.strip().rstrip(_END)
+        text = shorter_text.strip().rstrip(_END)
     return text
 
 
 def _is_balanced(text: str) -> bool:
+    """Whether each brace of a text has its partner."""
     depth = 0
     for character in text:
         depth += (character == "{") - (character == "}")
@@ -230,27 +237,26 @@ def _is_balanced(text: str) -> bool:
 
 
 def _exact_side(text: str) -> str:
-    r"""Return what stands before `\approx`, or after it where only a name stands before it."""
+    r"""Return the exact value before `\approx`; of a name and its approximate value an equation."""
     pieces = _APPROXIMATE.split(text)
     if len(pieces) == 1:
         return text
-    first, second = pieces[0].strip(), pieces[1].strip()
-    if not _is_balanced(first):
+    exact_value, approximation = pieces[0].strip(), pieces[1].strip()
+    if not _is_balanced(exact_value):
         return text
-    return f"{first} = {second}" if is_name(first) else first
+    return f"{exact_value} = {approximation}" if is_name(exact_value) else exact_value
 
 
 def _kind_of(text: str, *, dash: bool) -> str | None:
-    """Return the form of a time, date, range or the like, with or without a unit after it; None where it is none."""
+    """Return the form of a time, date, range or number of a thing, with or without a unit after it; None for others."""
     plain = " ".join(_TEXT.sub(r" \1 ", text).split())
     if (kind := kind_form(plain, dash=dash)) is not None:
         return kind
-    match = _WITH_WORDS.fullmatch(plain)
-    return (
-        None
-        if match is None or not is_unit_text(match[2].replace("\\%", "%"))
-        else kind_form(match[1].rstrip(), dash=dash)
-    )
+    with_words = _WITH_WORDS.fullmatch(plain)
+    if with_words is None:
+        return None
+    before_words, words = with_words.groups()
+    return kind_form(before_words.rstrip(), dash=dash) if is_unit_text(words.replace("\\%", "%")) else None
 
 
 def is_name(text: str) -> bool:
@@ -261,9 +267,9 @@ def is_name(text: str) -> bool:
     text = text.strip()
     if text in ("e", "i", r"\pi"):
         return False
-    return (
-        _NAME.fullmatch(text) is not None or is_derivative(text) or is_words(" ".join(_TEXT.sub(r" \1 ", text).split()))
-    )
+    if _NAME.fullmatch(text) is not None or is_derivative(text):
+        return True
+    return is_words(" ".join(_TEXT.sub(r" \1 ", text).split()))
 
 
 def is_derivative(text: str) -> bool:
@@ -272,46 +278,53 @@ def is_derivative(text: str) -> bool:
 
 
 def _usual_brackets(text: str) -> str:
-    """Return an interval in the brackets that are usual in English: `]2,5[` is `(2,5)`. Minutes of a degree become
-    degrees.
+    """Return an interval in the brackets that are usual in English: `]2,5[` is `(2,5)`.
+
+    Degrees with minutes and seconds become degrees.
     """
-    if (match := _MINUTES.fullmatch(text)) is not None:
-        sign, *parts = match.groups()
+    angle = _MINUTES.fullmatch(text)
+    if angle is not None:
+        sign, *parts = angle.groups()
         degrees, minutes, seconds = (Fraction(part or 0) for part in parts)
         return f"{sign}{degrees + minutes / 60 + seconds / 3600}"
-    match = _FRENCH.fullmatch(text)
-    if match is None or (match[1], match[3]) == ("[", "]"):
+    interval = _FRENCH.fullmatch(text)
+    if interval is None:
         return text
-    return f"{'[' if match[1] == '[' else '('}{match[2]}{']' if match[3] == ']' else ')'}"
+    opening, bounds, closing = interval.groups()
+    if (opening, closing) == ("[", "]"):
+        return text
+    return f"{'[' if opening == '[' else '('}{bounds}{']' if closing == ']' else ')'}"
 
 
 def _without_units(text: str) -> str:
-    """Return a list, in brackets or bare, with each item without its unit."""
+    """Return a list, with or without brackets, whose items have no units."""
     parts = top_level_parts(text)
     if len(parts.items) == 1:
         return text
     items = [strip_unit(item) for item in parts.items]
-    return text if list(parts.items) == items else parts.brackets[0] + ",".join(items) + parts.brackets[1]
+    if items == list(parts.items):
+        return text
+    opening, closing = parts.brackets
+    return opening + ",".join(items) + closing
 
 
 def _without_groups(text: str) -> str:
-    """Return a text without the separators of thousands; a list of numbers that looks like one number keeps a
-    semicolon.
-    """
+    """Return a text without the separators of thousands, where its commas separate nothing else."""
     if _GROUPED.fullmatch(text):
         return text.replace(",", "").replace(" ", "")
-    if not any(bracket in text for bracket in ("(", "[", r"\{")):
-        joined = _GROUPS.sub(lambda match: match[0].replace(",", ""), text)
-        if "," not in joined:
-            return joined
+    has_brackets = any(bracket in text for bracket in ("(", "[", r"\{"))
+    if not has_brackets:
+        ungrouped = _GROUPS.sub(lambda match: match[0].replace(",", ""), text)
+        if "," not in ungrouped:
+            return ungrouped
     return text
 
 
 def are_different(a: str, b: str) -> bool:
     """Whether two unequal normal forms are certainly different answers.
 
-    So are two rationals, and lists of them in brackets of one kind or of other lengths; intervals, tuples and sets
-    whose brackets differ; words; single letters.
+    True holds for words, for single letters, and for rationals. It holds for lists of rationals with the same brackets
+    or different lengths, and for collections of several items in different brackets.
     """
     if max(len(a), len(b)) > MAX_CHARACTERS:
         return False
@@ -319,11 +332,11 @@ def are_different(a: str, b: str) -> bool:
         return True
     if len(a) == len(b) == 1 and a.isalpha() and b.isalpha():
         return True
-    left, right = top_level_parts(a), top_level_parts(b)
-    if left.bracketed and right.bracketed and left.brackets != right.brackets:
-        return min(len(left.items), len(right.items)) > 1
-    comparable = left.brackets == right.brackets or len(left.items) != len(right.items)
-    return comparable and _all_rational(left) and _all_rational(right)
+    a_parts, b_parts = top_level_parts(a), top_level_parts(b)
+    if a_parts.bracketed and b_parts.bracketed and a_parts.brackets != b_parts.brackets:
+        return min(len(a_parts.items), len(b_parts.items)) > 1
+    are_comparable = a_parts.brackets == b_parts.brackets or len(a_parts.items) != len(b_parts.items)
+    return are_comparable and _all_rational(a_parts) and _all_rational(b_parts)
 
 
 def _all_rational(parts: Parts) -> bool:
@@ -349,17 +362,26 @@ def is_words(text: str) -> bool:
 
 
 def _without_variable(text: str) -> str:
-    """Return the value after "x =" or "x in", where it is one: without another relation and without letters."""
-    match = _SOLVED.fullmatch(text)
-    if match is None or not is_name(match[1]):
+    """Return the value after "x =" or "x in"; any other text as it is.
+
+    A value is words, or has no letters and no further relation.
+    """
+    assignment = _SOLVED.fullmatch(text)
+    if assignment is None:
         return text
-    value = strip_unit(match[2])
-    is_value = _RELATION.search(value) is None and _LETTER.search(_COMMAND.sub("", value)) is None
-    return value if is_value or is_words(_TEXT.sub(r"\1", value)) else text
+    name, value = assignment.groups()
+    if not is_name(name):
+        return text
+    value = strip_unit(value)
+    is_closed = _RELATION.search(value) is None and _LETTER.search(_COMMAND.sub("", value)) is None
+    return value if is_closed or is_words(_TEXT.sub(r"\1", value)) else text
 
 
 def _exact(text: str) -> str:
-    """Return a text with each rational in it, itself or an item of a list, in lowest terms; unordered ones sorted."""
+    """Return a rational, or each rational item of a list, in lowest terms.
+
+    The items of an unordered list of rationals are sorted.
+    """
     parts = top_level_parts(text)
     if parts.brackets == ("{", "}") and len(parts.items) > 1:  # as plain text writes a set
         parts = Parts((r"\{", r"\}"), parts.items)
@@ -367,8 +389,10 @@ def _exact(text: str) -> str:
     items = [item if value is None else str(value) for item, value in zip(parts.items, values, strict=True)]
     rationals = [value for value in values if value is not None]
     if len(rationals) == len(values) and parts.unordered:
-        items = [str(value) for value in (sorted(set(rationals)) if parts.bracketed else sorted(rationals))]
+        is_set = parts.bracketed
+        items = [str(value) for value in sorted(set(rationals) if is_set else rationals)]
     joined = ",".join(items)
     if not parts.bracketed and _GROUPS.fullmatch(joined.lstrip("+-")) is not None:
-        joined = ";".join(items)
-    return parts.brackets[0] + joined + parts.brackets[1]
+        joined = ";".join(items)  # with commas the list would be read as one number
+    opening, closing = parts.brackets
+    return opening + joined + closing

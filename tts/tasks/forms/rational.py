@@ -25,28 +25,28 @@ _SCIENTIFIC = re.compile(
 
 
 def rational(text: str) -> Fraction | None:
-    """Return the exact value of a number written in digits, or None where it is none, or not finite."""
+    """Return the exact value of a finite number written in digits; None for any other text."""
     if not text or len(text) > _MAX_CHARACTERS:
         return None
     try:
-        for pattern, value in _READERS:
+        for pattern, read_value in _READERS:
             match = pattern.fullmatch(text)
             if match is not None:
-                return value(match)
+                return read_value(match)
     except ZeroDivisionError:
         return None
     return None
 
 
 def length_of(value: Fraction) -> int:
-    """Return the bits of a number: of its numerator and denominator together, at least 1."""
+    """Return the number of bits of a rational's numerator and denominator together, at least 1."""
     return max(1, value.numerator.bit_length() + value.denominator.bit_length() - 1)
 
 
 def rational_key(value: Fraction) -> str:
     """Return the one text of a rational.
 
-    It is "p/q" or "p" where it is short, else in base sixteen, which takes linear time.
+    A short rational is "p/q" or "p". A longer one is in base sixteen, which takes linear time.
     """
     return str(value) if length_of(value) <= SHORT else f"rational {value.numerator:x}/{value.denominator:x}"
 
@@ -61,19 +61,20 @@ def _quotient(match: re.Match[str]) -> Fraction:
 
 
 def _mix(match: re.Match[str]) -> Fraction:
-    sign, whole, *parts = match.groups()
-    numerator, denominator = (int(part) for part in parts if part is not None)
+    sign, integer_digits, *fraction_digits = match.groups()
+    numerator, denominator = (int(digits) for digits in fraction_digits if digits is not None)
     if numerator >= denominator:  # no mixed number
         raise ZeroDivisionError
-    return _sign(sign) * (int(whole) + Fraction(numerator, denominator))
+    return _sign(sign) * (int(integer_digits) + Fraction(numerator, denominator))
 
 
 def _repeating(match: re.Match[str]) -> Fraction:
     sign, integer_digits, fixed_digits, *periods = match.groups()
     period = next(digits for digits in periods if digits is not None)
     scale = 10 ** len(fixed_digits)
-    tail = Fraction(int(period), scale * (10 ** len(period) - 1))
-    return _sign(sign) * (Fraction(int(integer_digits + fixed_digits or "0"), scale) + tail)
+    fixed_value = Fraction(int(integer_digits + fixed_digits or "0"), scale)
+    repeating_value = Fraction(int(period), scale * (10 ** len(period) - 1))
+    return _sign(sign) * (fixed_value + repeating_value)
 
 
 def _scientific(match: re.Match[str]) -> Fraction:

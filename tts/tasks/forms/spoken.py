@@ -41,22 +41,25 @@ _SAME = {
 
 
 def read_quantity(text: str) -> str:
-    """Return a quantity without a word of scale ("3 million"), and without a unit after it.
+    """Return a quantity with a word of scale, such as "3 million apples", in digits and without its unit.
 
     Any other text is returned as it is.
     """
     match = _COUNTED.fullmatch(text)
-    if match is None or (match[3] is not None and not is_unit_text(match[3])):
+    if match is None:
         return text
-    quantity = match[1].strip().replace(",", "").removeprefix(r"\$")
-    value = rational(quantity)
-    if value is None and (number := _number(quantity.casefold())) is not None:
-        value = Fraction(number)
-    return text if value is None else str(value * _SCALES[match[2].casefold()])
+    count_text, scale_word, unit = match.groups()
+    if unit is not None and not is_unit_text(unit):
+        return text
+    count_text = count_text.strip().replace(",", "").removeprefix(r"\$")
+    count = rational(count_text)
+    if count is None:
+        count = _number(count_text.casefold())
+    return text if count is None else str(count * _SCALES[scale_word.casefold()])
 
 
 def spoken_words(text: str) -> str:
-    """Return words in folded case.
+    """Return words in folded case, without an article at their beginning.
 
     A number is returned in digits, and a statement that there is no solution as the empty set.
     """
@@ -65,54 +68,66 @@ def spoken_words(text: str) -> str:
         return r"\emptyset"
     if words in _SAME:
         return _SAME[words]
-    sign = -1 if words.startswith(("minus ", "negative ")) else 1
-    words = words.removeprefix("minus ").removeprefix("negative ") if sign < 0 else _ARTICLE.sub("", words, count=1)
-    value = _fraction(words)
+    is_negative = words.startswith(("minus ", "negative "))
+    if is_negative:
+        unsigned_words = words.removeprefix("minus ").removeprefix("negative ")
+    else:
+        unsigned_words = _ARTICLE.sub("", words, count=1)
+    value = _fraction(unsigned_words)
     if value is None:
-        value = _count_things(words)
+        value = _count_things(unsigned_words)
     if value is None:
-        return text.casefold() if sign < 0 else words
-    return rational_key(sign * value)
+        return words if is_negative else unsigned_words
+    return rational_key(-value if is_negative else value)
 
 
 def _count_things(words: str) -> Fraction | None:
-    """Return the number before a unit, as in "five apples"; None where no number begins the words, or they say more."""
-    head, _, remaining = words.partition(" ")
-    while remaining:
-        number = _number(head)
-        following, _, later = remaining.partition(" ")
-        if number is not None and _number(f"{head} {following}") is None:
-            return Fraction(number) if is_unit_text(remaining) and _NOT_COUNTED.isdisjoint(remaining.split()) else None
-        head, remaining = f"{head} {following}", later
+    """Return the number before a unit, as in "five apples"; None for words that are no number and unit."""
+    number_words, _, unit_words = words.partition(" ")
+    while unit_words:
+        number = _number(number_words)
+        next_word, _, later_words = unit_words.partition(" ")
+        if number is not None and _number(f"{number_words} {next_word}") is None:
+            is_unit = is_unit_text(unit_words) and _NOT_COUNTED.isdisjoint(unit_words.split())
+            return Fraction(number) if is_unit else None
+        number_words, unit_words = f"{number_words} {next_word}", later_words
     return None
 
 
 def _fraction(words: str) -> Fraction | None:
-    """Return the number that English words write: a whole one, a half, or parts such as "two thirds"; or None."""
-    *count, part = words.replace("-", " ").split() or [""]
-    denominator = _PARTS.get(part if part == "halves" else part.removesuffix("s"))
+    """Return the whole number, the half, or the parts such as "two thirds" that English words write, or None."""
+    *count_words, part_word = words.replace("-", " ").split() or [""]
+    denominator = _PARTS.get(part_word if part_word == "halves" else part_word.removesuffix("s"))
     if denominator is None:
         number = _number(words)
         return None if number is None else Fraction(number)
-    numerator = 1 if not count and part == "half" else _number(" ".join(count))
+    is_half = not count_words and part_word == "half"
+    numerator = 1 if is_half else _number(" ".join(count_words))
     return None if numerator is None else Fraction(numerator, denominator)
 
 
 def _number(words: str) -> int | None:
     """Return the whole number that English words write, below 10^15, or None."""
-    total, group, smallest_scale, count = 0, 0, 10**15, 0
-    for word in words.replace("-", " ").replace(" and ", " ").split():
-        count += 1
+    number_words = words.replace("-", " ").replace(" and ", " ").split()
+    if not number_words:
+        return None
+    total = 0  # of the words up to the last word of scale, such as "thousand"
+    below_1000 = 0  # of the words after it
+    smallest_scale = 10**15
+    for word in number_words:
         if word in _NUMBERS:
             value = _NUMBERS[word]
-            if group % 100 and (value >= 10 or group % 10 or group % 100 < 20):
+            tens, units = divmod(below_1000 % 100, 10)
+            fits = (tens == units == 0) or (tens >= 2 and units == 0 and value < 10)
+            if not fits:
                 return None
-            group += value
-        elif word == "hundred" and 0 < group < 10:
-            group *= 100
-        elif word in _SCALES and word not in ("hundred", "dozen") and group and _SCALES[word] < smallest_scale:
+            below_1000 += value
+        elif word == "hundred" and 0 < below_1000 < 10:
+            below_1000 *= 100
+        elif word in _SCALES and word not in ("hundred", "dozen") and below_1000 and _SCALES[word] < smallest_scale:
             smallest_scale = _SCALES[word]
-            total, group = total + group * smallest_scale, 0
+            total += below_1000 * smallest_scale
+            below_1000 = 0
         else:
             return None
-    return total + group if count else None
+    return total + below_1000

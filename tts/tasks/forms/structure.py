@@ -37,12 +37,12 @@ class Parts:
 def top_level_parts(text: str) -> Parts:
     """Return the brackets around a text, of any kind, and its outermost items.
 
-    Text with unbalanced brackets is one item.
+    A text with unbalanced brackets is one item.
     """
     one_item = Parts(("", ""), (text,))
     depth = 0
-    first_close = -1  # where the depth first falls back to nothing
-    separators: dict[int, list[int]] = {0: [], 1: []}
+    first_close = -1  # the index where the depth first falls back to 0
+    separators: dict[int, list[int]] = {0: [], 1: []}  # the indices of commas and semicolons by their depth
     for index, character in enumerate(text):
         if character in _OPENING:
             depth += 1
@@ -59,14 +59,15 @@ def top_level_parts(text: str) -> Parts:
     opening = text[:2] if text.startswith(r"\{") else text[:1]
     if opening[-1:] in _OPENING and first_close == len(text) - 1:
         closing = text[-2:] if text.endswith(r"\}") else text[-1:]
-        begin, end = len(opening), len(text) - len(closing)
-        return Parts((opening, closing), _cut(text, begin, end, separators[1]))
+        return Parts((opening, closing), _cut(text, len(opening), len(text) - len(closing), separators[1]))
     return Parts(("", ""), _cut(text, 0, len(text), separators[0]))
 
 
 def _cut(text: str, begin: int, end: int, separators: list[int]) -> tuple[str, ...]:
-    edges = [begin - 1, *(at for at in separators if begin <= at < end), end]
-    return tuple(text[left + 1 : right].strip() for left, right in itertools.pairwise(edges))
+    """Return the items between the separators, from index `begin` to index `end` of a text."""
+    inner_separators = [index for index in separators if begin <= index < end]
+    edges = [begin - 1, *inner_separators, end]
+    return tuple(text[left_edge + 1 : right_edge].strip() for left_edge, right_edge in itertools.pairwise(edges))
 
 
 def unwrap(text: str, opening: str) -> str:
@@ -83,15 +84,23 @@ def unwrap(text: str, opening: str) -> str:
 
 
 def split_outside(text: str, mark: re.Pattern[str]) -> tuple[list[str], list[str]]:
-    """Return the pieces of a text between the marks outside of brackets, and these marks."""
-    pieces, marks, depth, start = list[str](), list[str](), 0, 0
+    """Return the pieces of a text between the marks outside of brackets, and the marks.
+
+    Args:
+        text: Any text.
+        mark: The pattern of a mark.
+    """
+    pieces: list[str] = []
+    marks: list[str] = []
+    depth = 0
+    piece_start = 0
     for match in re.finditer(r"[(\[{]|[)\]}]|" + mark.pattern, text):
         if match[0] in "([{":
             depth += 1
         elif match[0] in ")]}":
             depth -= 1
         elif depth == 0:
-            pieces.append(text[start : match.start()])
+            pieces.append(text[piece_start : match.start()])
             marks.append(match[0])
-            start = match.end()
-    return [*pieces, text[start:]], marks
+            piece_start = match.end()
+    return [*pieces, text[piece_start:]], marks

@@ -83,37 +83,42 @@ def strip_unit(text: str) -> str:
 
     A quantity is made of digits and `\frac`, `\sqrt`, `\pi`, `\cdot`, `\times`, without any other letter.
     """
-    bare = _CURRENCY.sub(r"\1", text, count=1) if _CURRENCY.match(text) else text
-    bare = _scale(bare)
+    quantity = _CURRENCY.sub(r"\1", text, count=1) if _CURRENCY.match(text) else text
+    quantity = _scale(quantity)
     for pattern in (_WRAPPED, _SIGN, _PLAIN, _SIGN, _WORDS, _FOREIGN, _MEASURED, _SIGN):
-        match = pattern.fullmatch(bare)
+        match = pattern.fullmatch(quantity)
         if match is not None and _is_quantity(match["quantity"]) and (pattern is _SIGN or _is_unit(match)):
-            bare = match["quantity"].strip()
-    if (ordinal := _ORDINAL.fullmatch(_RAISED_ORDINAL.sub(r"\1", bare))) is not None:
-        bare = ordinal[1]
-    return bare if _is_quantity(bare) else text
+            quantity = match["quantity"].strip()
+    ordinal = _ORDINAL.fullmatch(_RAISED_ORDINAL.sub(r"\1", quantity))
+    if ordinal is not None:
+        quantity = ordinal[1]
+    return quantity if _is_quantity(quantity) else text
 
 
 def _scale(text: str) -> str:
-    """Return a quantity with a Chinese word of scale as a number."""
+    """Return a quantity with a Chinese word of scale, such as "3.5万", in digits; any other text as it is."""
     match = _SCALED.match(text)
     if match is None:
         return text
-    digits, _, decimals = match[1].replace(",", "").partition(".")
-    scale = _SCALES[match[2]]
-    integer_digits = digits + (decimals + "0" * scale)[:scale]
-    decimal_digits = decimals[scale:]
-    return f"{integer_digits}{'.' + decimal_digits if decimal_digits else ''}{text[match.end() :]}"
+    number, scale_word = match.groups()
+    integer_digits, _, decimal_digits = number.replace(",", "").partition(".")
+    num_places = _SCALES[scale_word]  # by which the decimal point moves to the right
+    moved_digits = (decimal_digits + "0" * num_places)[:num_places]
+    remaining_digits = decimal_digits[num_places:]
+    decimals = f".{remaining_digits}" if remaining_digits else ""
+    return f"{integer_digits}{moved_digits}{decimals}{text[match.end() :]}"
 
 
 def is_unit_text(text: str) -> bool:
-    """Whether words after a number are a unit, and do not change what is said."""
+    """Whether words after a number are a unit, and have no word that changes the value, such as "million"."""
     words = text.casefold().replace(",", " ").replace("(", " ").replace(")", " ").split()
     if not words or not _MEANING.isdisjoint(words) or not _MEANING.isdisjoint(word.strip(".") for word in words):
         return False
-    return all(
-        unicodedata.category(each)[0] in "LM" or each in _UNIT_SIGNS for each in text
-    ) and not _has_meaning_characters(text)
+    for character in text:
+        is_letter_or_mark = unicodedata.category(character)[0] in "LM"
+        if not is_letter_or_mark and character not in _UNIT_SIGNS:
+            return False
+    return not _has_meaning_characters(text)
 
 
 def _has_meaning_characters(text: str) -> bool:
@@ -121,12 +126,13 @@ def _has_meaning_characters(text: str) -> bool:
 
 
 def _is_quantity(text: str) -> bool:
-    other = _QUANTITY_COMMANDS.sub("", text)
-    has_value = any(character.isdigit() for character in other) or r"\pi" in text
-    return has_value and not any(character.isalpha() or character in "=<>" for character in other)
+    without_commands = _QUANTITY_COMMANDS.sub("", text)
+    has_value = any(character.isdigit() for character in without_commands) or r"\pi" in text
+    return has_value and not any(character.isalpha() or character in "=<>" for character in without_commands)
 
 
 def _is_unit(match: re.Match[str]) -> bool:
+    """Whether the group "unit" of a match is a unit, by the rule of its pattern."""
     unit = match["unit"].strip()
     if match.re in (_WORDS, _FOREIGN):
         return _are_words(match["unit"])
@@ -145,7 +151,7 @@ def _is_unit(match: re.Match[str]) -> bool:
 
 
 def _are_words(unit: str) -> bool:
-    """Whether what stands after a number is words that nobody could take for variables, and a unit."""
+    """Whether the text after a number is a unit in words that cannot be a product of variables."""
     words = unit.removeprefix("-").split()
     if not words or not is_unit_text(unit) or not words[0][0].isalpha():
         return False
@@ -169,4 +175,5 @@ def _are_words(unit: str) -> bool:
 
 def _is_symbol(unit: str) -> bool:
     """Whether a text is units in symbols, as in `m/s^2`."""
-    return all(each in _UNITS or each in _SHORT_UNITS for each in _POWER.sub("", unit).split("/"))
+    symbols = _POWER.sub("", unit).split("/")
+    return all(symbol in _UNITS or symbol in _SHORT_UNITS for symbol in symbols)

@@ -25,10 +25,10 @@ class SchemaLimits:
         self._characters = self._objects = self._references = self._subschemas = 0
 
     def schema(self, given: Mapping[str, Any]) -> Schema:
-        """Return a schema that is within the limits, together with those before.
+        """Return a schema that is within the limits, together with the earlier schemas of the request.
 
         Raises:
-            ConfigError: It is not within the limits, has a pattern that cannot be matched in linear time, or is not
+            ConfigError: The schema exceeds the limits, has a pattern that cannot be matched in linear time, or is not
                 valid.
             MissingDependency: jsonschema is not installed.
         """
@@ -55,7 +55,8 @@ class SchemaLimits:
             )
         if schema.facts.refusal is not None:
             raise schema.facts.refusal
-        if (place := _contradiction(given, "schema")) is not None:
+        place = _contradiction(given, "schema")
+        if place is not None:
             raise ConfigError(f"{place} contradicts itself: no value is valid", hint="correct its type, enum or const")
         return schema
 
@@ -72,8 +73,11 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _contradiction(schema: Any, place: str) -> str | None:
-    """Return the place of a schema that every answer must fit and no value can, by its type, enum or const; None: none
-    is found.
+    """Return the place of a required part that no value fits, by its type, enum or const; None where none is found.
+
+    Args:
+        schema: A schema, or a part that every answer must have.
+        place: The place of the schema, such as "schema.properties.name".
     """
     if schema is False:
         return place
@@ -82,18 +86,18 @@ def _contradiction(schema: Any, place: str) -> str | None:
     types: Any = schema.get("type", [*_TYPES])
     types = [types] if isinstance(types, str) else types
     values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
-    if isinstance(values, list) and not any(
-        _TYPES[kind](value) for kind in types if kind in _TYPES for value in values
-    ):
+    type_checks = [_TYPES[kind] for kind in types if kind in _TYPES]
+    if isinstance(values, list) and not any(is_of_type(value) for is_of_type in type_checks for value in values):
         return place
-    inner: Any = schema.get("properties")
-    if types == ["object"] and isinstance(inner, Mapping):
-        for name in schema.get("required", ()):
-            if (
-                name in inner
-                and (inner_place := _contradiction(inner[name], f"{place}.properties.{name[:80]}")) is not None
-            ):
-                return inner_place
+    properties: Any = schema.get("properties")
+    if types != ["object"] or not isinstance(properties, Mapping):
+        return None
+    for name in schema.get("required", ()):
+        if name not in properties:
+            continue
+        property_place = _contradiction(properties[name], f"{place}.properties.{name[:80]}")
+        if property_place is not None:
+            return property_place
     return None
 
 
@@ -103,10 +107,18 @@ def _check(rule: str, number: int, limit: int, hint: str = "state less of it") -
 
 
 def _depth_and_objects(schema: Any) -> tuple[int, int]:
-    """Return how deep objects and lists are nested, and how many there are; both are counted until one is too large."""
-    depth, objects, level = 0, 0, [schema]
-    while level and depth <= MAX_DEPTH and objects <= MAX_SUBSCHEMAS:
-        depth, objects = depth + 1, objects + len(level)
-        children = (child for each in level for child in (each.values() if isinstance(each, dict) else each))
+    """Return the depth to which objects and lists are nested, and their number.
+
+    The count ends as soon as one of the two exceeds its limit.
+    """
+    depth = 0
+    num_objects = 0
+    level: list[Any] = [schema]  # the objects and lists at one depth
+    while level and depth <= MAX_DEPTH and num_objects <= MAX_SUBSCHEMAS:
+        depth += 1
+        num_objects += len(level)
+        children: list[Any] = []
+        for container in level:
+            children += container.values() if isinstance(container, dict) else container
         level = [child for child in children if isinstance(child, dict | list)]
-    return depth, objects
+    return depth, num_objects

@@ -32,20 +32,20 @@ class StepMeter:
 
     def __init__(self, steps: int) -> None:
         self.left = steps
-        self._error_steps = 0
+        self._error_steps = 0  # for the message of an error about the whole value
 
     def spend(self, steps: int) -> None:
-        """Take steps.
+        """Take steps from the steps that are left.
 
         Raises:
-            OutOfStepsError: There are too few.
+            OutOfStepsError: Fewer steps are left.
         """
         self.left -= steps
         if self.left < 0:
             raise OutOfStepsError
 
     def validate(self, validator: Any, text: str, value: Any) -> bool:
-        """Whether a value is valid.
+        """Whether a value is valid, by a validation that takes its steps from this meter.
 
         Args:
             validator: A validator of a class from `metering_class`.
@@ -53,16 +53,16 @@ class StepMeter:
             value: The value.
 
         Raises:
-            OutOfStepsError: The validation needs more steps than there are.
+            OutOfStepsError: The validation needs more steps than are left.
         """
         self._error_steps = len(text) // _ERROR_CHARACTERS_PER_STEP
-        token = _METER.set(self)
+        reset_token = _METER.set(self)
         try:
             return bool(validator.is_valid(value))
         except (ArithmeticError, RecursionError):  # 1e999, or a schema that leads back to itself
             return False
         finally:
-            _METER.reset(token)
+            _METER.reset(reset_token)
 
     def spend_on_error(self, instance: Any) -> None:
         """Take the steps for the message of an error."""
@@ -79,21 +79,27 @@ def metering_class(validator: Any) -> Any:
     Args:
         validator: A validator class of jsonschema.
     """
-    linear = {name: keyword for name, keyword in _LINEAR.items() if name in validator.VALIDATORS}
-    keywords = {name: _meter(keyword) for name, keyword in {**validator.VALIDATORS, **linear}.items()}
-    return importlib.import_module("jsonschema").validators.extend(validator, validators=keywords)
+    checks = dict(validator.VALIDATORS)
+    for keyword, linear_check in _LINEAR.items():
+        if keyword in checks:
+            checks[keyword] = linear_check
+    metered_checks = {keyword: _meter(check) for keyword, check in checks.items()}
+    return importlib.import_module("jsonschema").validators.extend(validator, validators=metered_checks)
 
 
-def _meter(keyword: Callable[..., Iterable[Any] | None]) -> Callable[..., Iterator[Any]]:
-    def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _meter(check: Callable[..., Iterable[Any] | None]) -> Callable[..., Iterator[Any]]:
+    """Return the check of a keyword with payment to the meter: for what it reads, and for each error that it makes."""
+
+    def metered_check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         meter = _METER.get()
         meter.spend(1 + _size(value) + _size(instance))
-        for error in keyword(validator, value, instance, schema) or ():
-            if not isinstance(error.validator, str):  # made here, not passed on
+        for error in check(validator, value, instance, schema) or ():
+            is_new = not isinstance(error.validator, str)  # errors of inner keywords have the keyword's name
+            if is_new:
                 meter.spend_on_error(instance)
             yield error
 
-    return check
+    return metered_check
 
 
 def _size(value: Any) -> int:
@@ -146,18 +152,17 @@ def _check_pattern_properties(validator: Any, patterns: Mapping[str, Any], insta
 
 
 def _check_additional_properties(
-    validator: Any, others: Any, instance: Any, schema: Mapping[str, Any]
+    validator: Any, additional: Any, instance: Any, schema: Mapping[str, Any]
 ) -> Iterator[Any]:
     if not validator.is_type(instance, "object"):
         return
     patterns, properties = schema.get("patternProperties", {}), schema.get("properties", {})
-    extra = [
-        name for name in instance if name not in properties and not any(_matches(pattern, name) for pattern in patterns)
-    ]
-    if validator.is_type(others, "object"):
-        for name in extra:
-            yield from validator.descend(instance[name], others, path=name)
-    elif not others and extra:
+    unlisted_names = [name for name in instance if name not in properties]
+    additional_names = [name for name in unlisted_names if not any(_matches(pattern, name) for pattern in patterns)]
+    if validator.is_type(additional, "object"):
+        for name in additional_names:
+            yield from validator.descend(instance[name], additional, path=name)
+    elif not additional and additional_names:
         yield _error("it has additional properties")
 
 
@@ -170,7 +175,7 @@ def _check_unique_items(validator: Any, unique: Any, instance: Any, schema: Any)
 
 
 def comparable(value: Any) -> str:
-    """Return a text that two values of JSON have in common if they are equal: 1 is 1.0, and not true."""
+    """Return a text that equal values of JSON have in common; 1 equals 1.0, and does not equal true."""
     return json.dumps(normal(value), sort_keys=True)
 
 
@@ -179,8 +184,8 @@ def normal(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [normal(one) for one in value]
-    return {name: normal(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return [normal(item) for item in value]
+    return {name: normal(member) for name, member in value.items()} if isinstance(value, dict) else value
 
 
 _LINEAR: dict[str, Callable[..., Iterator[Any]]] = {

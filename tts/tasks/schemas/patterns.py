@@ -15,15 +15,24 @@ import re
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tts.errors import ConfigError, quote
 
 codes: Any = importlib.import_module("re._constants")  # without types
 parser: Any = importlib.import_module("re._parser")
-# at the start; at the end or the last newline; at the very end; between a word and none
-_Place = tuple[bool, bool, bool, bool]
-_Key = tuple[frozenset[int], _Place, str]
+
+
+class _Place(NamedTuple):
+    """What anchors test about a place between two characters of a text."""
+
+    is_start: bool
+    is_end_of_line: bool  # the end of the text, or before its last newline
+    is_end: bool
+    is_word_boundary: bool
+
+
+_Key = tuple[frozenset[int], _Place, str]  # states, the place, and the character after the place
 _Test = Callable[[str], bool]
 _MAX_CHARACTERS = 2_000
 _MAX_STATES = 3_000
@@ -41,13 +50,13 @@ _NAMES = {
     codes.POSSESSIVE_REPEAT: "a possessive repetition",
 }  # fmt: skip
 _ANCHORS: dict[Any, Callable[[_Place], bool]] = {
-    codes.AT_BEGINNING: lambda place: place[0],
-    codes.AT_BEGINNING_STRING: lambda place: place[0],
-    codes.AT_END: lambda place: place[1],
-    codes.AT_END_STRING: lambda place: place[2],
-    codes.AT_BOUNDARY: lambda place: place[3],
-    # an empty text has no such place
-    codes.AT_NON_BOUNDARY: lambda place: not place[3] and not (place[0] and place[2]),
+    codes.AT_BEGINNING: lambda place: place.is_start,
+    codes.AT_BEGINNING_STRING: lambda place: place.is_start,
+    codes.AT_END: lambda place: place.is_end_of_line,
+    codes.AT_END_STRING: lambda place: place.is_end,
+    codes.AT_BOUNDARY: lambda place: place.is_word_boundary,
+    # `re` finds no place of this kind in an empty text
+    codes.AT_NON_BOUNDARY: lambda place: not place.is_word_boundary and not (place.is_start and place.is_end),
 }
 _WORD = re.compile(r"\w")
 
@@ -59,13 +68,14 @@ class Pattern:
         text: The pattern, in the syntax of `re`.
 
     Raises:
-        ConfigError: It is no regular expression, is too large, or has parts that need backtracking.
+        ConfigError: The text is no regular expression, is too large, or has parts that need backtracking.
     """
 
     def __init__(self, text: str) -> None:
-        # by state, the character that leaves it, and where it leads
-        self._characters: list[tuple[_Test, int] | None] = []
-        self._free: list[list[tuple[Any, int]]] = []  # by state, transitions without a character: their anchor or None
+        # by state, the transition that reads a character: the test of the character, and the next state
+        self._character_transitions: list[tuple[_Test, int] | None] = []
+        # by state, the transitions without a character: an anchor or None, and the next state
+        self._empty_transitions: list[list[tuple[Any, int]]] = []
         if len(text) > _MAX_CHARACTERS:
             raise ConfigError(f"pattern has {len(text)} characters, but may have at most {_MAX_CHARACTERS}")
         try:
@@ -86,8 +96,8 @@ class Pattern:
             raise ConfigError(
                 f"pattern {quote(text)} {refusal}", hint="state it with sets, alternatives and repetitions"
             ) from None
-        self._next: dict[_Key, frozenset[int] | None] = {}
-        self._kept = 0
+        self._known_steps: dict[_Key, frozenset[int] | None] = {}
+        self._num_known_states = 0
 
     def search(self, text: str, spend: Callable[[int], None] = lambda _: None) -> bool:
         """Whether the pattern matches somewhere in a text, as `re.search`.
@@ -96,23 +106,25 @@ class Pattern:
             text: The text.
             spend: A function that gets the steps which the search takes; what it raises ends the search.
         """
-        states, size = frozenset[int](), len(text)
-        spend(size // _CHARACTERS_PER_STEP)
+        states = frozenset[int]()
+        length = len(text)
+        spend(length // _CHARACTERS_PER_STEP)
         is_word = False
-        for index in range(size + 1):
-            character = text[index] if index < size else ""
+        for index in range(length + 1):
+            character = text[index] if index < length else ""
             was_word, is_word = is_word, bool(character) and _WORD.match(character) is not None
-            place = (
-                index == 0,
-                index == size or (index == size - 1 and character == "\n"),
-                index == size,
-                was_word != is_word,
+            is_end = index == length
+            place = _Place(
+                is_start=index == 0,
+                is_end_of_line=is_end or (index == length - 1 and character == "\n"),
+                is_end=is_end,
+                is_word_boundary=was_word != is_word,
             )
             key = (states, place, character)
-            if key in self._next:
-                next_states = self._next[key]
+            if key in self._known_steps:
+                next_states = self._known_steps[key]
             else:
-                next_states = self._step(*key, spend)
+                next_states = self._step(states, place, character, spend)
                 self._keep(key, next_states)
             if next_states is None:
                 return True
@@ -120,82 +132,98 @@ class Pattern:
         return False
 
     def _keep(self, key: _Key, next_states: frozenset[int] | None) -> None:
-        """Keep a transition, with room for all that may be needed often."""
-        self._kept += 1 + len(key[0])
-        if self._kept > _MAX_KEPT:
-            self._next.clear()
-            self._kept = 0
-        self._next[key] = next_states
+        """Keep a step of the search for the same states, place and character; too many kept steps are dropped."""
+        states, _place, _character = key
+        self._num_known_states += 1 + len(states)
+        if self._num_known_states > _MAX_KEPT:
+            self._known_steps.clear()
+            self._num_known_states = 0
+        self._known_steps[key] = next_states
 
     def _step(
         self, states: frozenset[int], place: _Place, character: str, spend: Callable[[int], None]
     ) -> frozenset[int] | None:
-        """Return the states behind a character; None where the pattern has matched before it."""
-        reachable, waiting = {self._start, *states}, [self._start, *states]
-        while waiting:
-            for anchor, target in self._free[waiting.pop()]:
+        """Return the states after a character; None where the pattern has matched before the character."""
+        reachable = {self._start, *states}
+        unvisited = [self._start, *states]
+        while unvisited:
+            for anchor, target in self._empty_transitions[unvisited.pop()]:
                 if target not in reachable and (anchor is None or _ANCHORS[anchor](place)):
                     reachable.add(target)
-                    waiting.append(target)
+                    unvisited.append(target)
         spend(1 + len(reachable) // _STATES_PER_STEP)
         if self._end in reachable:
             return None
-        leaving = (self._characters[state] for state in reachable)
-        return frozenset(step[1] for step in leaving if step is not None and character and step[0](character))
+        next_states: set[int] = set()
+        for state in reachable:
+            transition = self._character_transitions[state]
+            if transition is not None and character:
+                accepts, target = transition
+                if accepts(character):
+                    next_states.add(target)
+        return frozenset(next_states)
 
     # The automaton ----------------------------------------------------------------------------------------------------
 
     def _state(self) -> int:
-        if len(self._free) == _MAX_STATES:
+        """Add a state without transitions, and return its number."""
+        if len(self._empty_transitions) == _MAX_STATES:
             raise _Refusal(f"has more than {_MAX_STATES} states with its repetitions written out")
-        self._characters.append(None)
-        self._free.append([])
-        return len(self._free) - 1
+        self._character_transitions.append(None)
+        self._empty_transitions.append([])
+        return len(self._empty_transitions) - 1
 
     def _join(self, start: int, end: int, anchor: Any = None) -> None:
-        self._free[start].append((anchor, end))
+        """Add a transition without a character, which an anchor may restrict."""
+        self._empty_transitions[start].append((anchor, end))
 
     def _sequence(self, items: Iterable[tuple[Any, Any]], start: int) -> int:
-        """Add the states of parts that follow each other. Return the last."""
+        """Add the states of parts that follow each other, from the state `start` on. Return the last state."""
+        end = start
         for code, value in items:
-            start = self._part(code, value, start)
-        return start
+            end = self._part(code, value, end)
+        return end
 
     def _part(self, code: Any, value: Any, start: int) -> int:
-        """Add the states of one part of the tree. Return the last."""
+        """Add the states of one part of the tree, from the state `start` on. Return the last state."""
         end = self._state()
         if code in (codes.LITERAL, codes.NOT_LITERAL, codes.ANY, codes.IN):
-            middle = self._state()
-            self._join(start, middle)
-            self._characters[middle] = (_test(code, value), end)
+            before_character = self._state()
+            self._join(start, before_character)
+            self._character_transitions[before_character] = (_test(code, value), end)
         elif code is codes.AT and value in _ANCHORS:
             self._join(start, end, value)
         elif code is codes.BRANCH:
-            for branch in value[1]:
-                begin = self._state()
-                self._join(start, begin)
-                self._join(self._sequence(branch, begin), end)
+            _, branches = value
+            for branch in branches:
+                branch_start = self._state()
+                self._join(start, branch_start)
+                branch_end = self._sequence(branch, branch_start)
+                self._join(branch_end, end)
         elif code is codes.SUBPATTERN and not value[1] and not value[2]:
-            self._join(self._sequence(value[3], start), end)
+            _group, _added_flags, _removed_flags, items = value
+            self._join(self._sequence(items, start), end)
         elif code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
-            self._join(self._repeat(value[0], value[1], value[2], start), end)
+            minimum, maximum, items = value
+            self._join(self._repeat(minimum, maximum, items, start), end)
         else:
             raise _Refusal(f"has {_NAMES.get(code, 'a part')}, which cannot be matched in linear time")
         return end
 
-    def _repeat(self, least: int, most: Any, items: Any, start: int) -> int:
-        """Add the states of a repetition. Return the last."""
-        for _ in range(least):
-            start = self._sequence(items, self._copy(start))
-        if most is codes.MAXREPEAT:
-            start = self._copy(start)
-            self._join(self._sequence(items, start), start)
-            return self._copy(start)
+    def _repeat(self, minimum: int, maximum: Any, items: Any, start: int) -> int:
+        """Add the states of a repetition, from the state `start` on. Return the last state."""
+        repetition_end = start
+        for _ in range(minimum):
+            repetition_end = self._sequence(items, self._copy(repetition_end))
+        if maximum is codes.MAXREPEAT:
+            loop_start = self._copy(repetition_end)
+            self._join(self._sequence(items, loop_start), loop_start)
+            return self._copy(loop_start)
         end = self._state()
-        for _ in range(most - least):
-            self._join(start, end)
-            start = self._sequence(items, self._copy(start))
-        self._join(start, end)
+        for _ in range(maximum - minimum):
+            self._join(repetition_end, end)  # the further repetitions may be left out
+            repetition_end = self._sequence(items, self._copy(repetition_end))
+        self._join(repetition_end, end)
         return end
 
     def _copy(self, start: int) -> int:
@@ -216,7 +244,7 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def _test(code: Any, value: Any) -> _Test:
-    """Return the test of one character."""
+    """Return the test of one character for a part of the tree: a character, any character, or a set."""
     if code is codes.LITERAL:
         expected = chr(value)
         return lambda character: character == expected
@@ -225,15 +253,14 @@ def _test(code: Any, value: Any) -> _Test:
         return lambda character: character != excluded
     if code is codes.ANY:
         return lambda character: character != "\n"
-    is_negated = any(kind is codes.NEGATE for kind, _ in value)
+    is_negated = any(kind is codes.NEGATE for kind, _content in value)
     ranges = [(chr(content), chr(content)) for kind, content in value if kind is codes.LITERAL]
     ranges += [(chr(content[0]), chr(content[1])) for kind, content in value if kind is codes.RANGE]
     classes = [re.compile(_CATEGORIES[content]) for kind, content in value if kind is codes.CATEGORY]
 
     def is_in_set(character: str) -> bool:
-        inside = any(first <= character <= last for first, last in ranges) or any(
-            each.match(character) for each in classes
-        )
-        return inside != is_negated
+        is_in_range = any(first <= character <= last for first, last in ranges)
+        is_inside = is_in_range or any(character_class.match(character) for character_class in classes)
+        return is_inside != is_negated
 
     return is_in_set

@@ -19,20 +19,23 @@ from tts.tasks.worker import serve
 
 
 def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return what answers; jsonschema is imported before, outside the limit of the first question."""
+    """Return the function that answers requests.
+
+    jsonschema is imported here, outside the time limit of the first request.
+    """
     importlib.import_module("jsonschema")
     return answer
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Return whether a value is valid, and the steps that this took."""
+    """Return whether a value is valid, and the steps of the validation."""
     meter = StepMeter(request["steps"])
-    validator, _ = compile_schema(request["schema"])
+    validator, _facts = compile_schema(request["schema"])
     try:
-        valid = meter.validate(validator, request["value"], json.loads(request["value"]))
+        is_valid = meter.validate(validator, request["value"], json.loads(request["value"]))
     except OutOfStepsError:
-        valid = None
-    return {"valid": valid, "steps": request["steps"] - meter.left}
+        is_valid = None
+    return {"valid": is_valid, "steps": request["steps"] - meter.left}
 
 
 if __name__ == "__main__":

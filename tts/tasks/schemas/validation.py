@@ -30,7 +30,7 @@ from tts.threads import postpone
 
 QUICK_STEPS = 20_000  # in this process, for one text of a model
 MAX_STEPS = 1_000_000  # in a worker, for one text of a model
-TIME_LIMIT_S = 10.0  # likewise; a guard, as the steps end a validation before
+TIME_LIMIT_S = 10.0  # in a worker; a guard, since MAX_STEPS usually end a validation earlier
 _UNMETERED = {"unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"}
 
 
@@ -39,7 +39,7 @@ class ValidationLimitError(Exception):
 
 
 class Allowance:
-    """What the validations of one text of a model may take together."""
+    """The steps and seconds that the validations of one text of a model may take together."""
 
     def __init__(self) -> None:
         self.meter = StepMeter(QUICK_STEPS)
@@ -74,7 +74,7 @@ class Schema:
 
         Args:
             value: A value of JSON.
-            allowance: What the validations of this text of a model may still take; None: all that one may take.
+            allowance: The steps and seconds that are left for this text of a model; None: those of a new text.
 
         Raises:
             ValidationLimitError: The validation took too many steps, or too long.
@@ -89,27 +89,26 @@ class Schema:
         verdict = self._verdicts.get(text)
         if verdict is None:
             postpone()
-            is_whole = allowance.steps == MAX_STEPS
+            had_all_steps = allowance.steps == MAX_STEPS
             verdict = self._ask(text, allowance)
-            if is_whole or not isinstance(verdict, str):
+            if had_all_steps or not isinstance(verdict, str):  # with all steps a failure is final
                 self._verdicts.put(text, verdict)
         if isinstance(verdict, str):
             raise ValidationLimitError(verdict)
         return verdict
 
     def _ask(self, text: str, allowance: Allowance) -> bool | str:
-        """Return the verdict of a worker, or why there is none."""
+        """Return the verdict of a worker, or the reason that there is no verdict."""
         if allowance.steps <= 0 or allowance.seconds <= 0:
             return _limit()
         try:
             with _workers().worker() as worker:
-                began = time.monotonic()
+                request = {"schema": self.text, "value": text, "steps": allowance.steps}
+                start_s = time.monotonic()
                 try:
-                    reply = worker.ask(
-                        {"schema": self.text, "value": text, "steps": allowance.steps}, allowance.seconds
-                    )
+                    reply = worker.ask(request, allowance.seconds)
                 finally:
-                    allowance.seconds -= time.monotonic() - began
+                    allowance.seconds -= time.monotonic() - start_s
         except TimeoutError:
             return _limit()
         except WorkerDiedError as failure:
@@ -136,7 +135,7 @@ class SchemaFacts:
         expansion: The number of its subschemas with every reference written out.
         leads_back: Whether it has a reference that leads back to itself on the same value.
         refusal: Why one of its patterns cannot be matched in linear time; None: all can.
-        is_metered: Whether all its keywords pay what they take.
+        is_metered: Whether all its keywords pay steps for what they read.
     """
 
     references: int
@@ -165,11 +164,12 @@ def compile_schema(text: str) -> tuple[Any, SchemaFacts]:
     schema = json.loads(text)
     jsonschema, referencing = importlib.import_module("jsonschema"), importlib.import_module("referencing")
     validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    kind = importlib.import_module("referencing.jsonschema").specification_with(validator.META_SCHEMA["$schema"])
+    specifications = importlib.import_module("referencing.jsonschema")
+    specification = specifications.specification_with(validator.META_SCHEMA["$schema"])
     try:
         validator.check_schema(schema)
-        graph = schema_graph(schema, kind, referencing.Registry().resolver_with_root(kind.create_resource(schema)))
-        facts = _facts(graph)
+        resolver = referencing.Registry().resolver_with_root(specification.create_resource(schema))
+        facts = _facts(schema_graph(schema, specification, resolver))
     except jsonschema.SchemaError as failure:
         raise ConfigError(f"schema is no valid JSON schema: {failure.message}", hint="see json-schema.org") from None
     except RecursionError:
@@ -180,6 +180,7 @@ def compile_schema(text: str) -> tuple[Any, SchemaFacts]:
 
 
 def _facts(graph: SchemaGraph) -> SchemaFacts:
+    """Return the facts of a schema; refuse a pattern that is no regular expression."""
     refusal: ConfigError | None = None
     for pattern in graph.patterns():
         try:

@@ -52,8 +52,11 @@ class SchemaGraph:
 
     def patterns(self) -> list[str]:
         """Return the regular expressions of all subschemas."""
-        patterns = [part["pattern"] for part in self.parts.values() if isinstance(part.get("pattern"), str)]
-        return patterns + [name for part in self.parts.values() for name in part.get("patternProperties", ())]
+        parts = self.parts.values()
+        patterns = [part["pattern"] for part in parts if isinstance(part.get("pattern"), str)]
+        for part in parts:
+            patterns += part.get("patternProperties", ())
+        return patterns
 
     def expansion(self) -> int:
         """Return the number of subschemas with every reference written out.
@@ -61,14 +64,15 @@ class SchemaGraph:
         A part that leads back to itself is written out once.
 
         Raises:
-            RecursionError: They are nested too deeply.
+            RecursionError: The subschemas are nested too deeply.
         """
         sizes: dict[int, int] = {}
 
         def size(part: int) -> int:
             if part not in sizes:
-                sizes[part] = 1
-                sizes[part] = min(_MAX_EXPANSION, 1 + sum(map(size, self.in_place[part] + self.inside[part])))
+                sizes[part] = 1  # until the part is counted, for a part that leads back to itself
+                children_size = sum(map(size, self.in_place[part] + self.inside[part]))
+                sizes[part] = min(_MAX_EXPANSION, 1 + children_size)
             return sizes[part]
 
         return size(self.root)
@@ -77,11 +81,12 @@ class SchemaGraph:
         """Whether a subschema applies itself to the same value, so that validation has no end.
 
         Raises:
-            RecursionError: They are nested too deeply.
+            RecursionError: The subschemas are nested too deeply.
         """
-        is_open: dict[int, bool] = {}
+        is_open: dict[int, bool] = {}  # False: the part was searched to its end
 
         def leads_back(part: int) -> bool:
+            """Whether a part leads to a part whose search is still open."""
             if part in is_open:
                 return is_open[part]
             is_open[part] = True
@@ -95,7 +100,7 @@ class SchemaGraph:
 def schema_graph(schema: Mapping[str, Any], kind: Any, resolver: Any) -> SchemaGraph:
     """Return the subschemas of a schema, with every reference looked up.
 
-    Validation looks a reference up only when it reaches it.
+    Validation alone would look up only the references that it reaches.
 
     Args:
         schema: A schema that is valid by its metaschema.
@@ -107,29 +112,42 @@ def schema_graph(schema: Mapping[str, Any], kind: Any, resolver: Any) -> SchemaG
         referencing.exceptions.Unresolvable: A reference has no target.
     """
     graph = SchemaGraph(id(schema))
-    waiting: list[tuple[Any, Any]] = [(schema, resolver)]
-    while waiting:
-        part, resolver = waiting.pop()
+    unvisited: list[tuple[Any, Any]] = [(schema, resolver)]
+    while unvisited:
+        part, resolver = unvisited.pop()
         if id(part) in graph.parts:
             continue
         graph.parts[id(part)] = part
         if isinstance(part.get("$id", part.get("id")), str):
             resolver = resolver.in_subresource(kind.create_resource(part))
-        children = [(keyword, child, resolver) for keyword, child in _children(part)]
-        for name in _REFERENCES:
-            if isinstance(reference := part.get(name), str):
-                if name == "$ref" and not reference.startswith("#"):
-                    raise ConfigError(
-                        f"schema refers to {quote(reference)}, but only its own parts are read", hint=OWN_PART
-                    )
-                target = resolver.lookup(reference)
-                graph.references += 1
-                children.append((name, target.contents, target.resolver))
-        children = [child for child in children if isinstance(child[1], dict)]
-        graph.inside[id(part)] = [id(child) for keyword, child, _ in children if keyword in _INSIDE]
-        graph.in_place[id(part)] = [id(child) for keyword, child, _ in children if keyword not in _INSIDE | _NAMED]
-        waiting += [(child, child_resolver) for _, child, child_resolver in children]
+        references = _references(part, resolver)
+        graph.references += len(references)
+        children = [(keyword, child, resolver) for keyword, child in _children(part)] + references
+        graph.inside[id(part)] = []
+        graph.in_place[id(part)] = []
+        for keyword, child, child_resolver in children:
+            if not isinstance(child, dict):
+                continue
+            if keyword in _INSIDE:
+                graph.inside[id(part)].append(id(child))
+            elif keyword not in _NAMED:
+                graph.in_place[id(part)].append(id(child))
+            unvisited.append((child, child_resolver))
     return graph
+
+
+def _references(part: Mapping[str, Any], resolver: Any) -> list[tuple[str, Any, Any]]:
+    """Return the references of a subschema: each with its keyword, its target and the resolver at the target."""
+    references: list[tuple[str, Any, Any]] = []
+    for keyword in _REFERENCES:
+        reference = part.get(keyword)
+        if not isinstance(reference, str):
+            continue
+        if keyword == "$ref" and not reference.startswith("#"):
+            raise ConfigError(f"schema refers to {quote(reference)}, but only its own parts are read", hint=OWN_PART)
+        target = resolver.lookup(reference)
+        references.append((keyword, target.contents, target.resolver))
+    return references
 
 
 def _children(part: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class HeadWeights:
-    """The weights of a head. layers: weight [outputs, inputs] and bias [outputs] of each layer."""
+    """The weights of a head: for each layer the weight [outputs, inputs] and the bias [outputs]."""
 
     layers: tuple[tuple[Floats, Floats], ...]
 
@@ -28,25 +28,26 @@ class HeadWeights:
         """Return the outputs [outputs] for a hidden state [hidden]."""
         values = np.asarray(state, np.float64)
         for i, (weight, bias) in enumerate(self.layers):
-            values = weight @ (np.maximum(values, 0.0) if i else values) + bias
+            inputs = np.maximum(values, 0.0) if i else values  # a ReLU between layers
+            values = weight @ inputs + bias
         return values
 
 
 def activate(outputs: Sequence[float] | Floats, head: Head) -> float:
-    """Return the score of a head's outputs after its activation; NaN if an output is not finite."""
+    """Return the score that a head's activation makes of its outputs; NaN if an output is not finite."""
     values = np.asarray(outputs, np.float64)
     if not np.isfinite(values).all():
         return math.nan
     if head.activation == "softmax":
-        return first_label_probability(np.roll(values, -head.good))
-    value = float(values[head.good])
-    return value if head.activation == "none" else float(logistic(value))
+        return first_label_probability(np.roll(values, -head.good))  # the good output comes first
+    good_output = float(values[head.good])
+    return good_output if head.activation == "none" else float(logistic(good_output))
 
 
 def first_label_probability(logits: Sequence[float] | Floats) -> float:
     """Return the softmax probability of the first label, from logits or log-probabilities of all labels.
 
-    The result is NaN if no value is finite.
+    The result is NaN if the greatest value is not finite, or a value is NaN.
     """
     values = np.asarray(logits, np.float64)
     if np.isnan(values).any() or not np.isfinite(values.max()):
@@ -68,26 +69,31 @@ def read_head(record: RewardRecord, files: Iterable[Path], hidden: int | None) -
     """
     head = record.readout
     assert isinstance(head, Head), "a record of labels has no head"
-    names = [name for layer in head.layers for name in (layer.weight, layer.bias) if name is not None]
+    names: list[str] = []
+    for layer in head.layers:
+        names += [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
     tensors = _tensors(names, list(files))
-    if missing := [name for name in names if name not in tensors]:
+    missing = [name for name in names if name not in tensors]
+    if missing:
         raise _unfit(record, f"reads the tensors {', '.join(missing)}, which the model's weights lack")
     layers: list[tuple[Floats, Floats]] = []
-    size = hidden
+    num_inputs = hidden
     for layer in head.layers:
         weight = np.atleast_2d(tensors[layer.weight])
         bias = np.zeros(len(weight)) if layer.bias is None else np.atleast_1d(tensors[layer.bias])
-        if weight.ndim != 2 or (size is not None and weight.shape[1] != size) or bias.shape != (len(weight),):
+        fits_inputs = weight.ndim == 2 and num_inputs in (None, weight.shape[1])
+        if not fits_inputs or bias.shape != (len(weight),):
             raise _unfit(
                 record,
-                f"reads {layer.weight} of shape {weight.shape} with a bias of {bias.shape}, behind {size} numbers",
+                f"reads {layer.weight} of shape {weight.shape} with a bias of {bias.shape}, behind {num_inputs} "
+                "numbers",
             )
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             raise _unfit(record, f"reads {layer.weight}, which is not of finite numbers")
         layers.append((weight, bias))
-        size = len(weight)
-    if size != head.outputs:
-        raise _unfit(record, f"has a head of {head.outputs} outputs, but {head.layers[-1].weight} gives {size}")
+        num_inputs = len(weight)
+    if num_inputs != head.outputs:
+        raise _unfit(record, f"has a head of {head.outputs} outputs, but {head.layers[-1].weight} gives {num_inputs}")
     return HeadWeights(tuple(layers))
 
 
@@ -95,20 +101,22 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the files of a model's weights: the files in its index, else all safetensors files."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        return [
-            folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        ]
+        file_by_tensor = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return [folder / name for name in sorted(set(file_by_tensor.values()))]
     return sorted(folder.glob("*.safetensors"))
 
 
 def _tensors(names: Sequence[str], files: Sequence[Path]) -> dict[str, Floats]:
+    """Return the named tensors that the files have, by name."""
     from safetensors import safe_open
 
     by_name: dict[str, Floats] = {}
     for file in files:
         with safe_open(file, framework="pt") as tensors:
-            available = set(tensors.keys())
-            by_name |= {name: tensors.get_tensor(name).double().numpy() for name in names if name in available}
+            available_names = set(tensors.keys())
+            for name in names:
+                if name in available_names:
+                    by_name[name] = tensors.get_tensor(name).double().numpy()
     return by_name
 
 

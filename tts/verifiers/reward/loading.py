@@ -34,7 +34,7 @@ def reward_model(
     url: str | None = None,
     served_as: str | None = None,
 ) -> ServedModel:
-    """Return a reward model; a loaded one is shared while a reference to it exists.
+    """Return a reward model; a loaded model is shared while a reference to it exists.
 
     Args:
         record: Name of a record of this package, or path of a YAML file.
@@ -58,13 +58,13 @@ def reward_model(
 def _make_model(
     name: str, weights: str | None, backend: str | None, device: str | None, url: str | None, served_as: str | None
 ) -> ServedModel:
+    """Return a new reward model; the parameters are those of `reward_model`."""
     record = reward_record.load(name)
     if weights is not None:
         record = record.model_copy(update={"model": weights})
     if url is not None:
-        return PoolingModel(
-            SolutionRenderer(record, tokenizer_of(registry.get(record.model))), PoolingServer(url=url, model=served_as)
-        )
+        renderer = SolutionRenderer(record, tokenizer_of(registry.get(record.model)))
+        return PoolingModel(renderer, PoolingServer(url=url, model=served_as))
     backend = backend or "engine"
     if backend == "vllm":
         return start_engine(record, registry.get(record.model), device)
@@ -73,9 +73,10 @@ def _make_model(
             f"backend is {backend!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out"
         )
     model = dataclasses.replace(registry.get(record.model), backend=backend, licence=record.licence)
-    model = model if record.parameters is None else dataclasses.replace(model, parameters=record.parameters)
-    # classifiers have no output layer
-    options = {"output_layer": False} if isinstance(record.readout, Head) and backend == "engine" else {}
+    if record.parameters is not None:
+        model = dataclasses.replace(model, parameters=record.parameters)
+    is_classifier = isinstance(record.readout, Head)  # a classifier has no output layer
+    options = {"output_layer": False} if is_classifier and backend == "engine" else {}
     model_backend = BACKENDS.get(backend).from_record(model, device=device, **options)
     config = config_of(model)
     if config.model_type != record.architecture:
@@ -87,12 +88,12 @@ def _make_model(
     head = None
     if isinstance(record.readout, Head):
         head = read_head(record, _files(model, record.readout), config.hidden_size)
-    return HandleModel(
-        SolutionRenderer(record, tokenizer_of(model), context=model_backend.context), model_backend, head
-    )
+    renderer = SolutionRenderer(record, tokenizer_of(model), context=model_backend.context)
+    return HandleModel(renderer, model_backend, head)
 
 
 def _files(model: ModelRecord, head: Head) -> Sequence[Path]:
+    """Return the files with a head's weights: the head's own file, else all files of the model's weights."""
     if head.file:
         return [registry.head_path(model, head.file)]
     folder = registry.locate(model)

@@ -29,14 +29,11 @@ class Session(Protocol):
     """The state of a reward model in the search of one problem."""
 
     def cost(self, solution: RenderedSolution) -> tuple[int, int]:
-        """Return the tokens that one solution alone would compute: those of the problem, and those after it."""
+        """Return the tokens that scoring one solution alone computes: of the problem, and after it."""
         ...
 
     async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
-        """Return for each solution the score at each position that is read.
-
-        Scores are in the order of its `pieces`, and NaN where unknown.
-        """
+        """Return for each solution the score at the end of each of its `pieces`, in order; NaN where unknown."""
         ...
 
 
@@ -77,8 +74,11 @@ class HandleModel:
     def __init__(self, renderer: SolutionRenderer, backend: Backend, head: HeadWeights | None = None) -> None:
         label = f"the reward model {renderer.record.name!r}"
         require(backend, ("extend", "fork", "next_logprobs" if head is None else "hidden"), label)
-        probe = TokenizedText.of((0,) * 7)
-        if not counts_texts(backend) or text_bound(backend, probe) != 7 or backend.count(probe) != 7:
+        seven_tokens = TokenizedText.of((0,) * 7)
+        takes_tokens = (
+            counts_texts(backend) and text_bound(backend, seven_tokens) == 7 and backend.count(seven_tokens) == 7
+        )
+        if not takes_tokens:
             raise CapabilityError(
                 f"{label} must be shown exact tokens, but the backend {backend.name!r} takes texts only",
                 hint="serve it on engine or transformers",
@@ -105,19 +105,19 @@ class HandleModel:
             states = await self.backend.hidden(handles)
             return [dataclasses.replace(reply, value=activate(self.head(reply.value), readout)) for reply in states]
         labels = [TokenizedText.of((label,)) for label in self.renderer.labels]
-        laws = await self.backend.next_logprobs(handles, [""] * len(handles), labels)
-        return [dataclasses.replace(reply, value=first_label_probability(reply.value)) for reply in laws]
+        logprobs = await self.backend.next_logprobs(handles, [""] * len(handles), labels)
+        return [dataclasses.replace(reply, value=first_label_probability(reply.value)) for reply in logprobs]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Node:
     """A prefix that ends where a step is read.
 
-    It has a handle, the prefixes that continue it, and its score once known.
+    It has a handle, the prefixes that continue it by one piece, and its score once known.
     """
 
     handle: Any
-    below: dict[Ids, _Node] = dataclasses.field(default_factory=dict)
+    children: dict[Ids, _Node] = dataclasses.field(default_factory=dict)
     score: float | None = None
 
 
@@ -129,52 +129,59 @@ class HandleSession:
         self._roots: dict[Ids, _Node] = {}
 
     def cost(self, solution: RenderedSolution) -> tuple[int, int]:
-        """Return the tokens of a solution that were not read yet: those of the problem, and those after it."""
+        """Return the tokens of a solution that were not read yet: of the problem, and after it."""
         node = self._roots.get(solution.ids[: solution.prompt])
-        prompt = solution.prompt if node is None else 0
+        num_prompt = solution.prompt if node is None else 0
         num_new = 0
         for piece in solution.pieces:
-            node = None if node is None else node.below.get(piece)
-            num_new += len(piece) if node is None else 0
-        return prompt, num_new
+            node = None if node is None else node.children.get(piece)
+            if node is None:
+                num_new += len(piece)
+        return num_prompt, num_new
 
     async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
         """Return the scores of each solution.
 
         All solutions are read in one batch, one piece of each at a time.
         """
-        await self._open(list(dict.fromkeys(r.ids[: r.prompt] for r in solutions if r.pieces)), calls)
-        chains: list[list[_Node]] = [[] for _ in solutions]
-        for depth in range(max((len(r.pieces) for r in solutions), default=0)):
-            reached = [(i, r.pieces[depth]) for i, r in enumerate(solutions) if depth < len(r.pieces)]
-            parents = {
-                i: chains[i][-1] if chains[i] else self._roots[solutions[i].ids[: solutions[i].prompt]]
-                for i, _ in reached
-            }
-            await self._extend([(parents[i], piece) for i, piece in reached], calls)
-            for i, piece in reached:
-                chains[i].append(parents[i].below[piece])
+        prompts = [solution.ids[: solution.prompt] for solution in solutions]
+        await self._open([ids for ids, solution in zip(prompts, solutions, strict=True) if solution.pieces], calls)
+        chains: list[list[_Node]] = [[] for _ in solutions]  # for each solution the nodes of its pieces
+        for depth in range(max((len(solution.pieces) for solution in solutions), default=0)):
+            parents_and_pieces: dict[int, tuple[_Node, Ids]] = {}  # by index of the solution
+            for i, solution in enumerate(solutions):
+                if depth < len(solution.pieces):
+                    parent = chains[i][-1] if chains[i] else self._roots[prompts[i]]
+                    parents_and_pieces[i] = (parent, solution.pieces[depth])
+            await self._extend(list(parents_and_pieces.values()), calls)
+            for i, (parent, piece) in parents_and_pieces.items():
+                chains[i].append(parent.children[piece])
         await self._score([node for chain in chains for node in chain], calls)
         return [tuple(np.nan if node.score is None else node.score for node in chain) for chain in chains]
 
     async def _open(self, prompts: Sequence[Ids], calls: Calls) -> None:
-        unread = [ids for ids in prompts if ids not in self._roots]
-        if unread:
-            backend = self._model.backend
-            handles = await self._read(backend.open([TokenizedText.of(ids) for ids in unread]), calls, prompt=True)
-            self._roots.update({ids: _Node(handle) for ids, handle in zip(unread, handles, strict=True)})
+        """Read the prompts that were not read yet, each once."""
+        unread_prompts = [ids for ids in dict.fromkeys(prompts) if ids not in self._roots]
+        if unread_prompts:
+            texts = [TokenizedText.of(ids) for ids in unread_prompts]
+            handles = await self._read(self._model.backend.open(texts), calls, prompt=True)
+            self._roots.update({ids: _Node(handle) for ids, handle in zip(unread_prompts, handles, strict=True)})
 
     async def _extend(self, pairs: Sequence[tuple[_Node, Ids]], calls: Calls) -> None:
-        new = list(
-            {(id(parent), piece): (parent, piece) for parent, piece in pairs if piece not in parent.below}.values()
-        )
-        if new:
-            backend, texts = self._model.backend, [TokenizedText.of(piece) for _, piece in new]
-            extensions = await self._read(backend.extend([parent.handle for parent, _ in new], texts), calls)
-            for (parent, piece), extension in zip(new, extensions, strict=True):
-                parent.below[piece] = _Node(extension.handle)
+        """Read the pieces after nodes that were not read there yet, each once."""
+        unread_pairs = {(id(parent), piece): (parent, piece) for parent, piece in pairs if piece not in parent.children}
+        if unread_pairs:
+            parents = [parent for parent, _piece in unread_pairs.values()]
+            pieces = [piece for _parent, piece in unread_pairs.values()]
+            call = self._model.backend.extend(
+                [parent.handle for parent in parents], [TokenizedText.of(piece) for piece in pieces]
+            )
+            extensions = await self._read(call, calls)
+            for parent, piece, extension in zip(parents, pieces, extensions, strict=True):
+                parent.children[piece] = _Node(extension.handle)
 
     async def _score(self, nodes: Sequence[_Node], calls: Calls) -> None:
+        """Read the scores of nodes that have none yet."""
         unscored = [node for node in dict.fromkeys(nodes) if node.score is None]
         if unscored:
             scores = await self._read(self._model.read([node.handle for node in unscored]), calls)
@@ -182,15 +189,15 @@ class HandleSession:
                 node.score = score
 
     async def _read(self, call: Awaitable[Any], calls: Calls, *, prompt: bool = False) -> list[Any]:
-        """Await a call that only reads, charge it, and return its values.
+        """Await a call of the backend that only reads, charge its tokens, and return its values.
 
-        The call is charged also where the search is cancelled meanwhile.
+        The tokens are charged also where the search is cancelled meanwhile, and as prompt tokens with `prompt`.
         """
         replies: list[Reply[Any]] = []
         try:
             await read(self._model.backend, call, replies, opens=prompt)
         finally:
-            values = calls.charge(
-                [dataclasses.replace(reply, prompt=reply.computed) for reply in replies] if prompt else replies
-            )
+            if prompt:
+                replies = [dataclasses.replace(reply, prompt=reply.computed) for reply in replies]
+            values = calls.charge(replies)
         return values

@@ -32,7 +32,8 @@ Floats = NDArray[np.float64]
 
 KEY_VARIABLE = "TTS_REWARD_KEY"  # a separate variable: the key of the policy's server is not sent to other servers
 _HOW_KEY = f"put the server's key into the environment variable {KEY_VARIABLE}"
-_NOT_TAKEN = ("ConnectionFailed", "RateLimited", "Unavailable")  # the server accepted nothing: retried, and not charged
+# failures of requests that the server did not accept; these are retried, and not charged
+_NOT_TAKEN = ("ConnectionFailed", "RateLimited", "Unavailable")
 # vLLM's names of models whose output layer is reduced to a few tokens
 _CLASSIFIERS = {
     "llama": "LlamaForSequenceClassification",
@@ -41,7 +42,7 @@ _CLASSIFIERS = {
     "qwen3": "Qwen3ForSequenceClassification",
 }
 NO_TIME = "no scores in the time that is left"
-_WAIT_S = 0.25  # before the first retry; doubled for each other one
+_WAIT_S = 0.25  # before the first retry; doubled before each later retry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,27 +128,30 @@ class Pooled(ABC):
             rows = rows.reshape(0, self.outputs)
         elif self.outputs == 1 and rows.shape == (1, len(solution.ids)):
             rows = rows.T  # a server may flatten one output for each token
-        positions = sorted({at for at in solution.at if at is not None})
         if rows.shape[1:] != (self.outputs,):
             raise self.other(
                 f"outputs of shape {rows.shape} for {len(solution.ids)} tokens, where each row must have {self.outputs}"
             )
-        if self.renderer.record.kind == "outcome" and len(rows):
-            indices = [-1]
-        elif len(rows) == len(solution.ids):
-            indices = positions
-        else:
-            step_tokens = [i for i, token in enumerate(solution.ids) if token == solution.ids[positions[-1]]]
-            if len(rows) != len(step_tokens) or not set(positions) <= set(step_tokens):
-                raise self.other(
-                    f"{len(rows)} rows for {len(solution.ids)} tokens, of which {len(step_tokens)} are step tokens"
-                )
-            indices = [step_tokens.index(at) for at in positions]
+        score_rows = [rows[i] for i in self._row_indices(len(rows), solution)]
         readout = self.renderer.record.readout
-        return tuple(
-            activate(rows[at], readout) if isinstance(readout, Head) else first_label_probability(rows[at])
-            for at in indices
-        )
+        if isinstance(readout, Head):
+            return tuple(activate(row, readout) for row in score_rows)
+        return tuple(map(first_label_probability, score_rows))
+
+    def _row_indices(self, num_rows: int, solution: RenderedSolution) -> list[int]:
+        """Return the index of the row for each position of a solution at which a score is read."""
+        positions = sorted({position for position in solution.at if position is not None})
+        if self.renderer.record.kind == "outcome" and num_rows:
+            return [-1]
+        if num_rows == len(solution.ids):
+            return positions
+        step_token = solution.ids[positions[-1]]
+        step_positions = [i for i, token in enumerate(solution.ids) if token == step_token]
+        if num_rows != len(step_positions) or not set(positions) <= set(step_positions):
+            raise self.other(
+                f"{num_rows} rows for {len(solution.ids)} tokens, of which {len(step_positions)} are step tokens"
+            )
+        return [step_positions.index(position) for position in positions]
 
     def other(self, what: str) -> VerifierError:
         """Return the error for a reply in an unexpected form."""
@@ -177,24 +181,24 @@ class PoolingModel(Pooled):
     def __init__(self, renderer: SolutionRenderer, server: PoolingServer) -> None:
         super().__init__(renderer, f"the server {server.url}", server.batch)
         self.server = server
-        self._answered = False
+        self._has_answered = False
         self._key = Key.find(KEY_VARIABLE) if os.environ.get(KEY_VARIABLE) else Key()
 
     async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
         """Return the scores of solutions by one request; see `Pooled.ask`."""
-        is_outcome = self.renderer.record.kind == "outcome"
         body: dict[str, Any] = {
             "model": self.server.model or self.renderer.record.model,
-            "input": [list(r.ids) for r in solutions],
+            "input": [list(solution.ids) for solution in solutions],
+            "use_activation": False,
         }
-        body |= (
-            {"use_activation": False}
-            if is_outcome
-            else {"task": "token_classify", "use_activation": False, "encoding_format": "float"}
-        )
+        if self.renderer.record.kind == "outcome":
+            path = "/classify"
+        else:
+            path = "/pooling"
+            body |= {"task": "token_classify", "encoding_format": "float"}
         try:
             async with asyncio.timeout(seconds):
-                reply = await self._post("/classify" if is_outcome else "/pooling", body)
+                reply = await self._post(path, body)
         except TimeoutError:
             raise ServerError("TimedOut", NO_TIME) from None
         except ServerError as fault:
@@ -203,7 +207,8 @@ class PoolingModel(Pooled):
                     f"{self.where} refused a request for {body['model']!r} with {fault.cause}",
                     hint=_HOW_KEY if fault.status in (401, 403) else server_command(self.renderer.record),
                 ) from None
-            if fault.kind == "CertificateError" or (fault.kind == "ConnectionFailed" and not self._answered):
+            was_never_reached = fault.kind == "ConnectionFailed" and not self._has_answered
+            if fault.kind == "CertificateError" or was_never_reached:
                 raise VerifierError(
                     f"{self.where} cannot be reached: {fault.cause}", hint=server_command(self.renderer.record)
                 ) from None
@@ -216,35 +221,34 @@ class PoolingModel(Pooled):
         Raises:
             ServerError: there is no reply, or its status is not 200. ConfigError: see `checks`.
         """
-        trusted = checks(self.server.url)
+        certificates = checks(self.server.url)
         async with httpx.AsyncClient(
-            timeout=self.server.timeout_s, headers=self._key.headers, verify=trusted
+            timeout=self.server.timeout_s, headers=self._key.headers, verify=certificates
         ) as client:
-            for tried in range(self.server.tries):
+            for num_failed in range(self.server.tries):
                 try:
                     return await self._post_once(client, path, body)
                 except ServerError as fault:
-                    if not fault.again or tried + 1 == self.server.tries:
+                    is_last_try = num_failed + 1 == self.server.tries
+                    if not fault.again or is_last_try:
                         raise
-                await asyncio.sleep(_WAIT_S * 2**tried)
+                await asyncio.sleep(_WAIT_S * 2**num_failed)
         raise AssertionError("the last try returns or raises")
 
     async def _post_once(self, client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> httpx.Response:
+        """Send a request once, and return its reply; raise ServerError without a reply of status 200."""
         try:
             reply = await client.post(self.server.url.rstrip("/") + path, json=body)
         except httpx.TransportError as failure:
-            is_read_timeout = isinstance(failure, httpx.TimeoutException) and not isinstance(
-                failure, httpx.ConnectTimeout
-            )
-            fault = (
-                ServerError("TimedOut", "no word in time")
-                if is_read_timeout
-                else connection_error(failure, self._key, began=True)
-            )
+            is_timeout = isinstance(failure, httpx.TimeoutException)
+            if is_timeout and not isinstance(failure, httpx.ConnectTimeout):
+                fault = ServerError("TimedOut", "no word in time")
+            else:
+                fault = connection_error(failure, self._key, began=True)
         except httpx.DecodingError as failure:
             fault = ServerError("BadReply", f"its encoding is broken: {failure}").hiding(self._key)
         else:
-            self._answered = True
+            self._has_answered = True
             if reply.status_code == 200:
                 return reply
             fault = status_error(reply.status_code, reply.content, 0.0, self._key)
@@ -259,19 +263,20 @@ class PoolingModel(Pooled):
         """
         try:
             body = reply.json()
-            data = sorted(body["data"], key=lambda one: one["index"])
-            rows = [
-                np.atleast_2d(np.asarray(one["probs"] if "probs" in one else one["data"], np.float64)) for one in data
-            ]
+            rows_by_solution: list[Floats] = []  # [rows, outputs] each
+            for entry in sorted(body["data"], key=lambda entry: entry["index"]):
+                rows = entry["probs"] if "probs" in entry else entry["data"]
+                rows_by_solution.append(np.atleast_2d(np.asarray(rows, np.float64)))
             num_read = int(body["usage"]["prompt_tokens"])
         except (ValueError, TypeError, KeyError) as failure:
             raise self.other(f"what cannot be read ({type(failure).__name__}: {failure})") from None
-        num_sent = sum(len(r.ids) for r in solutions)
-        if len(rows) != len(solutions) or num_read != num_sent:
+        num_sent = sum(len(solution.ids) for solution in solutions)
+        num_texts = len(rows_by_solution)
+        if num_texts != len(solutions) or num_read != num_sent:
             raise self.other(
-                f"about {len(rows)} texts of {num_read} tokens, where {len(solutions)} of {num_sent} were sent"
+                f"about {num_texts} texts of {num_read} tokens, where {len(solutions)} of {num_sent} were sent"
             )
-        return [self.scores(found, solution) for found, solution in zip(rows, solutions, strict=True)]
+        return [self.scores(rows, solution) for rows, solution in zip(rows_by_solution, solutions, strict=True)]
 
 
 def server_command(record: RewardRecord) -> str:
@@ -280,21 +285,20 @@ def server_command(record: RewardRecord) -> str:
     command = f"vllm serve {record.model} --runner pooling"
     if not overrides:
         return command
-    return (
-        f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}' --pooler-config '{json.dumps(pooler)}'"
-    )
+    overrides_text = json.dumps(overrides, ensure_ascii=False)
+    return f"{command} --hf-overrides '{overrides_text}' --pooler-config '{json.dumps(pooler)}'"
 
 
 def pooling_settings(record: RewardRecord) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return vLLM's overrides of the model's configuration, and of its pooler's.
+    """Return vLLM's overrides of the model's configuration, and of its pooler's configuration.
 
-    Both are {} for models with a head of their own.
+    Both are {} for a model with a head of its own.
     """
     if isinstance(record.readout, Head):
         return {}, {}
     labels = (record.readout.good, *record.readout.bad)
-    known = _CLASSIFIERS.get(record.architecture, "…ForSequenceClassification")
-    overrides = {"architectures": [known], "classifier_from_token": labels, "method": "no_post_processing"}
+    classifier = _CLASSIFIERS.get(record.architecture, "…ForSequenceClassification")
+    overrides = {"architectures": [classifier], "classifier_from_token": labels, "method": "no_post_processing"}
     return overrides, {"task": pooling_task(record)}
 
 
@@ -322,27 +326,29 @@ class PoolingSession:
             seconds_left = calls.seconds_left()
             if seconds_left is not None and seconds_left <= 0:
                 break
-            for i, score in zip(
-                batch, await self._ask([solutions[i] for i in batch], seconds_left, calls), strict=False
-            ):
-                scores[i] = score
+            batch_scores = await self._ask([solutions[i] for i in batch], seconds_left, calls)
+            for i, solution_scores in zip(batch, batch_scores, strict=False):
+                scores[i] = solution_scores
         return scores
 
     async def _ask(
-        self, solutions: Sequence[RenderedSolution], left: float | None, calls: Calls
+        self, solutions: Sequence[RenderedSolution], seconds_left: float | None, calls: Calls
     ) -> list[tuple[float, ...]]:
-        """Return the scores of solutions; [] if the request failed, which is recorded."""
-        began = time.perf_counter()
-        scores, fault = list[tuple[float, ...]](), None
+        """Return the scores of solutions; [] if the request failed, which is recorded.
+
+        The tokens are charged, unless it is known that the server computed nothing.
+        """
+        start_s = time.perf_counter()
+        scores: list[tuple[float, ...]] = []
+        fault: ServerError | None = None
         try:
-            scores = await self._model.ask(solutions, left)
-        except ServerError as failed:
-            fault = failed
+            scores = await self._model.ask(solutions, seconds_left)
+        except ServerError as failure:
+            fault = failure
             calls.note_failures(str(fault), len(solutions))
         if fault is None or not fault.again:
-            seconds = (time.perf_counter() - began) / len(solutions)
+            seconds_each = (time.perf_counter() - start_s) / len(solutions)
             self._model.counters.prompt_tokens += sum(len(solution.ids) for solution in solutions)
-            calls.charge(
-                [Reply(None, len(solution.ids), 0, seconds) for solution in solutions], estimated=fault is not None
-            )
+            replies = [Reply(None, len(solution.ids), 0, seconds_each) for solution in solutions]
+            calls.charge(replies, estimated=fault is not None)
         return scores

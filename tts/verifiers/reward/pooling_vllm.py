@@ -57,16 +57,15 @@ class VLLMPooled(Pooled):
     async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
         """Return the scores of solutions; see `Pooled.ask`."""
         task = pooling_task(self.renderer.record)
-        futures = [
-            asyncio.wrap_future(self._engine.submit(self._engine.pool(solution.ids, task))) for solution in solutions
-        ]
+        coroutines = [self._engine.pool(solution.ids, task) for solution in solutions]
+        futures = [asyncio.wrap_future(self._engine.submit(coroutine)) for coroutine in coroutines]
         try:
             async with asyncio.timeout(seconds):
-                rows = await asyncio.gather(*futures)
+                rows_by_solution = await asyncio.gather(*futures)
         except (TimeoutError, EngineError) as failure:
             for future in futures:
                 future.cancel()
             if isinstance(failure, EngineError):
                 raise ServerError(failure.kind, failure.cause) from None
             raise ServerError("TimedOut", NO_TIME) from None
-        return [self.scores(found, solution) for found, solution in zip(rows, solutions, strict=True)]
+        return [self.scores(rows, solution) for rows, solution in zip(rows_by_solution, solutions, strict=True)]

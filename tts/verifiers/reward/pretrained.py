@@ -16,15 +16,15 @@ def tokenizer_of(model: ModelRecord) -> Any:
     """Return a model's tokenizer, from its folder, the local cache or the Hub.
 
     Raises:
-        ConfigError: it cannot be loaded, or is not a fast tokenizer.
+        ConfigError: the tokenizer cannot be loaded, or is not a fast tokenizer.
     """
     try:
         from transformers import AutoTokenizer
     except ModuleNotFoundError as failure:
         raise missing_extra("transformers", "engine", "a reward model's tokenizer") from failure
-    where = _location(model)
+    location = _location(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(location, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as failure:
         if model.source != "hub":
             raise _unavailable(model, "tokenizer", failure) from failure
@@ -36,7 +36,7 @@ def tokenizer_of(model: ModelRecord) -> Any:
     return tokenizer
 
 
-def _download_tokenizer(model: ModelRecord, kind: Any) -> Any:
+def _download_tokenizer(model: ModelRecord, tokenizer_class: Any) -> Any:
     """Download a tokenizer from the Hub."""
     from huggingface_hub import constants
 
@@ -49,7 +49,7 @@ def _download_tokenizer(model: ModelRecord, kind: Any) -> Any:
             hint="give the local folder of a saved model",
         )
     try:
-        return kind.from_pretrained(model.location, trust_remote_code=False)
+        return tokenizer_class.from_pretrained(model.location, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as failure:
         raise _unavailable(model, "tokenizer", failure) from failure
 
@@ -58,7 +58,7 @@ def config_of(model: ModelRecord) -> Any:
     """Return a model's configuration, from its folder or the local cache.
 
     Raises:
-        ConfigError: it cannot be loaded.
+        ConfigError: the configuration cannot be loaded.
     """
     from transformers import AutoConfig
 
@@ -78,8 +78,8 @@ def _location(model: ModelRecord) -> str:
 
 
 def _unavailable(model: ModelRecord, part: str, failure: Exception) -> ConfigError:
-    first = " ".join(str(failure).partition("\n")[0].split())
+    first_line = " ".join(str(failure).partition("\n")[0].split())
     return ConfigError(
-        f"the {part} of the model {model.name!r} could not be loaded: {first}",
+        f"the {part} of the model {model.name!r} could not be loaded: {first_line}",
         hint="give the local folder of a saved model",
     )

@@ -188,10 +188,11 @@ class RewardRecord(_Strict):
 
     @model_validator(mode="after")
     def _reads(self) -> Self:
-        outcome, separated = self.kind == "outcome", self.template.separator is not None
-        if outcome and separated:
+        is_outcome = self.kind == "outcome"
+        has_separator = self.template.separator is not None
+        if is_outcome and has_separator:
             raise ValueError("separator is given, but an outcome model reads the whole solution as one")
-        if not (outcome or separated or self.template.layout == "turns"):
+        if not is_outcome and not has_separator and self.template.layout != "turns":
             raise ValueError("separator is missing, but a process model is read at one after each step")
         return self
 
@@ -216,7 +217,7 @@ def load(name: str) -> RewardRecord:
     """Return a record of this package by its name, or of a YAML file by its path.
 
     Raises:
-        ConfigError: neither exists, or the file is not a valid record; the message names the field and the rule.
+        ConfigError: there is no such record or file, or the file is not a valid record.
         MissingDependency: PyYAML is not installed.
     """
     if name in names():

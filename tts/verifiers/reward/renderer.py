@@ -2,8 +2,8 @@
 
 Each step comes with the position of its score.
 
-To find the position of a step, the layout up to the step is encoded; its last token is the position. The renderer
-checks that these tokens are a prefix of the whole layout's. It never searches for the id of a separator.
+To find the position of a step, the layout up to the step is encoded, and its last token is the position. The renderer
+checks that these tokens are a prefix of the tokens of the whole layout. It never searches for the id of a separator.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class RenderedSolution:
     @property
     def pieces(self) -> tuple[Ids, ...]:
         """The tokens after the prompt, split after each position that is read."""
-        cuts = [self.prompt, *sorted({at + 1 for at in self.at if at is not None})]
+        piece_ends = sorted({position + 1 for position in self.at if position is not None})
+        cuts = [self.prompt, *piece_ends]
         return tuple(self.ids[start:end] for start, end in pairwise(cuts))
 
 
@@ -94,141 +95,157 @@ class SolutionRenderer:
         if "{bos}" in template.prompt and not tokenizer.bos_token:
             raise self._unfit("has {bos} in its prompt, but the tokenizer has no beginning of sequence")
         self.labels = self._check_labels()
-        self._last = self._check_separator()
-        self._forbidden = self._texts_between()
+        self._last_separator_token = self._check_separator()
+        self._forbidden_texts = self._texts_between()
         self.prompt_overhead, self.step_overhead = self._overhead()
 
     def render(self, problem: str, steps: Sequence[str], *, prompt: str = "") -> RenderedSolution:
         """Return the tokens and positions of a solution.
 
         Args:
-            problem: Its text.
+            problem: The text of the problem.
             steps: The steps of the solution, in order; for an outcome model, the whole solution as one step.
             prompt: The task's prompt for the policy, for records whose template has `{prompt}`.
         """
         texts = [step.strip() for step in steps]
-        forbidden = self._find_forbidden(problem)
-        if forbidden is not None:
-            return RenderedSolution.unreadable([PROBLEM_HOLDS.format(text=forbidden)] * len(steps))
+        forbidden_text = self._find_forbidden(problem)
+        if forbidden_text is not None:
+            return RenderedSolution.unreadable([PROBLEM_HOLDS.format(text=forbidden_text)] * len(steps))
         why = [""] * len(steps)
-        shown: list[int] = []
+        shown_steps: list[int] = []  # indices of steps
         for i, text in enumerate(texts):
+            forbidden_text = self._find_forbidden(text)
             if not text:
                 why[i] = EMPTY
-            elif (forbidden := self._find_forbidden(text)) is not None:
-                why[i] = HOLDS.format(text=forbidden)
-                why[i + 1 :] = [BEHIND] * (len(steps) - i - 1)
+            elif forbidden_text is not None:
+                num_later = len(steps) - i - 1
+                why[i:] = [HOLDS.format(text=forbidden_text), *[BEHIND] * num_later]
                 break
             else:
-                shown.append(i)
-        return self._place(problem, prompt, texts, shown, why)
+                shown_steps.append(i)
+        return self._place(problem, prompt, texts, shown_steps, why)
 
     def _place(
-        self, problem: str, prompt: str, texts: Sequence[str], shown: Sequence[int], why: list[str]
+        self, problem: str, prompt: str, texts: Sequence[str], shown_steps: Sequence[int], why: list[str]
     ) -> RenderedSolution:
-        """Return the tokens of the steps that are shown, and their positions."""
-        if not shown:
+        """Return the tokens of the steps that are shown, and their positions.
+
+        Args:
+            problem: The text of the problem.
+            prompt: The task's prompt for the policy.
+            texts: The texts of all steps.
+            shown_steps: The indices of the steps without a reason in `why`.
+            why: The reason, for each step, that it has no position of its own; "" if it has one.
+        """
+        if not shown_steps:
             return RenderedSolution.unreadable(why)
-        head, prefixes = self._layout(problem, prompt, [texts[i] for i in shown])
+        prompt_ids, prefixes = self._layout(problem, prompt, [texts[i] for i in shown_steps])
         ids = prefixes[-1]
-        at: list[int | None] = [None] * len(why)
-        end = 0
-        for i, prefix in zip(shown, prefixes, strict=True):
+        positions: list[int | None] = [None] * len(why)
+        num_read = 0  # tokens up to the last position
+        num_placed = len(why)  # steps before the first that has no position
+        for i, prefix in zip(shown_steps, prefixes, strict=True):
             reason = self._reason(ids, prefix)
             if reason:
-                why[i] = reason
-                why[i + 1 :] = [BEHIND if reason == MERGED else reason] * (len(why) - i - 1)
+                num_placed = i
+                later_reason = BEHIND if reason == MERGED else reason
+                why[i:] = [reason, *[later_reason] * (len(why) - i - 1)]
                 break
-            at[i], end = len(prefix) - 1, len(prefix)
-        else:
-            i = len(why)
+            positions[i] = len(prefix) - 1
+            num_read = len(prefix)
         last_position: int | None = None
-        for step in range(i):
-            if why[step] == EMPTY:
-                at[step] = last_position
-            last_position = at[step]
-        num_common = next(
-            (n for n, (a, b) in enumerate(zip(head, ids, strict=False)) if a != b), min(len(head), len(ids))
-        )
-        return RenderedSolution(ids[:end], tuple(at), min(num_common, end), tuple(why))
+        for i in range(num_placed):
+            if why[i] == EMPTY:
+                positions[i] = last_position
+            last_position = positions[i]
+        num_prompt = min(_count_common(prompt_ids, ids), num_read)
+        return RenderedSolution(ids[:num_read], tuple(positions), num_prompt, tuple(why))
 
     def _reason(self, ids: Ids, prefix: Ids) -> str:
+        """Return the reason that no score can be read at the end of a prefix of `ids`; "" if there is none."""
         if self.limit is not None and len(prefix) > self.limit:
             return TOO_LONG.format(limit=self.limit)
-        if ids[: len(prefix)] != prefix or (self._last is not None and prefix[-1] != self._last):
+        ends_otherwise = self._last_separator_token is not None and prefix[-1] != self._last_separator_token
+        if ids[: len(prefix)] != prefix or ends_otherwise:
             return MERGED
         return ""
 
     # Layouts ----------------------------------------------------------------------------------------------------------
 
     def _layout(self, problem: str, prompt: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
-        """Return the tokens of the prompt, and for each step those of the layout up to its position."""
+        """Return the tokens of the prompt, and for each step the tokens of the layout up to its position."""
         template = self.record.template
         separator = "" if template.separator is None else template.separator.text
         if template.layout == "parts":
             return self._parts(self._fill(problem, prompt), steps)
         if template.layout == "turns":
             return self._turns(problem, prompt, steps)
-        ends = [template.between.join(step + separator for step in steps[: n + 1]) for n in range(len(steps))]
+        separated_steps = [step + separator for step in steps]
+        # the reply up to each step
+        partial_replies = [template.between.join(separated_steps[: n + 1]) for n in range(len(steps))]
+        filled = self._fill(problem, prompt)
         if template.layout == "text":
-            start = self._fill(problem, prompt)
-            return self._encoded(start, special=True), [self._encoded(start + end, special=True) for end in ends]
-        rendered = self._chat([("user", self._fill(problem, prompt)), ("assistant", ends[-1])], opened=False)
-        start_of_reply = rendered.rfind(ends[-1])
-        if start_of_reply < 0:
+            prefixes = [self._encoded(filled + reply, special=True) for reply in partial_replies]
+            return self._encoded(filled, special=True), prefixes
+        whole_reply = partial_replies[-1]
+        rendered = self._chat([("user", filled), ("assistant", whole_reply)], opened=False)
+        reply_start = rendered.rfind(whole_reply)
+        if reply_start < 0:
             raise self._unfit(
                 "has the layout 'reply', but the tokenizer's chat template does not show the reply as it is"
             )
+        prompt_ids = self._encoded(rendered[:reply_start], special=False)
         if self.record.kind == "outcome":
-            return self._encoded(rendered[:start_of_reply], special=False), [self._encoded(rendered, special=False)]
-        return self._encoded(rendered[:start_of_reply], special=False), [
-            self._encoded(rendered[: start_of_reply + len(end)], special=False) for end in ends
-        ]
+            return prompt_ids, [self._encoded(rendered, special=False)]
+        prefix_texts = [rendered[: reply_start + len(reply)] for reply in partial_replies]
+        return prompt_ids, [self._encoded(text, special=False) for text in prefix_texts]
 
-    def _parts(self, start: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
+    def _parts(self, filled_prompt: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
+        """Return what `_layout` returns, for prompt, steps and separators that are encoded apart."""
         separator = self.record.template.separator
         separator_ids = () if separator is None else self._encoded(separator.text, special=False)
-        head = ids = self._encoded(start, special=True)
+        prompt_ids = ids = self._encoded(filled_prompt, special=True)
         prefixes: list[Ids] = []
         for step in steps:
             ids = (*ids, *self._encoded(step, special=False), *separator_ids)
             prefixes.append(ids)
-        return head, prefixes
+        return prompt_ids, prefixes
 
     def _turns(self, problem: str, prompt: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
+        """Return what `_layout` returns, for a chat with one turn of the user for each step."""
         filled = self._fill(problem, prompt)
-        beginning = filled.partition("{step}")[0]
+        before_step, _, _ = filled.partition("{step}")
         turns: list[tuple[str, str]] = []
-        rendered: list[str] = []
+        prefix_texts: list[str] = []
         for n, step in enumerate(steps):
             turns.append(("user", step if n else filled.replace("{step}", step)))
-            rendered.append(self._chat(turns, opened=True))
+            prefix_texts.append(self._chat(turns, opened=True))
             turns.append(("assistant", self.record.template.answer))
-        start_of_turn = rendered[0].rfind(beginning)
-        if start_of_turn < 0:
+        turn_start = prefix_texts[0].rfind(before_step)
+        if turn_start < 0:
             raise self._unfit(
                 "has the layout 'turns', but the tokenizer's chat template does not show the turns as they are"
             )
-        return self._encoded(rendered[0][: start_of_turn + len(beginning)], special=False), [
-            self._encoded(text, special=False) for text in rendered
-        ]
+        prompt_text = prefix_texts[0][: turn_start + len(before_step)]
+        prefixes = [self._encoded(text, special=False) for text in prefix_texts]
+        return self._encoded(prompt_text, special=False), prefixes
 
     def _fill(self, problem: str, prompt: str) -> str:
         """Return the template's prompt with its fields filled in.
 
         Braces in the problem's text stay as they are.
         """
-        pieces = {"{problem}": problem, "{prompt}": prompt, "{bos}": self._tokenizer.bos_token or ""}
-        return re.sub(r"\{(?:problem|prompt|bos)\}", lambda field: pieces[field[0]], self.record.template.prompt)
+        values = {"{problem}": problem, "{prompt}": prompt, "{bos}": self._tokenizer.bos_token or ""}
+        return re.sub(r"\{(?:problem|prompt|bos)\}", lambda field: values[field[0]], self.record.template.prompt)
 
     def _chat(self, turns: Sequence[tuple[str, str]], *, opened: bool) -> str:
+        """Return turns (role, text) as a chat; with `opened` the next turn of the assistant is begun."""
         import jinja2  # a dependency of transformers' chat templates
 
         system = self.record.template.system
-        messages = [
-            {"role": role, "content": text}
-            for role, text in ([("system", system)] if system is not None else []) + list(turns)
-        ]
+        messages = [{"role": role, "content": text} for role, text in turns]
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
         try:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opened))
         except jinja2.TemplateError as failure:
@@ -277,31 +294,46 @@ class SolutionRenderer:
 
     def _tokens_after(self, text: str) -> Ids:
         """Return the tokens of a text after another text."""
-        head, all_ids = self._encode("1", special=False), self._encode("1" + text, special=False)
-        return all_ids[len(head) :] if all_ids[: len(head)] == head else all_ids
+        first_ids = self._encode("1", special=False)
+        all_ids = self._encode("1" + text, special=False)
+        is_prefix = all_ids[: len(first_ids)] == first_ids
+        return all_ids[len(first_ids) :] if is_prefix else all_ids
 
     def _texts_between(self) -> tuple[str, ...]:
+        """Return the texts that a problem or step must not contain: the separator, and control tokens."""
         separator = self.record.template.separator
-        between = [] if separator is None or separator.within == "keep" else [separator.text.strip() or separator.text]
-        control = [token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special]
-        return tuple(dict.fromkeys([*between, *control, *self._tokenizer.all_special_tokens]))
+        separators: list[str] = []
+        if separator is not None and separator.within != "keep":
+            separators.append(separator.text.strip() or separator.text)
+        control_tokens = [token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special]
+        return tuple(dict.fromkeys([*separators, *control_tokens, *self._tokenizer.all_special_tokens]))
 
     def _find_forbidden(self, text: str) -> str | None:
-        return next((one for one in self._forbidden if one in text), None)
+        return next((forbidden_text for forbidden_text in self._forbidden_texts if forbidden_text in text), None)
 
     def _overhead(self) -> tuple[int, int]:
-        """Return the tokens that the layout adds to a problem, and to a step, of one token each.
+        """Return the tokens of a layout with a problem of one token, and of a step of one token with its separator.
 
-        For a step, the result is the larger of the first two steps.
+        The step is the longer of the first two steps.
         """
         if self.record.kind == "outcome":
-            head, (first,) = self._layout("0", "0", ["0"])
-            return len(head), len(first) - len(head)
-        head, (first, second) = self._layout("0", "0", ["0", "0"])
-        return len(head), max(len(first) - len(head), len(second) - len(first))
+            prompt_ids, (whole_ids,) = self._layout("0", "0", ["0"])
+            return len(prompt_ids), len(whole_ids) - len(prompt_ids)
+        prompt_ids, (first_prefix, second_prefix) = self._layout("0", "0", ["0", "0"])
+        first_size = len(first_prefix) - len(prompt_ids)
+        second_size = len(second_prefix) - len(first_prefix)
+        return len(prompt_ids), max(first_size, second_size)
 
     def _unfit(self, what: str) -> ConfigError:
         return ConfigError(
             f"the record {self.record.name!r} {what}",
             hint=f"the record is for {self.record.model}; give its tokenizer, or correct the record",
         )
+
+
+def _count_common(a: Ids, b: Ids) -> int:
+    """Return the number of tokens that two texts have in common at their beginning."""
+    count = 0
+    while count < min(len(a), len(b)) and a[count] == b[count]:
+        count += 1
+    return count

@@ -85,17 +85,17 @@ class Reward(Verifier):
     asked: ServedModel | None = field(default=None, init=False, repr=False, compare=False)
     count: Callable[[Prompt], int] | None = field(default=None, init=False, repr=False, compare=False)
     session: Session | None = field(default=None, init=False, repr=False, compare=False)
-    # node -> its tokens
+    # number of a node -> the tokens of the path up to the node
     scored: dict[int, int] = field(default_factory=dict[int, int], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_parameters(self)
-        local = [part for part in ("backend", "device") if getattr(self, part) is not None]
-        if self.url is not None and local:
-            raise ConfigError(
-                f"{local[0]} is {getattr(self, local[0])!r}, but the server at the url was started with settings of "
-                "its own"
-            )
+        for name in ("backend", "device"):
+            setting = getattr(self, name)
+            if self.url is not None and setting is not None:
+                raise ConfigError(
+                    f"{name} is {setting!r}, but the server at the url was started with settings of its own"
+                )
         if self.url is None and self.served_as is not None:
             raise ConfigError(f"served_as is {self.served_as!r}, but there is no url", hint="leave it out")
         object.__setattr__(self, "known", reward_record.load(self.record))
@@ -141,12 +141,11 @@ class Reward(Verifier):
         return verifier
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(
-            Reward, **{part.name: getattr(self, part.name) for part in fields(self) if part.init}
-        ), ()
+        parameters = {part.name: getattr(self, part.name) for part in fields(self) if part.init}
+        return functools.partial(Reward, **parameters), ()
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score for each step, or one for the whole trajectory where the model judges outcomes.
+        """Return one score for each step; of an outcome model one score for the whole trajectory.
 
         Scores of texts that the model was not shown are NaN.
         """
@@ -161,33 +160,39 @@ class Reward(Verifier):
         for t in trajectories:
             steps = [t.judged_text] if is_outcome else calls.task.split(t.judged_text)
             solution = self.asked.renderer.render(problem.text, steps, prompt=prompt_text)
-            affordable = self._is_within_bound(t, self.session.cost(solution), num_prompt)
-            solutions.append(
-                solution if affordable else RenderedSolution.unreadable(["it passes the verifier's bound"] * len(steps))
-            )
-        num_hidden = sum(why not in ("", EMPTY) for solution in solutions for why in solution.why)
-        calls.note_unread(
-            "steps that a reward model was not shown", num_hidden, sum(len(solution.why) for solution in solutions)
-        )
-        scores_of_solutions = await self.session.scores(solutions, calls)
+            if not self._is_within_bound(t, self.session.cost(solution), num_prompt):
+                solution = RenderedSolution.unreadable(["it passes the verifier's bound"] * len(steps))
+            solutions.append(solution)
+        reasons = [reason for solution in solutions for reason in solution.why]
+        num_hidden = sum(reason not in ("", EMPTY) for reason in reasons)
+        calls.note_unread("steps that a reward model was not shown", num_hidden, len(reasons))
+        scores_by_solution = await self.session.scores(solutions, calls)
         self.scored.update({t.node: t.num_tokens for t in trajectories})
-        return [self._scores(solution, scores) for solution, scores in zip(solutions, scores_of_solutions, strict=True)]
+        return [self._scores(solution, scores) for solution, scores in zip(solutions, scores_by_solution, strict=True)]
 
     def _is_within_bound(self, t: Trajectory, cost: tuple[int, int], num_prompt: int) -> bool:
-        """Whether the cost of reading a trajectory is within the bound that was reserved for it."""
-        of_prompt, computed = cost
-        done = next((self.scored[node.node] for node in reversed(t.path) if node.node in self.scored), 0)
-        if self.count is not None and of_prompt > self.prompt_bound(num_prompt):
-            return False
-        return computed <= self.bound(num_prompt + done, max(0, t.num_tokens - done))
+        """Whether the cost of reading a trajectory is within the bound that was reserved for the trajectory.
 
-    def _scores(self, solution: RenderedSolution, found: tuple[float, ...]) -> StepScores:
-        """Return the scores of the steps from those at their positions."""
-        at = dict(zip(sorted({at for at in solution.at if at is not None}), found, strict=True))
-        steps = tuple(math.nan if position is None else at[position] for position in solution.at)
+        Args:
+            t: The trajectory.
+            cost: The tokens to compute: of the problem, and after it.
+            num_prompt: The policy's tokens of the prompt.
+        """
+        prompt_cost, solution_cost = cost
+        num_scored = next((self.scored[node.node] for node in reversed(t.path) if node.node in self.scored), 0)
+        if self.count is not None and prompt_cost > self.prompt_bound(num_prompt):
+            return False
+        return solution_cost <= self.bound(num_prompt + num_scored, max(0, t.num_tokens - num_scored))
+
+    def _scores(self, solution: RenderedSolution, scores: tuple[float, ...]) -> StepScores:
+        """Return the scores of the steps, from the scores at the solution's positions in order."""
+        positions = sorted({position for position in solution.at if position is not None})
+        score_at = dict(zip(positions, scores, strict=True))
+        steps = tuple(math.nan if position is None else score_at[position] for position in solution.at)
         if self.known.kind == "outcome":
             return StepScores(whole=steps[0])
-        whole = math.nan if not steps or any(map(math.isnan, steps)) else _AGGREGATED[self.known.aggregation](steps)
+        is_known = bool(steps) and not any(map(math.isnan, steps))
+        whole = _AGGREGATED[self.known.aggregation](steps) if is_known else math.nan
         return StepScores(steps=steps, whole=whole)
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
@@ -195,20 +200,21 @@ class Reward(Verifier):
 
         On a server or vLLM `new` includes the prefix, prompt included.
         """
-        step = 0 if self.asked is None else self.asked.renderer.step_overhead
-        if not self._whole:
-            return math.ceil(self.ratio * new_tokens) + self.slack + step
-        return math.ceil(self.ratio * (prefix_tokens + new_tokens)) + self.slack + step + self._template_tokens()
+        step_overhead = 0 if self.asked is None else self.asked.renderer.step_overhead
+        if not self._reads_whole:
+            return math.ceil(self.ratio * new_tokens) + self.slack + step_overhead
+        path_bound = math.ceil(self.ratio * (prefix_tokens + new_tokens))
+        return path_bound + self.slack + step_overhead + self._template_tokens()
 
     def prompt_bound(self, prompt_tokens: int) -> int:
         """Return ratio * prompt + slack + the template's tokens of a problem.
 
         The bound is 0 on a server or vLLM, where `bound` includes the prompt.
         """
-        return 0 if self._whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._template_tokens()
+        return 0 if self._reads_whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._template_tokens()
 
     @property
-    def _whole(self) -> bool:
+    def _reads_whole(self) -> bool:
         """Whether the model reads whole trajectories: on a server or vLLM, which keep no state of a search."""
         return self.url is not None or self.backend == "vllm"
 
