@@ -55,24 +55,24 @@ def splice_main_block(body: Iterable[ast.stmt]) -> list[ast.stmt]:
 
     The statement `a, b = x, y` is returned as two.
     """
+    main_tests = ("__name__ == '__main__'", "'__main__' == __name__")
     statements: list[ast.stmt] = []
-    for statement in (part for whole in body for part in _split_assignment(whole)):
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) in (
-            "__name__ == '__main__'",
-            "'__main__' == __name__",
-        ):
-            statements += splice_main_block(statement.body)
-        else:
-            statements.append(statement)
+    for whole_statement in body:
+        for statement in _split_assignment(whole_statement):
+            if isinstance(statement, ast.If) and ast.unparse(statement.test) in main_tests:
+                statements += splice_main_block(statement.body)
+            else:
+                statements.append(statement)
     return statements
 
 
 def _split_assignment(statement: ast.stmt) -> list[ast.stmt]:
+    """Return `a, b = x, y` as two assignments, where x and y do not use a or b; any other statement as it is."""
     match statement:
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
             names = {target.id for target in targets if isinstance(target, ast.Name)}
-            used = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
-            if len(names) == len(targets) and names.isdisjoint(used):
+            used_names = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
+            if len(names) == len(targets) and names.isdisjoint(used_names):
                 return [ast.Assign([target], value, lineno=0) for target, value in zip(targets, values, strict=True)]
         case _:
             pass
@@ -87,12 +87,9 @@ class _AsAssertions(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         value = node.value
-        negated = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
-        if (
-            negated
-            or isinstance(value, ast.Compare)
-            or (isinstance(value, ast.BoolOp) and any(map(_compares, value.values)))
-        ):
+        is_negation = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+        joins_comparisons = isinstance(value, ast.BoolOp) and any(map(_compares, value.values))
+        if is_negation or isinstance(value, ast.Compare) or joins_comparisons:
             return ast.copy_location(ast.Assert(value, None), node)
         return node
 
@@ -107,9 +104,9 @@ def as_assertions(body: Iterable[ast.stmt]) -> list[ast.stmt]:
 
 
 def is_idle(statement: ast.stmt) -> bool:
-    """Return whether a statement does nothing, or prints what is there already.
+    """Return whether a statement does nothing, or only prints.
 
-    Such a print would take what is expected to the program's process.
+    A print that runs in the program's process would show it the expected values.
     """
     value = statement.value if isinstance(statement, ast.Expr) else None
     if value is None or isinstance(value, ast.Constant):
@@ -122,7 +119,7 @@ def is_idle(statement: ast.stmt) -> bool:
 
 
 def is_runner(statement: ast.stmt) -> str:
-    """Return "unittest" or "doctest" where a statement calls the one to run the tests; else ""."""
+    """Return the module, "unittest" or "doctest", whose runner a statement calls, or ""."""
     value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
     return _RUNNERS.get(ast.unparse(value.func), "") if isinstance(value, ast.Call) else ""
 
@@ -147,11 +144,10 @@ class _Checks(ast.NodeVisitor):
         self.found = True
 
     def visit_Try(self, node: ast.Try) -> None:
-        swallows = any(
-            handler.type is None or ast.unparse(handler.type) in ("Exception", "BaseException", "AssertionError")
-            for handler in node.handlers
-        )
-        for inner in ([] if swallows else node.body) + [*node.handlers, *node.orelse, *node.finalbody]:
+        caught = ["" if handler.type is None else ast.unparse(handler.type) for handler in node.handlers]
+        catches_assertions = not {"", "Exception", "BaseException", "AssertionError"}.isdisjoint(caught)
+        body = [] if catches_assertions else node.body
+        for inner in [*body, *node.handlers, *node.orelse, *node.finalbody]:
             self.visit(inner)
 
     def visit_If(self, node: ast.If) -> None:
@@ -164,10 +160,11 @@ class _Checks(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         called = ast.unparse(node.func)
-        roots = {inner.id for argument in node.args for inner in ast.walk(argument) if isinstance(inner, ast.Name)}
-        if _CHECKS.search(called) or (
-            called.split(".")[0] in self._defined.imported and any(map(self._defined.is_the_programs, roots))
-        ):
+        nodes = [inner for argument in node.args for inner in ast.walk(argument)]
+        argument_names = {inner.id for inner in nodes if isinstance(inner, ast.Name)}
+        gets_program = any(map(self._defined.is_the_programs, argument_names))
+        is_imported = called.split(".")[0] in self._defined.imported
+        if _CHECKS.search(called) or (is_imported and gets_program):
             self.found = True
         self.generic_visit(node)
 
@@ -182,16 +179,17 @@ class Definitions:
     def __init__(self, tree: ast.Module, body: Sequence[ast.stmt]) -> None:
         self._tree = tree
         nodes = list(ast.walk(tree))
-        self.bodies = {s.name: s for s in body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
-        self.functions = {
-            s.name: s for s in body if isinstance(s, ast.FunctionDef) and not s.decorator_list and not _is_generator(s)
-        }
-        self.imported = {
-            (alias.asname or alias.name).split(".")[0]
-            for s in nodes
-            if isinstance(s, ast.Import | ast.ImportFrom)
-            for alias in s.names
-        }
+        self.bodies: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = {}
+        self.functions: dict[str, ast.FunctionDef] = {}  # the plain functions, which can be written out
+        for statement in body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self.bodies[statement.name] = statement
+            if isinstance(statement, ast.FunctionDef) and not statement.decorator_list and not _is_generator(statement):
+                self.functions[statement.name] = statement
+        self.imported: set[str] = set()
+        for node in nodes:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self.imported |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
         self._stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         self._changed = set(_changed_names(body))
         self._risky = set(_risky(nodes))
@@ -201,13 +199,9 @@ class Definitions:
         )
 
     def is_the_programs(self, name: str) -> bool:
-        """Whether a name is neither defined by the tests nor a builtin one."""
-        return (
-            name not in self.bodies
-            and name not in self._stored
-            and name not in self.imported
-            and name not in vars(builtins)
-        )
+        """Whether a name is the program's: the tests do not define it, and it is no builtin name."""
+        is_defined = name in self.bodies or name in self._stored or name in self.imported
+        return not is_defined and name not in vars(builtins)
 
     def name_of(self, statement: ast.stmt) -> str | None:
         """Return the name that a statement defines, where it does nothing more."""
@@ -224,7 +218,7 @@ class Definitions:
                 return None
 
     def constant(self, statement: ast.stmt) -> ast.expr | None:
-        """Return the literal that a statement gives to a name for good; None: there is no such literal."""
+        """Return the literal that a statement gives to a name, if no other statement changes it; else None."""
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in self._changed:
                 return self.constant_of(name, value)
@@ -232,7 +226,7 @@ class Definitions:
                 return None
 
     def constant_of(self, name: str, value: ast.expr) -> ast.expr | None:
-        """Return a value where it is data that nothing changes in place under this name."""
+        """Return a value if it is data that no statement changes in place under the name; else None."""
         try:
             data = data_of(value)
             hash(data)
@@ -244,25 +238,18 @@ class Definitions:
 
     def tests(self, statement: ast.stmt, seen: frozenset[str] = frozenset()) -> bool:
         """Whether a statement checks something, itself or in the functions of the tests that it names."""
-        if isinstance(statement, ast.Expr) and not any(
-            isinstance(node, ast.Call) for node in ast.walk(statement.value)
-        ):
-            return False
-        if (
-            isinstance(statement, ast.Expr)
-            and isinstance(statement.value, ast.Call)
-            and isinstance(statement.value.func, ast.Name)
-        ):
-            called = self.bodies.get(statement.value.func.id)
-            if isinstance(called, ast.AsyncFunctionDef) or (called is not None and _is_generator(called)):
-                return False  # it makes an object that is never run
+        if isinstance(statement, ast.Expr):
+            value = statement.value
+            if not any(isinstance(node, ast.Call) for node in ast.walk(value)):
+                return False
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+                called = self.bodies.get(value.func.id)
+                if isinstance(called, ast.AsyncFunctionDef) or (called is not None and _is_generator(called)):
+                    return False  # the call makes a coroutine or generator that is never run
+        is_definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         checks = _Checks(self, seen)
-        for part in (
-            statement.body
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            else [statement]
-        ):
-            checks.visit(part)
+        for inner in statement.body if is_definition else [statement]:
+            checks.visit(inner)
         return checks.found
 
     def cases(self) -> list[ast.ClassDef]:
@@ -272,24 +259,26 @@ class Definitions:
 
     def examples(self) -> list[str]:
         """Return the docstrings of the tests with examples."""
-        nodes = [
-            node
+        docstrings = [
+            ast.get_docstring(node)
             for node in ast.walk(self._tree)
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         ]
-        return [
-            text for node in nodes if (text := ast.get_docstring(node)) and doctest.DocTestParser().get_examples(text)
-        ]
+        return [text for text in docstrings if text and doctest.DocTestParser().get_examples(text)]
 
     def test_calls(self) -> list[ast.stmt]:
         """Return calls of test functions and test cases, for tests that call nothing.
 
         The functions are those named `test_…` without parameters.
         """
-        names = [name for name, f in self.functions.items() if name.startswith("test") and not ast.unparse(f.args)]
-        return ast.parse(
-            "\n".join([*(f"{name}()" for name in names), *(["unittest.main()"] if self.cases() else [])])
-        ).body
+        calls: list[str] = []
+        for name, function in self.functions.items():
+            has_parameters = ast.unparse(function.args) != ""
+            if name.startswith("test") and not has_parameters:
+                calls.append(f"{name}()")
+        if self.cases():
+            calls.append("unittest.main()")
+        return ast.parse("\n".join(calls)).body
 
 
 def _is_generator(node: ast.stmt) -> bool:
@@ -299,7 +288,7 @@ def _is_generator(node: ast.stmt) -> bool:
 def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
     """Yield the names of the module that are bound by more than definitions and plain assignments."""
     for statement in body:
-        plain = (
+        is_plain_assignment = (
             isinstance(statement, ast.Assign)
             and len(statement.targets) == 1
             and isinstance(statement.targets[0], ast.Name)
@@ -312,35 +301,35 @@ def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
         elif isinstance(statement, ast.Import | ast.ImportFrom):
             yield from (alias.asname or alias.name for alias in statement.names)
         else:
-            stored = Counter(
-                n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
-            )
-            yield from (name for name, times in stored.items() if not plain or times > 1)
+            names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+            bindings = Counter(node.id for node in names if not isinstance(node.ctx, ast.Load))
+            yield from (name for name, count in bindings.items() if not is_plain_assignment or count > 1)
 
 
 def _risky(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the names whose value may be changed in place.
 
-    This is so for what is passed to a call, and for what has its methods called or items set.
-
-    An item that is named once alone is passed for good.
+    These are names in arguments of calls, names whose methods are called, and names whose items are set. An item such
+    as `a[0]` is no risk as an argument if the tests mention it only there.
     """
-    items = Counter(ast.unparse(node) for node in nodes if isinstance(node, ast.Subscript))
+    item_counts = Counter(ast.unparse(node) for node in nodes if isinstance(node, ast.Subscript))
     for node in nodes:
         changed: list[ast.expr] = []
         if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _HARMLESS):
-            changed = [*node.args, *(keyword.value for keyword in node.keywords)]
-            changed = [part.value if isinstance(part, ast.Starred) else part for part in changed]
-            changed = [
-                part for part in changed if not (isinstance(part, ast.Subscript) and items[ast.unparse(part)] == 1)
-            ]
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            for argument in arguments:
+                passed = argument.value if isinstance(argument, ast.Starred) else argument
+                is_only_mention = isinstance(passed, ast.Subscript) and item_counts[ast.unparse(passed)] == 1
+                if not is_only_mention:
+                    changed.append(passed)
             if isinstance(node.func, ast.Attribute) and node.func.attr != "items":
                 changed.append(node.func.value)
         elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             changed = [node.value]
         elif isinstance(node, ast.AugAssign):
             changed = [node.target]
-        yield from (name.id for part in changed for name in ast.walk(part) if isinstance(name, ast.Name))
+        for expression in changed:
+            yield from (inner.id for inner in ast.walk(expression) if isinstance(inner, ast.Name))
 
 
 def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
@@ -355,32 +344,32 @@ def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
     for statement in case.body:
         if isinstance(statement, ast.Pass | ast.Expr):
             continue
-        if (
-            not isinstance(statement, ast.FunctionDef)
-            or not statement.name.startswith("test")
-            or statement.decorator_list
-        ):
+        if not isinstance(statement, ast.FunctionDef) or not statement.name.startswith("test"):
+            raise NotWrittenOutError
+        if statement.decorator_list:
             raise NotWrittenOutError
         if len(statement.args.args) != 1 or _is_generator(statement):
             raise NotWrittenOutError
         self_name = statement.args.args[0].arg
         body = [_Methods(self_name).visit(inner) for inner in statement.body]
-        if any(isinstance(node, ast.Name) and node.id == self_name for inner in body for node in ast.walk(inner)):
+        nodes = [node for inner in body for node in ast.walk(inner)]
+        if any(isinstance(node, ast.Name) and node.id == self_name for node in nodes):
             raise NotWrittenOutError
         methods.append((statement.name, body))
-    return [body for _, body in sorted(methods, key=lambda method: method[0])]
+    methods.sort(key=lambda method: method[0])  # by name, since bodies have no order
+    return [body for _name, body in methods]
 
 
 class _Methods(ast.NodeTransformer):
     """Turns `self.assertEqual(a, b)` and its like into assertions."""
 
-    def __init__(self, own: str) -> None:
-        self._own = own
+    def __init__(self, self_name: str) -> None:
+        self._self_name = self_name
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         match node.value:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=own), attr=name), args=arguments, keywords=[]) if (
-                own == self._own
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name), args=arguments, keywords=[]) if (
+                owner == self._self_name
             ):
                 return _assertion(name, arguments) or node
             case _:
@@ -388,9 +377,12 @@ class _Methods(ast.NodeTransformer):
 
 
 def _assertion(name: str, arguments: list[ast.expr]) -> ast.stmt | None:
+    """Return the assertion of a method of unittest's cases, such as "assertEqual"; None for another method."""
     if len(arguments) in (2, 3) and name in _BOTH:
         return ast.Assert(ast.Compare(arguments[0], [_BOTH[name]], [arguments[1]]), None)
     texts = [f"({ast.unparse(argument)})" for argument in arguments]
     if len(arguments) == 2 and name == "assertAlmostEqual":
         return ast.parse(f"assert abs({texts[0]} - {texts[1]}) < 5e-8").body[0]
-    return ast.parse(f"assert {_ONE[name].format(texts[0])}").body[0] if arguments and name in _ONE else None
+    if arguments and name in _ONE:
+        return ast.parse(f"assert {_ONE[name].format(texts[0])}").body[0]
+    return None

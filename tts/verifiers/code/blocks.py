@@ -22,22 +22,26 @@ def code_blocks(text: str) -> list[str]:
     closed reaches to the next fence with a language of Python, or to the end.
     """
     blocks: list[str] = []
-    around: list[_Fence] = []  # open fences, each longer than the fence within it
-    fence: _Fence | None = None
+    outer_fences: list[_Fence] = []  # open fences, each longer than the fence within it
+    fence: _Fence | None = None  # the innermost open fence
     for line in text.split("\n"):
         match = _FENCE.fullmatch(line.rstrip("\r"))
-        info = match[3].strip() if match else ""
-        if match and fence is not None and not info and match[2].startswith(fence.mark):
+        indent, mark, info = match.groups() if match else ("", "", "")
+        info = info.strip()
+        language = _language(info)
+        names_python = language != "" and language in _PYTHON
+        if match and fence is not None and not info and mark.startswith(fence.mark):
             blocks += fence.block("\n")
-            fence = around.pop() if around else None
-        elif match and "`" not in info and (fence is None or (_language(info) and _language(info) in _PYTHON)):
-            if fence is not None and len(fence.mark) > len(match[2]):
-                around.append(fence)
+            fence = outer_fences.pop() if outer_fences else None
+        elif match and "`" not in info and (fence is None or names_python):
+            if fence is not None and len(fence.mark) > len(mark):
+                outer_fences.append(fence)
             elif fence is not None:
                 blocks += fence.block("\n")
-            fence = _Fence(match[1], match[2], _language(info) in _PYTHON)
+            fence = _Fence(indent, mark, language in _PYTHON)
         elif fence is not None:
-            fence.lines.append(line.removeprefix(fence.indent) if line.startswith(fence.indent) else line.lstrip(" \t"))
+            has_indent = line.startswith(fence.indent)
+            fence.lines.append(line.removeprefix(fence.indent) if has_indent else line.lstrip(" \t"))
     return blocks + (fence.block("") if fence is not None else [])
 
 
@@ -66,23 +70,23 @@ def choose_block(text: str, names: Iterable[str] = (), *, reads: bool = False) -
 
     Args:
         text: The text of a model.
-        names: Names that the tests call. The last block that defines all of them is the program, otherwise the last
-            that defines one.
-        reads: Whether the tests are of standard input. Then the last block that reads it is the program.
+        names: Names that the tests call. The program is the last block of those that define the most of them.
+        reads: Whether the tests are of standard input. Then the program is the last block that reads standard input.
 
     Returns:
-        The block; the last one where none of this tells which; the whole text where there is no block.
+        The block, by default the last block; the whole text where there is no block.
     """
     blocks = code_blocks(text)
     if not blocks:
         return text
-    wanted = set(names)
-    counts = [
-        len(wanted & _define(block, wanted)) if wanted else int(reads and bool(_READS.search(block)))
-        for block in blocks
-    ]
-    best_count = max(counts)
-    return next(block for block, count in zip(reversed(blocks), reversed(counts), strict=True) if count == best_count)
+    called_names = set(names)
+    best_block, best_count = blocks[-1], -1
+    for block in reversed(blocks):
+        reads_input = reads and _READS.search(block) is not None
+        count = len(_define(block, called_names)) if called_names else int(reads_input)
+        if count > best_count:
+            best_block, best_count = block, count
+    return best_block
 
 
 def _define(block: str, names: Iterable[str]) -> set[str]:

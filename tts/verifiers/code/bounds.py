@@ -41,12 +41,15 @@ class SandboxBound:
 def bounds() -> list[SandboxBound]:
     """Return the bounds of programs on this machine."""
     isolation, filtered = why_not(), no_filter()
-    group = cgroup.make(secrets.token_hex(4), 1 << 26)
-    if group is not None:
-        group.remove()
     polled = "counted every 20 ms, shared pages once"
-    kernel = f"a control group (version {group.version}), and {polled}" if group is not None else ""
-    missing = "" if group is not None else f"no control group can be made; {polled}"
+    group = cgroup.make(secrets.token_hex(4), 1 << 26)  # a trial
+    if group is None:
+        kernel = ""
+        missing = f"no control group can be made; {polled}"
+    else:
+        group.remove()
+        kernel = f"a control group (version {group.version}), and {polled}"
+        missing = ""
     return [
         SandboxBound("files", "Landlock; a root of its own, read-only but for one folder", isolation),
         SandboxBound("network", "a network namespace; no socket outside is in its root", isolation),

@@ -33,7 +33,7 @@ class ControlGroup:
     version: int
 
     def add(self, pid: int) -> bool:
-        """Move a process into the group, with all that it will start; return whether it could be."""
+        """Move a process into the group, with all that it will start; return whether the kernel allowed it."""
         try:
             (self.path / "cgroup.procs").write_text(str(pid), encoding="ascii")
         except OSError:
@@ -43,9 +43,8 @@ class ControlGroup:
     def has_killed(self) -> bool:
         """Whether the kernel has killed a process of the group for its memory."""
         try:
-            text = (self.path / ("memory.events" if self.version == 2 else "memory.oom_control")).read_text(
-                encoding="ascii"
-            )
+            file_name = "memory.events" if self.version == 2 else "memory.oom_control"
+            text = (self.path / file_name).read_text(encoding="ascii")
         except OSError:
             return False
         return bool(re.search(r"^oom_kill [1-9]", text, re.MULTILINE))
@@ -67,7 +66,7 @@ def make(name: str, memory: int) -> ControlGroup | None:
     """Return a new control group that bounds memory in bytes, or None where none can be made.
 
     Args:
-        name: The name of its own among all groups of this process.
+        name: The group's name, different from the names of all other groups of this process.
         memory: The bound of the group's memory, in bytes.
     """
     parent_and_version = place()
@@ -77,16 +76,16 @@ def make(name: str, memory: int) -> ControlGroup | None:
     group = ControlGroup(parent / f"{_PREFIX}{os.getpid()}-{name}", version)
     try:
         group.path.mkdir()
-        (group.path / ("memory.max" if version == 2 else "memory.limit_in_bytes")).write_text(
-            str(memory), encoding="ascii"
-        )
+        limit_file = "memory.max" if version == 2 else "memory.limit_in_bytes"
+        (group.path / limit_file).write_text(str(memory), encoding="ascii")
     except OSError:
         group.remove()
         return None
     with suppress(OSError):  # a machine may have no swap to bound
-        swap, swap_limit = ("memory.swap.max", 0) if version == 2 else ("memory.memsw.limit_in_bytes", memory)
-        if (group.path / swap).exists():
-            (group.path / swap).write_text(str(swap_limit), encoding="ascii")
+        # version 1 bounds memory and swap together, and version 2 swap alone
+        swap_file, swap_limit = ("memory.swap.max", 0) if version == 2 else ("memory.memsw.limit_in_bytes", memory)
+        if (group.path / swap_file).exists():
+            (group.path / swap_file).write_text(str(swap_limit), encoding="ascii")
     return group
 
 
@@ -114,20 +113,19 @@ def candidates(own: str, mounts: str) -> list[tuple[Path, int]]:
         own: The text of /proc/self/cgroup.
         mounts: The text of /proc/self/mounts.
     """
+    own_groups = [entry.split(":", 2) for entry in own.splitlines()]  # number, controllers and path of each
     folders: list[tuple[Path, int]] = []
     for line in mounts.splitlines():
-        _, top, kind, options, *_ = line.split()
+        _device, mount_point, kind, options, *_ = line.split()
         if kind == "cgroup" and "memory" in options.split(","):
-            paths = [
-                path
-                for _, names, path in (entry.split(":", 2) for entry in own.splitlines())
-                if "memory" in names.split(",")
-            ]
-            folders += [(Path(top + path), 1) for path in paths]
+            for _number, controllers, path in own_groups:
+                if "memory" in controllers.split(","):
+                    folders.append((Path(mount_point + path), 1))
         elif kind == "cgroup2":
-            paths = [path for number, _, path in (entry.split(":", 2) for entry in own.splitlines()) if number == "0"]
-            parents = [Path(top + path).parent if path != "/" else Path(top) for path in paths]
-            folders += [(path, 2) for path in parents if _bounds_memory(path)]
+            for number, _controllers, path in own_groups:
+                parent = Path(mount_point + path).parent if path != "/" else Path(mount_point)
+                if number == "0" and _bounds_memory(parent):
+                    folders.append((parent, 2))
     return folders
 
 

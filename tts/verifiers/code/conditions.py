@@ -40,8 +40,8 @@ class Clause:
                 return ""
         except EvaluationError as failure:
             return str(failure)
-        got = f"; it is {shown_wire(values[self.of[0]])}" if len(self.of) == 1 else ""
-        return f"AssertionError: {self.text}{got}"
+        actual = f"; it is {shown_wire(values[self.of[0]])}" if len(self.of) == 1 else ""
+        return f"AssertionError: {self.text}{actual}"
 
 
 @dataclass
@@ -49,7 +49,7 @@ class AskedParts:
     """The expressions that the program's process evaluates in a step, and the clauses so far."""
 
     number: int
-    # source, the name that keeps it, whether truth is asked
+    # of each expression: its source, the name that keeps its value, and whether only its truth is asked
     values: list[tuple[str, str | None, bool]] = field(default_factory=list)
     clauses: list[Clause] = field(default_factory=list)
     asserts: int = 0
@@ -81,19 +81,21 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
     """
     match node:
         case ast.BoolOp(op=op, values=operands):
-            inner = [condition_of(operand, parts) for operand in operands]
-            joined = all if isinstance(op, ast.And) else any
-            return lambda values: joined(condition(values) for condition in inner)
+            conditions = [condition_of(operand, parts) for operand in operands]
+            join = all if isinstance(op, ast.And) else any
+            return lambda values: join(condition(values) for condition in conditions)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             negated = condition_of(operand, parts)
             return lambda values: not negated(values)
         case ast.Compare():
-            if (compared := _comparison(node, parts)) is not None:
-                return compared
+            comparison = _comparison(node, parts)
+            if comparison is not None:
+                return comparison
         case ast.Call(
             func=ast.Name(id="isclose") | ast.Attribute(attr="isclose", value=ast.Name(id="math")), args=[left, right]
         ):
-            if (near := _near_condition([left, right], _tolerances(node), parts)) is not None:
+            near = _near_condition([left, right], _tolerances(node), parts)
+            if near is not None:
                 return near
         case _:
             pass
@@ -108,22 +110,25 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
 def _comparison(node: ast.Compare, parts: AskedParts) -> Condition | None:
     """Return the condition of a comparison in which each pair has data; None: a pair has no data."""
     operands = [node.left, *node.comparators]
-    if len(operands) == 2 and isinstance(node.ops[0], ast.Eq) and (approximate := _approximate(operands)) is not None:
-        other, value, tolerances = approximate
-        return _near_condition([other, value], tolerances, parts)
+    is_single_equality = len(operands) == 2 and isinstance(node.ops[0], ast.Eq)
+    approximate = _approximate(operands) if is_single_equality else None
+    if approximate is not None:
+        other_operand, value, tolerances = approximate
+        return _near_condition([other_operand, value], tolerances, parts)
     has_data = [is_data(operand) for operand in operands]
     for i, op in enumerate(node.ops):
-        pair = [operands[j] for j in (i, i + 1) if has_data[j]]
+        data_operands = [operands[j] for j in (i, i + 1) if has_data[j]]
         if isinstance(op, ast.In | ast.NotIn) and not has_data[i + 1]:
-            return None  # objects may contain without being a collection
-        if not pair or (isinstance(op, ast.Is | ast.IsNot) and not any(_is_single(operand) for operand in pair)):
+            return None  # an object of the program may define `in` in a way of its own
+        is_identity = isinstance(op, ast.Is | ast.IsNot)
+        if not data_operands or (is_identity and not any(map(_is_singleton, data_operands))):
             return None
-    reads = [_operand(operand, parts) for operand in operands]
-    pairs = [(reads[i], op, reads[i + 1]) for i, op in enumerate(node.ops)]
-    return lambda values: all(holds(left(values), op, right(values)) for left, op, right in pairs)
+    readers = [_operand(operand, parts) for operand in operands]
+    comparisons = list(zip(readers, node.ops, readers[1:], strict=False))
+    return lambda values: all(holds(left(values), op, right(values)) for left, op, right in comparisons)
 
 
-def _is_single(node: ast.expr) -> bool:
+def _is_singleton(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, bool))
 
 
@@ -135,15 +140,14 @@ def _operand(node: ast.expr, parts: AskedParts) -> Callable[[Sequence[Wire]], Wi
     if is_data(node):
         constant = wire(data_of(node))
         return lambda _: constant
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "abs" and len(node.args) == 1:
-        inner = node.args[0]
-        if (
-            isinstance(inner, ast.BinOp)
-            and isinstance(inner.op, ast.Sub)
-            and is_data(inner.left) is not is_data(inner.right)
+    match node:
+        case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=minuend, op=ast.Sub(), right=subtrahend)]) if (
+            is_data(minuend) is not is_data(subtrahend)
         ):
-            left, right = _operand(inner.left, parts), _operand(inner.right, parts)
+            left, right = _operand(minuend, parts), _operand(subtrahend, parts)
             return lambda values: _distance(left(values), right(values))
+        case _:
+            pass
     index = parts.ask(node)
     return lambda values: read_value(values, index)
 
@@ -164,16 +168,19 @@ def _tolerances(call: ast.Call) -> dict[str, float]:
 
 def _approximate(operands: list[ast.expr]) -> tuple[ast.expr, ast.expr, dict[str, float]] | None:
     """Return the other operand, the value and the tolerances of a comparison with `pytest.approx(value)`."""
-    for other, node in (operands, operands[::-1]):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("pytest.approx", "approx") and len(node.args) == 1:
+    for other_operand, node in (operands, operands[::-1]):
+        if not isinstance(node, ast.Call) or len(node.args) != 1:
+            continue
+        if ast.unparse(node.func) in ("pytest.approx", "approx"):
             tolerances = {"rel": 1e-6, "abs": 1e-12} | _tolerances(node)
-            return other, node.args[0], {f"{name}_tol": value for name, value in tolerances.items()}
+            return other_operand, node.args[0], {f"{name}_tol": value for name, value in tolerances.items()}
     return None
 
 
 def _near_condition(pair: list[ast.expr], tolerances: dict[str, float], parts: AskedParts) -> Condition | None:
     """Return the condition that two numbers are near; None: not exactly one of the two is data."""
-    if not (tolerances.keys() <= {"rel_tol", "abs_tol"} and is_data(pair[0]) is not is_data(pair[1])):
+    has_one_data = is_data(pair[0]) is not is_data(pair[1])
+    if not has_one_data or not tolerances.keys() <= {"rel_tol", "abs_tol"}:
         return None
     left, right = (_operand(operand, parts) for operand in pair)
 

@@ -24,7 +24,7 @@ def check_docker() -> None:
     Raises:
         MissingDependency: llm-sandbox or docker is not installed. CapabilityError: no Docker daemon answers.
     """
-    docker, _ = _packages()
+    docker, _llm_sandbox = _packages()
     try:
         docker.from_env().close()  # it asks the daemon for its version
     except docker.errors.DockerException as failure:
@@ -43,7 +43,7 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
         MissingDependency: llm-sandbox or docker is not installed.
         VerifierError: the container failed, or the tests are not valid Python.
     """
-    _, package = _packages()
+    _docker, llm_sandbox = _packages()
     steps = steps_of(tests)
     seconds = limits.seconds_of(steps)
     output_limit = limits.output + steps.longest  # with the report, which holds the start of the output once more
@@ -53,16 +53,18 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
         "pids_limit": limits.processes,
         "stop_signal": "SIGKILL",
     }
-    mark, started, wrote = secrets.token_hex(8), time.monotonic(), 0
+    mark = secrets.token_hex(8)
+    start_s = time.monotonic()
+    num_written = 0
 
     def watch(text: str) -> None:
-        nonlocal wrote
-        wrote += len(text)
-        if wrote > output_limit:
+        nonlocal num_written
+        num_written += len(text)
+        if num_written > output_limit:
             raise OverflowError(f"it wrote more than {limits.output} bytes")  # ends the reading
 
     try:
-        with package.SandboxSession(
+        with llm_sandbox.SandboxSession(
             lang="python",
             runtime_configs=bounds,
             skip_environment_setup=True,
@@ -71,15 +73,15 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
         ) as session:
             script = _script(program, steps, mark, limits)
             reply = session.run(script, timeout=seconds, on_stdout=watch, on_stderr=watch)
-    except package.exceptions.SandboxTimeoutError:
+    except llm_sandbox.exceptions.SandboxTimeoutError:
         return ProgramResult(
-            ProgramOutcome.TIMEOUT, f"it ran for more than {seconds:g} seconds", seconds=time.monotonic() - started
+            ProgramOutcome.TIMEOUT, f"it ran for more than {seconds:g} seconds", seconds=time.monotonic() - start_s
         )
     except Exception as failure:  # another package's errors, of many kinds
         raise VerifierError(
             f"the container failed: {type(failure).__name__}: {_line(failure)}", hint=_ENDS
         ) from failure
-    return _read(reply.stdout, mark, steps, time.monotonic() - started, flooded=wrote > output_limit)
+    return _read(reply.stdout, mark, steps, time.monotonic() - start_s, flooded=num_written > output_limit)
 
 
 def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: bool) -> ProgramResult:
@@ -87,18 +89,18 @@ def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: 
 
     The output has the program's own text, then the mark, then the report of the script.
     """
-    own_output, mark_found, report_text = stdout.rpartition(mark)
+    own_output, found_mark, report_text = stdout.rpartition(mark)
     if flooded:
         return judge_report({"flood": True}, tests, stdout[:_KEPT], seconds)
-    if not mark_found:
+    if not found_mark:
         return ProgramResult(
             ProgramOutcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds
         )
     try:
-        (verdict, printed), _ = json.JSONDecoder().raw_decode(
-            report_text
-        )  # processes that it left running may write after it
-        if not {"error", "flood", "steps"} & dict(verdict).keys() or not isinstance(printed, str):
+        # processes that the program left running may write after the report
+        (verdict, printed), _end = json.JSONDecoder().raw_decode(report_text)
+        has_outcome = bool({"error", "flood", "steps"} & dict(verdict).keys())
+        if not has_outcome or not isinstance(printed, str):
             raise ValueError("no report")
     except (ValueError, TypeError, RecursionError):  # the program has written the mark itself
         return ProgramResult(

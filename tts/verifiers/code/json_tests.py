@@ -64,23 +64,31 @@ def parse_json_tests(tests: str) -> list[Mapping[str, Any]] | None:
 def step_of(test: Mapping[str, Any]) -> tuple[dict[str, Any], Clause]:
     """Return the request of a test to the program's process, and the condition on its report."""
     if "stdin" in test:
-        expected = str(test["stdout"])
-        same = _same_output(
-            expected, by_line=test.get("compare") == "lines", tolerance=float(test.get("tolerance", TOLERANCE))
-        )
-        request = {"stdin": test["stdin"], "most": 4 * len(expected.encode()) + _SPARE, "test": True}
-        return request, Clause(
-            lambda values: same(read_value(values, 0)), f"the output is not {quote(expected)}", of=(0,)
-        )
+        return _input_step(test)
     name, returns = test["function"], wire(test["returns"])
-    call = f"(Solution().{name} if 'Solution' in globals() else {name})({', '.join(map(repr, test['arguments']))})"
-    condition: Callable[[Sequence[Wire]], bool] = lambda values: equal(_as_lists(read_value(values, 0)), returns)  # noqa: E731 - of this type
-    return {"values": [[call, None, False]], "test": True}, Clause(
-        condition, f"{name} does not return {quote(test['returns'])}", of=(0,)
+    arguments = ", ".join(map(repr, test["arguments"]))
+    call = f"(Solution().{name} if 'Solution' in globals() else {name})({arguments})"
+
+    def accepts(values: Sequence[Wire]) -> bool:
+        return equal(_as_lists(read_value(values, 0)), returns)
+
+    clause = Clause(accepts, f"{name} does not return {quote(test['returns'])}", of=(0,))
+    return {"values": [[call, None, False]], "test": True}, clause
+
+
+def _input_step(test: Mapping[str, Any]) -> tuple[dict[str, Any], Clause]:
+    """Return the request and the condition of a test of standard input."""
+    expected = str(test["stdout"])
+    is_same = _same_output(
+        expected, by_line=test.get("compare") == "lines", tolerance=float(test.get("tolerance", TOLERANCE))
     )
+    request = {"stdin": test["stdin"], "most": 4 * len(expected.encode()) + _SPARE, "test": True}
+    clause = Clause(lambda values: is_same(read_value(values, 0)), f"the output is not {quote(expected)}", of=(0,))
+    return request, clause
 
 
 def _check_test(number: int, test: Any) -> None:
+    """Refuse a test of another form than the two forms; `number` names the test in messages."""
     keys = frozenset(test) if isinstance(test, dict) else frozenset[str]()
     if not (_INPUT <= keys <= _INPUT | _OPTIONS or keys == _CALL):
         raise BadTestError(f"test {number} is {quote(test)}, but must be as in {HOW}")
@@ -110,39 +118,42 @@ def _as_lists(value: Wire) -> Wire:
     """Return a value with lists in place of tuples, which JSON does not tell apart."""
     if isinstance(value, list):
         return [_as_lists(item) for item in value]
-    if isinstance(value, dict) and isinstance(inner := value.get("t"), list):
-        return [_as_lists(item) for item in inner]
+    tuple_items = value.get("t") if isinstance(value, dict) else None
+    if isinstance(tuple_items, list):
+        return [_as_lists(item) for item in tuple_items]
     return value
 
 
 def _same_output(expected: str, *, by_line: bool, tolerance: float) -> Callable[[Wire], bool]:
-    """Return a predicate of outputs that equal the expected one."""
+    """Return a function that tells whether an output equals the expected output."""
 
-    def words(text: str) -> list[list[str]]:
+    def split_words(text: str) -> list[list[str]]:
+        """Return the words of each line, or all words as one line."""
         return [line.split() for line in text.strip().split("\n")] if by_line else [text.split()]
 
-    expected_words = words(expected)
+    expected_lines = split_words(expected)
 
-    def same(written: Wire) -> bool:
-        written_words = words(written) if isinstance(written, str) else []
-        return list(map(len, written_words)) == list(map(len, expected_words)) and all(
-            _same_word(one, other, tolerance)
-            for found_line, line in zip(written_words, expected_words, strict=True)
-            for one, other in zip(found_line, line, strict=True)
-        )
+    def is_same(output: Wire) -> bool:
+        lines = split_words(output) if isinstance(output, str) else []
+        if list(map(len, lines)) != list(map(len, expected_lines)):
+            return False
+        words = [word for line in lines for word in line]
+        expected_words = [word for line in expected_lines for word in line]
+        pairs = zip(words, expected_words, strict=True)
+        return all(_same_word(word, expected_word, tolerance) for word, expected_word in pairs)
 
-    return same
+    return is_same
 
 
-def _same_word(found: str, wanted: str, tolerance: float) -> bool:
-    """Whether two words are equal as texts or as numbers, real numbers within the tolerance."""
-    if found == wanted:
+def _same_word(word: str, expected: str, tolerance: float) -> bool:
+    """Whether two words are equal as texts or as numbers; a real number may differ by the tolerance."""
+    if word == expected:
         return True
-    if not (_NUMBER.fullmatch(found) and _NUMBER.fullmatch(wanted)):
+    if not (_NUMBER.fullmatch(word) and _NUMBER.fullmatch(expected)):
         return False
-    if Decimal(found) == Decimal(wanted):
+    if Decimal(word) == Decimal(expected):
         return True
-    is_real = not wanted.lstrip("+-").isdecimal()
-    return (
-        is_real and bool(tolerance) and math.isclose(float(found), float(wanted), rel_tol=tolerance, abs_tol=tolerance)
-    )
+    is_real = not expected.lstrip("+-").isdecimal()
+    if not is_real or not tolerance:
+        return False
+    return math.isclose(float(word), float(expected), rel_tol=tolerance, abs_tol=tolerance)

@@ -14,7 +14,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if os.name == "posix" else 4096
 
 def descendants(root: int) -> Iterator[tuple[int, int]]:
     """Yield the descendants of a process, each with its resident memory in bytes."""
-    parents: dict[int, list[tuple[int, int]]] = {}
+    children_of: dict[int, list[tuple[int, int]]] = {}  # by process id: ids and resident memory of its children
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
@@ -23,29 +23,36 @@ def descendants(root: int) -> Iterator[tuple[int, int]]:
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue
-        if fields[0] != b"Z":
-            parents.setdefault(int(fields[1]), []).append((int(entry.name), int(fields[21]) * _PAGE))
+        state, parent, resident_pages = fields[0], int(fields[1]), int(fields[21])
+        is_zombie = state == b"Z"
+        if not is_zombie:
+            children_of.setdefault(parent, []).append((int(entry.name), resident_pages * _PAGE))
     unvisited = [root]
     while unvisited:
-        for child in parents.get(unvisited.pop(), []):
-            unvisited.append(child[0])
-            yield child
+        for pid, resident in children_of.get(unvisited.pop(), []):
+            unvisited.append(pid)
+            yield pid, resident
 
 
 def memory_of(processes: Iterable[tuple[int, int]]) -> int:
     """Return the bytes that processes hold; pages that several share are counted once.
 
     Args:
-        processes: Each with its resident memory, which is counted where the kernel does not report the proportional
-            one.
+        processes: The process ids, each with the resident memory. This is counted where the kernel does not report the
+            memory with shared pages divided among their processes.
     """
     return sum(_memory_of(pid, resident) for pid, resident in processes)
 
 
 def _memory_of(pid: int, resident: int) -> int:
+    """Return the proportional memory of a process in bytes, or its resident memory."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:  # noqa: PTH123 - a kernel's file
-            return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:")), resident)
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    kilobytes = int(line.split()[1])
+                    return kilobytes << 10
+            return resident
     except ProcessLookupError:  # it has ended since it was listed
         return 0
     except (OSError, ValueError):
@@ -70,21 +77,21 @@ def folder_bytes(folder: str) -> int | None:
 
     The result is None if there are too many files, or they are nested too deeply.
     """
-    total = files = 0
-    unvisited = [(folder, 0)]
+    num_bytes = num_files = 0
+    unvisited = [(folder, 0)]  # folders with their depths
     while unvisited:
-        place, depth = unvisited.pop()
+        path, depth = unvisited.pop()
         try:
-            entries = list(os.scandir(place))
+            entries = list(os.scandir(path))
         except OSError:
             continue
-        files += len(entries)
-        if files > MOST_FILES or depth > _DEEPEST:
+        num_files += len(entries)
+        if num_files > MOST_FILES or depth > _DEEPEST:
             return None
         for entry in entries:
             with suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
                     unvisited.append((entry.path, depth + 1))
                 else:
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-    return total
+                    num_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
+    return num_bytes

@@ -38,28 +38,29 @@ def run_program(
         program: The text of the program.
         steps: The steps, each with one of these keys. "do": a statement. "values": expressions, each with a name that
             keeps its value here or None, and whether only its truth is asked. "unittest": names of test cases.
-            "doctest": docstrings. "stdin": a text, on which the program's file is run. Beside it stands "test": whether
-            the step is a test. A step that is no test and fails ends the run.
+            "doctest": docstrings. "stdin": a text, on which the program's file is run. Each step also has "test":
+            whether it is a test. A step that is no test and fails ends the run.
         room: Largest size of the values, in characters.
         folder: Where the program's file is written.
         seconds: Limit of each step; 0: none. A step in this process that passes it ends the process by SIGALRM.
     """
     if any("stdin" in step for step in steps):
         return _run_file(program, steps, folder, seconds)
-    work = [(step, _prepare(step)) for step in steps]
+    prepared_steps = [(step, _prepare(step)) for step in steps]
     module = types.ModuleType("solution")
     scope = module.__dict__
     try:
         path = _as_module(module, program, folder)
         _exec(_compile(program, path, "exec", dont_inherit=True), scope)
     except BaseException as failure:  # noqa: BLE001 - whatever the program raises, it has failed
-        by_file = type(failure) in (EOFError, SystemExit) and any("solution.py" in _dumps(step) for step in steps)
-        if not by_file:  # the tests run the file themselves, with an input
+        # the tests may run the program's file themselves, with an input
+        run_by_tests = type(failure) in (EOFError, SystemExit) and any("solution.py" in _dumps(step) for step in steps)
+        if not run_by_tests:
             is_full = isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
             return {"error": _line(failure), "kind": "disk" if is_full else type(failure).__name__}
     reports: list[dict[str, Any]] = []
     room_left = [room]
-    for step, codes in work:
+    for step, codes in prepared_steps:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         reports.append(_step(step, codes, scope, room_left))
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -69,7 +70,7 @@ def run_program(
 
 
 def _run_file(program: str, steps: list[dict[str, Any]], folder: str, seconds: float) -> dict[str, Any]:
-    """Run the program's file for the text of each step, until one takes too long.
+    """Run the program's file on the text of each step, until a run takes too long.
 
     Return the report, whose values are the outputs.
     """
@@ -116,7 +117,8 @@ def _run_step(step: dict[str, Any], path: str, folder: str, seconds: float) -> d
         error_file.seek(max(0, os.fstat(error_file.fileno()).st_size - _LAST))
         error_text = error_file.read().decode("utf-8", "replace")
         if code < 0:
-            return {"error": f"it was ended by {signal.Signals(-code).name}", "late": -code == signal.SIGXCPU}
+            ending_signal = signal.Signals(-code)
+            return {"error": f"it was ended by {ending_signal.name}", "late": ending_signal == signal.SIGXCPU}
         if code and ("Traceback (most recent call last)" in error_text or len(error_text) >= _LAST):
             return {"error": error_text.strip().splitlines()[-1][:_FAULT]}
         output_file.seek(0)
@@ -153,11 +155,14 @@ def _prepare(step: dict[str, Any]) -> list[Any]:
     return codes
 
 
-def _step(step: dict[str, Any], codes: list[Any], scope: dict[str, Any], left: list[int]) -> dict[str, Any]:
+def _step(step: dict[str, Any], codes: list[Any], scope: dict[str, Any], room_left: list[int]) -> dict[str, Any]:
+    """Run a step in the program's namespace, and return its report."""
     try:
         if "values" in step:
-            requests = zip(codes, step["values"], strict=True)
-            return {"values": [_value(code, scope, left, name, truth=truth) for code, (_, name, truth) in requests]}
+            values: list[Wire] = []
+            for code, (_source, name, truth) in zip(codes, step["values"], strict=True):
+                values.append(_value(code, scope, room_left, name, truth=truth))
+            return {"values": values}
         if "unittest" in step:
             return _unittest([scope[name] for name in step["unittest"]])
         if "doctest" in step:
@@ -171,7 +176,8 @@ def _step(step: dict[str, Any], codes: list[Any], scope: dict[str, Any], left: l
     return {}
 
 
-def _value(code: Any, scope: dict[str, Any], left: list[int], name: str | None, *, truth: bool) -> Wire:
+def _value(code: Any, scope: dict[str, Any], room_left: list[int], name: str | None, *, truth: bool) -> Wire:
+    """Return the value of an expression for the report, or keep it under a name and return None."""
     if isinstance(code, str):
         return {"e": code}
     try:
@@ -179,8 +185,8 @@ def _value(code: Any, scope: dict[str, Any], left: list[int], name: str | None, 
         if name is not None:
             scope[name] = value
             return None
-        return bool(value) if truth else encode(value, left)
-    except BaseException as failure:  # noqa: BLE001 - as above
+        return bool(value) if truth else encode(value, room_left)
+    except BaseException as failure:  # noqa: BLE001 - whatever the program raises, the value is its error
         return {"e": _line(failure)}
 
 
@@ -190,8 +196,10 @@ def _unittest(cases: list[Any]) -> dict[str, Any]:
 
     result = unittest.TestResult()
     unittest.TestSuite(map(unittest.defaultTestLoader.loadTestsFromTestCase, cases)).run(result)
-    if faults := [*result.failures, *result.errors]:
-        return {"error": faults[0][1].strip().splitlines()[-1][:_FAULT]}
+    faults = [*result.failures, *result.errors]
+    if faults:
+        _case, traceback = faults[0]
+        return {"error": traceback.strip().splitlines()[-1][:_FAULT]}
     if result.unexpectedSuccesses:
         return {"error": "AssertionError: a test that must fail passes"}
     return {} if result.testsRun > len(result.skipped) else {"error": "AssertionError: unittest ran no test"}
@@ -205,7 +213,9 @@ def _doctest(texts: list[str], scope: dict[str, Any]) -> dict[str, Any]:
     for text in texts:
         examples = doctest.DocTestParser().get_doctest(text, scope, "tests", None, None)
         doctest.DocTestRunner(verbose=False).run(examples, out=failures.append, clear_globs=False)
-    return {"error": " ".join(("AssertionError: " + failures[0]).split())[:_FAULT]} if failures else {}
+    if not failures:
+        return {}
+    return {"error": " ".join(("AssertionError: " + failures[0]).split())[:_FAULT]}
 
 
 def _line(failure: BaseException) -> str:
@@ -250,6 +260,8 @@ def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
 
 
 def _collection(value: Any, left: list[int], depth: int) -> Wire:  # noqa: C901 - a case for each kind
+    """Return a collection as JSON, by its items."""
+
     def inside(items: Any) -> list[Wire]:
         encoded = []
         for item in items:
@@ -279,7 +291,9 @@ def _number(value: Any, left: list[int]) -> Wire:
     if isinstance(value, int):
         exact = int.__index__(value)
         left[0] -= exact.bit_length() // 3
-        return exact if abs(exact) < 2**53 else {"i": hex(exact)} if left[0] >= 0 else {"o": "too large or too deep"}
+        if abs(exact) < 2**53:
+            return exact
+        return {"i": hex(exact)} if left[0] >= 0 else {"o": "too large or too deep"}
     if isinstance(value, float):
         return {"f": float.hex(value)}
     if isinstance(value, complex):
@@ -289,9 +303,10 @@ def _number(value: Any, left: list[int]) -> Wire:
             return {"f": str(float(value))} if not value.is_snan() else {"o": "Decimal"}
         value = Fraction(value) if abs(value.adjusted()) < _DIGITS else value
     if isinstance(value, Fraction):
-        top, bottom = hex(value.numerator), hex(value.denominator)
-        return {"q": [top, bottom]} if len(top) + len(bottom) < 2 * _DIGITS else {"o": "Fraction"}
-    if isinstance(value, numbers.Integral):  # of numpy, as those below
+        numerator, denominator = hex(value.numerator), hex(value.denominator)
+        is_short = len(numerator) + len(denominator) < 2 * _DIGITS
+        return {"q": [numerator, denominator]} if is_short else {"o": "Fraction"}
+    if isinstance(value, numbers.Integral):  # here and below numbers of numpy
         return encode(int(value), left)
     if isinstance(value, numbers.Complex):
         return encode(float(value) if isinstance(value, numbers.Real) else complex(value), left)

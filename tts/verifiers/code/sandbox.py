@@ -76,13 +76,13 @@ class ProgramResult:
     """The outcome of a program.
 
     Args:
-        outcome: How it ended.
+        outcome: How the program ended.
         detail: The reason, in one line.
         passed: The number of tests that it passed.
         total: The number of all tests.
         output: The start of its output.
         seconds: Elapsed time, the start of its process included.
-        tests: Whether it passed each test, in order; fewer than there are, or none: it did not get to the others.
+        tests: Whether the program passed each test, in order. The tests that it did not get to are missing.
     """
 
     outcome: ProgramOutcome
@@ -128,7 +128,7 @@ def run(program: str, tests: str, limits: SandboxLimits, *, isolated: bool = Tru
         CapabilityError: Landlock or a namespace is not available here; the message names the reason.
         VerifierError: the tests are not valid Python, or test nothing.
     """
-    started = time.monotonic()
+    start_s = time.monotonic()
     steps = steps_of(tests)
     folder = os.path.realpath(tempfile.mkdtemp(prefix="tts-code-"))
     if os.getuid() == 0:
@@ -138,7 +138,7 @@ def run(program: str, tests: str, limits: SandboxLimits, *, isolated: bool = Tru
             result = running.watch()
     finally:
         _remove(folder)
-    return dataclasses.replace(result, seconds=time.monotonic() - started)
+    return dataclasses.replace(result, seconds=time.monotonic() - start_s)
 
 
 @cache
@@ -161,16 +161,15 @@ class _Program:
         self._limits = limits
         self._folder = folder
         self._isolated = isolated
-        self._count_again = 0.0
+        self._next_count_s = 0.0
         self._mark = secrets.token_hex(8)
-        self._said: dict[str, Any] = {}
+        self._report: dict[str, Any] = {}
         self._output = bytearray()
-        self._wrote = 0
-        self._reading, writing = os.pipe()
-        self._control, controlling = (
-            os.pipe()
-        )  # the pipe of the sandbox alone, which the program's process does not have
-        self._begun = {self._reading: b"", self._control: b""}
+        self._num_written = 0
+        self._report_pipe, report_end = os.pipe()
+        # a pipe of the sandbox alone, which the program's process does not have
+        self._control_pipe, control_end = os.pipe()
+        self._partial_lines = {self._report_pipe: b"", self._control_pipe: b""}
         self._seconds = limits.seconds_of(tests)
         config = {
             "program": program,
@@ -192,15 +191,15 @@ class _Program:
             },
         }
         self._group = cgroup.make(self._mark, limits.memory + 2 * limits.disk + _OWN_MEMORY)
-        with os.fdopen(writing, "wb"), os.fdopen(controlling, "wb"):
+        with os.fdopen(report_end, "wb"), os.fdopen(control_end, "wb"):
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(_CHILD), str(writing), str(controlling)],
+                [sys.executable, "-I", str(_CHILD), str(report_end), str(control_end)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=_environment(folder),
-                pass_fds=(writing, controlling),
+                pass_fds=(report_end, control_end),
                 start_new_session=True,
             )
         if self._group is not None and not self._group.add(self._process.pid):
@@ -218,9 +217,10 @@ class _Program:
         """Kill all of its processes."""
         with suppress(ProcessLookupError):  # the supervisor last: it adopts processes whose parent has died
             for _ in range(100):
-                if not (children := list(descendants(self._process.pid))):
+                children = list(descendants(self._process.pid))
+                if not children:
                     break
-                for pid, _ in children:
+                for pid, _resident in children:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -230,8 +230,8 @@ class _Program:
         with suppress(OSError):
             assert self._process.stdin is not None, "opened as a pipe"
             self._process.stdin.close()
-        os.close(self._reading)
-        os.close(self._control)
+        os.close(self._report_pipe)
+        os.close(self._control_pipe)
         if self._group is not None:
             self._group.remove()
 
@@ -240,29 +240,31 @@ class _Program:
         assert self._process.stdout is not None, "opened as a pipe"
         out = self._process.stdout.fileno()
         os.set_blocking(out, False)
-        os.set_blocking(self._reading, False)
-        os.set_blocking(self._control, False)
-        open_ends, looked_at = {out, self._reading, self._control}, 0.0
-        deadline = time.monotonic() + self._seconds + _START_S
-        started_at: float | None = None
-        while open_ends and "status" not in self._said and "refused" not in self._said:
-            ready = select.select(list(open_ends), [], [], _WATCH_S)[0]
-            for end in ready:
-                if self._take(end, is_output=end == out) == b"":
-                    open_ends.discard(end)
-            now = time.monotonic()
-            if started_at is None and self._is_working():
-                started_at = now
-                deadline = now + self._seconds
-            if now > deadline:
+        os.set_blocking(self._report_pipe, False)
+        os.set_blocking(self._control_pipe, False)
+        open_pipes = {out, self._report_pipe, self._control_pipe}
+        last_look_s = 0.0
+        deadline_s = time.monotonic() + self._seconds + _START_S
+        has_started = False
+        while open_pipes and "status" not in self._report and "refused" not in self._report:
+            ready_pipes, _, _ = select.select(list(open_pipes), [], [], _WATCH_S)
+            for pipe in ready_pipes:
+                if self._take(pipe, is_output=pipe == out) == b"":
+                    open_pipes.discard(pipe)
+            now_s = time.monotonic()
+            if not has_started and self._is_working():
+                has_started = True
+                deadline_s = now_s + self._seconds
+            if now_s > deadline_s:
                 return self._end_result(ProgramOutcome.TIMEOUT, f"it ran for more than {self._seconds:g} seconds")
-            if self._wrote > self._limits.output:
+            if self._num_written > self._limits.output:
                 return self._end_result(ProgramOutcome.OUTPUT, f"it wrote more than {self._limits.output} bytes")
-            if now - looked_at > _WATCH_S:
-                looked_at = now
-                if (passed := self._passed_limit()) is not None:
-                    return passed
-        while self._take(self._reading, is_output=False) and self._wrote <= self._limits.output:
+            if now_s - last_look_s > _WATCH_S:
+                last_look_s = now_s
+                limit_result = self._passed_limit()
+                if limit_result is not None:
+                    return limit_result
+        while self._take(self._report_pipe, is_output=False) and self._num_written <= self._limits.output:
             pass
         return self._verdict()
 
@@ -270,43 +272,44 @@ class _Program:
         """Whether the process has started; its time is measured from then on."""
         return self._process.poll() is not None or any(True for _ in descendants(self._process.pid))
 
-    def _take(self, end: int, *, is_output: bool) -> bytes | None:
+    def _take(self, pipe: int, *, is_output: bool) -> bytes | None:
         """Read at most one piece from a pipe, and return it.
 
-        The piece is empty where the pipe is closed; None: there is nothing yet.
+        The piece is empty where the pipe is closed, and None where there is nothing yet.
         """
         try:
-            piece = os.read(end, 1 << 16)
+            piece = os.read(pipe, 1 << 16)
         except BlockingIOError:
             return None
         if is_output:
-            self._wrote += len(piece)
+            self._num_written += len(piece)
             self._output += piece[: max(0, _KEPT - len(self._output))]
             return piece
-        text = self._begun[end] + piece
-        if len(text) > self._tests.longest:  # the program writes to the pipe of the report
-            self._wrote = self._limits.output + 1
-        *lines, self._begun[end] = text.split(b"\n")
-        keys = _OF_THE_SANDBOX if end == self._control else _OF_THE_PROGRAM
+        text = self._partial_lines[pipe] + piece
+        if len(text) > self._tests.longest:  # the program itself writes to the pipe of the report
+            self._num_written = self._limits.output + 1
+        *lines, self._partial_lines[pipe] = text.split(b"\n")
+        keys = _OF_THE_SANDBOX if pipe == self._control_pipe else _OF_THE_PROGRAM
         for line in lines:
             with suppress(ValueError, RecursionError):
                 report = json.loads(line)
                 if isinstance(report, dict) and report.get("mark") == self._mark:
-                    # the first report holds
-                    self._said = {**{key: report[key] for key in keys & report.keys()}, **self._said}
+                    for key in keys & report.keys():
+                        self._report.setdefault(key, report[key])  # the first report of each key counts
         return piece
 
     def _passed_limit(self) -> ProgramResult | None:
+        """Return the result of a program that has passed a limit on processes, memory or files, or None."""
         processes = list(descendants(self._process.pid))
-        num_own = 3 if self._tests.reads_input else 2  # processes of the sandbox
-        if len(processes) > self._limits.processes + num_own:
+        num_sandbox_processes = 3 if self._tests.reads_input else 2
+        if len(processes) > self._limits.processes + num_sandbox_processes:
             return self._end_result(ProgramOutcome.PROCESSES, f"it had more than {self._limits.processes} processes")
-        if (
-            sum(resident for _, resident in processes) > self._limits.memory
-            and (now := time.monotonic()) > self._count_again
-        ):
+        resident_sum = sum(resident for _pid, resident in processes)  # counts shared pages several times
+        start_s = time.monotonic()
+        if resident_sum > self._limits.memory and start_s > self._next_count_s:
             memory = memory_of(processes)
-            self._count_again = time.monotonic() + _SLOW * (time.monotonic() - now)
+            end_s = time.monotonic()
+            self._next_count_s = end_s + _SLOW * (end_s - start_s)
             if memory > self._limits.memory:
                 return self._end_result(
                     ProgramOutcome.MEMORY, f"its processes held more than {self._limits.memory} bytes"
@@ -314,14 +317,16 @@ class _Program:
         if self._isolated:
             return None  # its folder is bounded by its size
         folder_size = folder_bytes(self._folder)
-        if folder_size is None or folder_size + unlinked_bytes(pid for pid, _ in processes) > self._limits.disk:
+        unlinked_size = unlinked_bytes(pid for pid, _resident in processes)
+        if folder_size is None or folder_size + unlinked_size > self._limits.disk:
             return self._end_result(
                 ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {MOST_FILES} files"
             )
         return None
 
     def _verdict(self) -> ProgramResult:
-        report = self._said
+        """Return the result of a program that has ended, by its report or its exit status."""
+        report = self._report
         if "refused" in report:
             raise CapabilityError(
                 str(report["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it"
@@ -334,15 +339,15 @@ class _Program:
             )
         status = int(report.get("status", 0))
         if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            if number == signal.SIGALRM:
+            ending_signal = signal.Signals(os.WTERMSIG(status))
+            if ending_signal == signal.SIGALRM:
                 return self._end_result(
                     ProgramOutcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds in a test"
                 )
-            if number == signal.SIGXCPU:
+            if ending_signal == signal.SIGXCPU:
                 return self._end_result(ProgramOutcome.TIMEOUT, "it used up its processor time")
-            kind = ProgramOutcome.DISK if number == signal.SIGXFSZ else ProgramOutcome.CRASHED
-            return self._end_result(kind, f"it was ended by {signal.Signals(number).name}")
+            outcome = ProgramOutcome.DISK if ending_signal == signal.SIGXFSZ else ProgramOutcome.CRASHED
+            return self._end_result(outcome, f"it was ended by {ending_signal.name}")
         return self._end_result(
             ProgramOutcome.CRASHED,
             f"it ended by itself, with code {os.waitstatus_to_exitcode(status)}, before its tests",
@@ -374,13 +379,13 @@ def steps_of(tests: str) -> CodeTests:
 
 
 def judge_report(said: Mapping[str, Any], tests: CodeTests, output: str, seconds: float = 0.0) -> ProgramResult:
-    """Return the outcome of a program from its report (see `program.run_program`).
+    """Return the outcome of a program from its report `said` (see `program.run_program`).
 
-    The program may have written the report itself.
+    The program may have written the report itself, so its form is checked.
     """
     if "error" in said:
-        kind = _KINDS.get(str(said.get("kind")), ProgramOutcome.ERROR)
-        return ProgramResult(kind, str(said["error"])[:400], output=output, seconds=seconds)
+        outcome = _KINDS.get(str(said.get("kind")), ProgramOutcome.ERROR)
+        return ProgramResult(outcome, str(said["error"])[:400], output=output, seconds=seconds)
     if "flood" in said:
         return ProgramResult(ProgramOutcome.OUTPUT, "it wrote more than it may", output=output, seconds=seconds)
     reports = said["steps"] if isinstance(said["steps"], list) else []
@@ -388,30 +393,42 @@ def judge_report(said: Mapping[str, Any], tests: CodeTests, output: str, seconds
     faults: list[str] = []
     for step, report in zip(tests.steps, reports, strict=False):
         fault = step.fault(report) if isinstance(report, dict) else "it sent no report of the test"
-        passes += [not fault] if step.is_test else []
-        faults += [fault] if fault else []
-    passed = sum(passes)
-    kind = ProgramOutcome.PASSED if passed == tests.total and not faults else ProgramOutcome.FAILED
-    return ProgramResult(kind, "; ".join(faults[:5])[:400], passed, tests.total, output, seconds, tuple(passes))
+        if step.is_test:
+            passes.append(not fault)
+        if fault:
+            faults.append(fault)
+    num_passed = sum(passes)
+    has_passed = num_passed == tests.total and not faults
+    return ProgramResult(
+        ProgramOutcome.PASSED if has_passed else ProgramOutcome.FAILED,
+        "; ".join(faults[:5])[:400],
+        passed=num_passed,
+        total=tests.total,
+        output=output,
+        seconds=seconds,
+        tests=tuple(passes),
+    )
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """Return the variables of a program's process.
-
-    A memory pool for each thread would take up its address space.
-    """
-    place = {"HOME": folder, "TMPDIR": folder}
-    return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2", **place}
+    """Return the variables of a program's process."""
+    return {
+        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+        "LC_ALL": "C.UTF-8",
+        "MALLOC_ARENA_MAX": "2",  # a memory pool for each thread would take up the bounded address space
+        "HOME": folder,
+        "TMPDIR": folder,
+    }
 
 
 def _remove(folder: str) -> None:
     """Remove a folder, also one that a program made hard to remove."""
-    folders = [folder]
-    while folders:
-        place = folders.pop()
+    unvisited = [folder]
+    while unvisited:
+        path = unvisited.pop()
         with suppress(OSError):
-            os.chmod(place, 0o700)  # noqa: PTH101 - texts, as `os.scandir` gives them
-            folders += [entry.path for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+            os.chmod(path, 0o700)  # noqa: PTH101 - texts, as `os.scandir` gives them
+            unvisited += [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
     try:
         shutil.rmtree(folder)
     except (OSError, RecursionError):

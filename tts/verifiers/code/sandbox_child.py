@@ -74,7 +74,7 @@ def isolate(config: dict[str, Any]) -> bool:
         Whether the user `NOBODY`, who has no rights, is mapped beside this one.
 
     Raises:
-        RefusedError: the kernel denies it.
+        RefusedError: the kernel denies a part of the isolation.
     """
     map_users = _map_from_outside() if config["drop"] else None
     user, group = os.getuid(), os.getgid()
@@ -99,7 +99,7 @@ def _new_root(folder: str, view: dict[str, Any], size: int) -> None:
 
     Args:
         folder: The folder that becomes the root.
-        view: "paths": what is bound; "links": symbolic links, each with its target.
+        view: "paths": the files and folders that the root shows; "links": symbolic links, each with its target.
         size: The size of each writable folder, in bytes.
     """
     sources = {path: os.open(path, os.O_PATH) for path in (*view["paths"], *_DEVICES) if os.path.exists(path)}  # noqa: PTH110
@@ -113,12 +113,12 @@ def _new_root(folder: str, view: dict[str, Any], size: int) -> None:
     _call("a root of its own (pivot_root)", _libc.pivot_root(b".", b"."))
     _call("a root of its own (umount)", _libc.umount2(b".", _DETACH))
     os.chdir("/")
-    for place in _WRITABLE:
-        os.makedirs(place, exist_ok=True)  # noqa: PTH103
+    for writable_folder in _WRITABLE:
+        os.makedirs(writable_folder, exist_ok=True)  # noqa: PTH103
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     _set_mount("a read-only root", b"/", _AT_RECURSIVE, on=_READ_ONLY)
-    for place in (*_WRITABLE, folder):
-        _mount_memory(place, f"mode=1777,size={size},nr_inodes={_MOST_FILES}")
+    for writable_folder in (*_WRITABLE, folder):
+        _mount_memory(writable_folder, f"mode=1777,size={size},nr_inodes={_MOST_FILES}")
 
 
 def _mount_memory(place: str, options: str) -> None:
@@ -148,25 +148,26 @@ def _map_from_outside() -> Any:
 
     Return a function that lets the process do so, and returns whether it succeeded.
     """
-    reading, writing = os.pipe()
-    helper = os.fork()
-    if not helper:
+    read_end, write_end = os.pipe()
+    helper_pid = os.fork()
+    if not helper_pid:
         try:
-            os.close(writing)
-            os.read(reading, 1)
+            os.close(write_end)
+            os.read(read_end, 1)  # waits until this process is in its new namespace
             for name in ("uid_map", "gid_map"):
                 _write(f"/proc/{os.getppid()}/{name}", f"0 0 1\n{NOBODY} {NOBODY} 1")
         except OSError:
             os._exit(1)
         os._exit(0)
 
-    def is_mapped() -> bool:
-        os.close(reading)
-        os.write(writing, b"x")
-        os.close(writing)
-        return os.waitpid(helper, 0)[1] == 0
+    def map_users() -> bool:
+        os.close(read_end)
+        os.write(write_end, b"x")
+        os.close(write_end)
+        _pid, status = os.waitpid(helper_pid, 0)
+        return status == 0
 
-    return is_mapped
+    return map_users
 
 
 def _write(path: str, text: str) -> None:
@@ -209,20 +210,27 @@ def restrict(folder: str, readable: list[str]) -> None:
         RefusedError: Landlock is not available.
     """
     version = landlock_version()
-    files = _FILES[min(version, max(_FILES))]
-    attributes = struct.pack("QQQ", files, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    all_rights = _FILES[min(version, max(_FILES))]
+    network_rights = 3 if version >= 4 else 0
+    scopes = 3 if version >= 6 else 0
+    attributes = struct.pack("QQQ", all_rights, network_rights, scopes)
+    size = 16 if version >= 4 else 8
+    if version >= 6:
+        size = 24
     rules = _call(
         "Landlock (create_ruleset)", _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0))
     )
     devices = [(path, _TO_READ_AND_WRITE) for path in _DEVICES]
-    writable = [(path, files) for path in (folder, *_WRITABLE)]
-    for path, rights in [*writable, *((path, _TO_READ) for path in readable), *devices]:
+    writable = [(path, all_rights) for path in (folder, *_WRITABLE)]
+    read_only = [(path, _TO_READ) for path in readable]
+    for path, rights in [*writable, *read_only, *devices]:
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue  # the path does not exist here
-        allowed = rights & files if os.path.isdir(path) else rights & files & _OF_A_FILE  # noqa: PTH112 - no more imports than it takes
+        allowed = rights & all_rights
+        if not os.path.isdir(path):  # noqa: PTH112 - no more imports than it takes
+            allowed &= _OF_A_FILE
         rule = struct.pack("=Qi", allowed, descriptor)
         _call(
             "Landlock (add_rule)",
@@ -248,14 +256,13 @@ def limit(limits: dict[str, int], others: int) -> None:
         resource.RLIMIT_CORE: 0,
     }
     for kind, value in kinds.items():
-        hard = resource.getrlimit(kind)[1]
-        hard_limit = (
-            value + 1 if kind == resource.RLIMIT_CPU else value
-        )  # a second after the signal that names the reason
-        soft, hard_limit = (
-            (value, hard_limit) if hard == resource.RLIM_INFINITY else (min(value, hard), min(hard_limit, hard))
-        )
-        resource.setrlimit(kind, (soft, hard_limit))
+        # the processor time has a second more, so that the signal at the soft limit can name the reason
+        soft_limit = value
+        hard_limit = value + 1 if kind == resource.RLIMIT_CPU else value
+        _old_soft, old_hard = resource.getrlimit(kind)
+        if old_hard != resource.RLIM_INFINITY:
+            soft_limit, hard_limit = min(soft_limit, old_hard), min(hard_limit, old_hard)
+        resource.setrlimit(kind, (soft_limit, hard_limit))
 
 
 def _module(path: str) -> Any:
@@ -273,18 +280,20 @@ def drop_capabilities() -> None:
     capability = 0
     while _libc.prctl(_DROP_BOUND, capability, 0, 0, 0) == 0:
         capability += 1
-    header, none = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
-    _call("dropping capabilities (capset)", _libc.capset(header, none))
+    header, no_capabilities = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    _call("dropping capabilities (capset)", _libc.capset(header, no_capabilities))
 
 
 def _run(config: dict[str, Any], ends: tuple[int, int], runner: Any, refuse_calls: Any) -> NoReturn:
     """Run the program in this process and report the outcome."""
     report, control = ends
     try:
-        others = 2 if config["isolated"] else processes_of(NOBODY if config["drop"] else os.getuid())
+        user = NOBODY if config["drop"] else os.getuid()
+        # in a new namespace only the sandbox has two processes of its own
+        num_others = 2 if config["isolated"] else processes_of(user)
         if config["drop"]:
             drop_rights()
-        limit(config["limits"], others)
+        limit(config["limits"], num_others)
         if config["isolated"]:
             drop_capabilities()
         _call("no new privileges (prctl)", _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
@@ -316,8 +325,8 @@ def _call_in_child(work: Any) -> int:
         work()
         os._exit(0)
     while True:
-        ended, status = os.wait()
-        if ended == child:
+        ended_pid, status = os.wait()
+        if ended_pid == child:
             return status
 
 
@@ -356,11 +365,12 @@ def main() -> int:
             os.write(control, json.dumps({"refused": str(failure), "mark": config["mark"]}).encode() + b"\n")
             return 3
 
-    def first() -> None:
+    def run_as_first() -> None:
+        """Be the first process of the namespace: run the program in a child, and report its exit status."""
         status = _call_in_child(lambda: _run(config, (report, control), runner, seccomp.refuse_calls))
         os.write(control, json.dumps({"status": status, "mark": config["mark"]}).encode() + b"\n")
 
-    _call_in_child(first)
+    _call_in_child(run_as_first)
     _sweep()
     return 0
 

@@ -47,11 +47,14 @@ def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
 
 
 def filter_of(machine: str) -> bytes:
-    """Return the program of the filter."""
-    number, clone, fcntl, socket, refused = MACHINES[machine]
+    """Return the filter as a program of the kernel's packet filters, for a machine of `MACHINES`.
+
+    A jump skips as many steps as its last two numbers say: the first if the test holds, else the second.
+    """
+    machine_number, clone, fcntl, socket, refused = MACHINES[machine]
     deny = [_step(_RETURN, _ERROR | errno.EPERM)]
     missing = [_step(_RETURN, _ERROR | errno.ENOSYS)]
-    steps = [_step(_LOAD, _MACHINE), _step(_JUMP_EQUAL, number, 1, 0), *deny, _step(_LOAD, _NUMBER)]
+    steps = [_step(_LOAD, _MACHINE), _step(_JUMP_EQUAL, machine_number, 1, 0), *deny, _step(_LOAD, _NUMBER)]
     steps += [_step(_JUMP_ABOVE, _FOREIGN, 0, 1), *missing, _step(_JUMP_EQUAL, _CLONE3, 0, 1), *missing]
     for call in (*refused, *_REFUSED_EVERYWHERE):
         steps += [_step(_JUMP_EQUAL, call, 0, 1), *deny]
@@ -69,11 +72,12 @@ def filter_of(machine: str) -> bytes:
         *deny,
         _step(_RETURN, _ALLOW),
     ]
-    known = [_step(_JUMP_EQUAL, family, len(_FAMILIES) - i, 0) for i, family in enumerate(_FAMILIES)]
+    # each of the allowed families jumps over the others and the refusal
+    allow_families = [_step(_JUMP_EQUAL, family, len(_FAMILIES) - i, 0) for i, family in enumerate(_FAMILIES)]
     steps += [
-        _step(_JUMP_EQUAL, socket, 0, 2 + len(known)),
+        _step(_JUMP_EQUAL, socket, 0, 2 + len(allow_families)),
         _step(_LOAD, _FIRST),
-        *known,
+        *allow_families,
         *deny,
         _step(_RETURN, _ALLOW),
     ]
@@ -81,7 +85,7 @@ def filter_of(machine: str) -> bytes:
 
 
 def missing_reason() -> str:
-    """Return why no filter is known here; "" if one is."""
+    """Return the reason that no filter is known for this machine; "" if a filter is known."""
     machine = platform.machine()
     if platform.system() != "Linux":
         return f"seccomp takes Linux, and this is {platform.system()}"
@@ -94,7 +98,8 @@ def refuse_calls() -> None:
     Raises:
         OSError: no filter is known for this machine, or its kernel has no seccomp.
     """
-    if reason := missing_reason():
+    reason = missing_reason()
+    if reason:
         raise OSError(errno.ENOSYS, reason)
     code = ctypes.create_string_buffer(filter_of(platform.machine()))
     program = struct.pack("HxxxxxxP", (len(code) - 1) // 8, ctypes.addressof(code))

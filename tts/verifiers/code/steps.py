@@ -55,11 +55,10 @@ class CodeStep:
         return bool(self.asked["test"])
 
     def words(self) -> set[str]:
-        """Return the words in what the program's process is asked to do."""
+        """Return the words of the source that the program's process is asked to run."""
         sources = [self.asked.get("do", ""), *self.asked.get("unittest", ()), *self.asked.get("doctest", ())]
-        return set(
-            re.findall(r"\w+", "\n".join([*sources, *(source for source, _, _ in self.asked.get("values", ()))]))
-        )
+        sources += [source for source, _name, _truth in self.asked.get("values", ())]
+        return set(re.findall(r"\w+", "\n".join(sources)))
 
     def fault(self, said: Mapping[str, Any]) -> str:
         """Return why the step failed, from the report of the program's process; "" if it passed."""
@@ -70,7 +69,11 @@ class CodeStep:
         values = said.get("values")
         if not isinstance(values, list) or len(values) != len(self.asked.get("values", [""])):
             return "it sent no values of the test"
-        return next((fault[:200] for clause in self.clauses if (fault := clause.fault(values))), "")
+        for clause in self.clauses:
+            fault = clause.fault(values)
+            if fault:
+                return fault[:200]
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +118,11 @@ def read_tests(tests: str) -> CodeTests:
     """Return the steps of tests in Python or JSON (`tts.verifiers.code.json_tests`).
 
     Raises:
-        NotTestsError: the tests are neither. NothingTestedError: they test nothing.
+        NotTestsError: the tests are neither Python nor such JSON. NothingTestedError: they test nothing.
     """
     try:
-        if (json_tests := parse_json_tests(tests)) is not None:
+        json_tests = parse_json_tests(tests)
+        if json_tests is not None:
             return _json_steps(json_tests, tests)
         with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
             tree = ast.parse(tests, "tests")
@@ -134,19 +138,18 @@ def read_tests(tests: str) -> CodeTests:
     return code_tests
 
 
-def _json_steps(given: Sequence[Mapping[str, Any]], tests: str) -> CodeTests:
-    """Return the steps of tests in JSON.
+def _json_steps(json_tests: Sequence[Mapping[str, Any]], text: str) -> CodeTests:
+    """Return the steps of tests in JSON; `text` is the text of the tests.
 
     Raises:
         NothingTestedError: there is no test.
     """
-    if not given:
+    if not json_tests:
         raise NothingTestedError
-    steps = [CodeStep(asked, (clause,)) for asked, clause in map(step_of, given)]
-    room = _ROOM + 64 * len(tests) + sum(step.asked.get("most", 0) for step in steps)
-    return CodeTests(
-        tuple(steps), room, frozenset(test["function"] for test in given if "function" in test), len(steps)
-    )
+    steps = [CodeStep(request, (clause,)) for request, clause in map(step_of, json_tests)]
+    room = _ROOM + 64 * len(text) + sum(step.asked.get("most", 0) for step in steps)
+    names = frozenset(test["function"] for test in json_tests if "function" in test)
+    return CodeTests(tuple(steps), room, names, limits=len(steps))
 
 
 class _Reading:
@@ -155,17 +158,17 @@ class _Reading:
     def __init__(self, tree: ast.Module, body: Sequence[ast.stmt]) -> None:
         self._body = body
         self._defined = Definitions(tree, body)
-        self._known: dict[str, ast.expr] = {}
+        self._literals: dict[str, ast.expr] = {}  # of names that statements read so far have defined
         self._used: set[str] = set()  # names of the tests whose definition has been written out
         self._steps: list[tuple[CodeStep, str | None]] = []  # with the name that a step defines
 
     def steps(self) -> list[CodeStep]:
-        """Return the steps; definitions that are written out, and that no other step mentions, are left out."""
+        """Return the steps, without definitions that are written out and that no other step mentions."""
         if self._defined.passes_always:
             return []
         for statement in self._body:
             self._read(statement)
-        if not any(step.is_test for step, _ in self._steps):
+        if not any(step.is_test for step, _name in self._steps):
             for statement in self._defined.test_calls():
                 self._read(statement)
         return self._mentioned_steps()
@@ -173,38 +176,43 @@ class _Reading:
     @property
     def called(self) -> frozenset[str]:
         """Names that the tests use and do not define: those of the program."""
-        used = {node.id for statement in self._body for node in ast.walk(statement) if isinstance(node, ast.Name)}
-        return frozenset(filter(self._defined.is_the_programs, used))
+        nodes = [node for statement in self._body for node in ast.walk(statement)]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        return frozenset(filter(self._defined.is_the_programs, names))
 
     def _mentioned_steps(self) -> list[CodeStep]:
-        parts = [(step, name, step.words()) for step, name in self._steps]
+        """Return the steps, without definitions that are written out and that no other step mentions."""
+        rows = [(step, name, step.words()) for step, name in self._steps]
         while True:
-            mentioned = [
-                part
-                for part in parts
-                if part[1] not in self._used or any(part[1] in other[2] for other in parts if other[1] != part[1])
-            ]
-            if len(mentioned) == len(parts):
-                return [step for step, _, _ in mentioned]
-            parts = mentioned
+            mentioned_rows: list[tuple[CodeStep, str | None, set[str]]] = []
+            for step, name, words in rows:
+                is_mentioned = any(name in other_words for _, other_name, other_words in rows if other_name != name)
+                if name not in self._used or is_mentioned:
+                    mentioned_rows.append((step, name, words))
+            if len(mentioned_rows) == len(rows):
+                return [step for step, _name, _words in mentioned_rows]
+            rows = mentioned_rows  # a definition that was left out mentions nothing any more
 
     def _read(self, statement: ast.stmt) -> None:
+        """Add the steps of a statement."""
         if is_idle(statement):
             return
         name = self._defined.name_of(statement)
         for stored in ast.walk(statement):
             if isinstance(stored, ast.Name) and isinstance(stored.ctx, ast.Store):
-                self._known.pop(stored.id, None)
-        if name is None and (runner := is_runner(statement)):
+                self._literals.pop(stored.id, None)
+        runner = is_runner(statement) if name is None else ""
+        if runner:
             self._steps += [(step, None) for step in self._runner_steps(runner)]
             return
         if name is not None:
-            if (data := self._defined.constant(statement)) is not None:
-                self._known[name] = data
+            literal = self._defined.constant(statement)
+            if literal is not None:
+                self._literals[name] = literal
         else:
             try:
                 parts = AskedParts(len(self._steps))
-                self._write_out([statement], dict(self._known), parts, 0)
+                self._write_out([statement], dict(self._literals), parts, 0)
                 if parts.asserts:
                     self._steps.append((_plain_step(parts), None))
                     return
@@ -216,17 +224,18 @@ class _Reading:
     def _runner_steps(self, runner: str) -> Iterator[CodeStep]:
         """Yield the steps of a call of unittest or doctest."""
         if runner == "doctest":
-            yield CodeStep(
-                {"doctest": texts, "test": True}
-                if (texts := self._defined.examples())
-                else {"do": "pass", "test": False}
-            )
+            docstrings = self._defined.examples()
+            if docstrings:
+                yield CodeStep({"doctest": docstrings, "test": True})
+            else:
+                yield CodeStep({"do": "pass", "test": False})
             return
         cases = self._defined.cases()
         parts = AskedParts(len(self._steps))
         try:
-            for method in [method for case in cases for method in test_methods(case)]:
-                self._write_out(method, dict(self._known), parts, 1)
+            methods = [method for case in cases for method in test_methods(case)]
+            for method in methods:
+                self._write_out(method, dict(self._literals), parts, 1)
         except (NotPlainError, NotWrittenOutError):
             parts.asserts = 0
         if parts.asserts:
@@ -238,8 +247,14 @@ class _Reading:
     def _write_out(self, body: Sequence[ast.stmt], names: dict[str, ast.expr], parts: AskedParts, depth: int) -> None:  # noqa: C901 - a case for each kind
         """Add the parts and clauses of statements.
 
+        Args:
+            body: The statements.
+            names: The expressions that stand for names; assignments add to them.
+            parts: The parts and clauses so far.
+            depth: The number of loops and functions around the statements.
+
         Raises:
-            NotPlainError: a statement is not of the form.
+            NotPlainError: a statement is no assertion, loop over a literal, assignment, or call of a test function.
         """
         if depth > 8:
             raise NotPlainError
@@ -256,10 +271,10 @@ class _Reading:
                 case ast.Assert(test=test):
                     node = self._put_in(test, names)
                     text = data_text(statement.msg) or ast.unparse(test)[:100]
-                    first = len(parts.values)
+                    first_part = len(parts.values)
                     condition = condition_of(node, parts)
                     parts.asserts += 1
-                    parts.clauses.append(Clause(condition, text, tuple(range(first, len(parts.values)))))
+                    parts.clauses.append(Clause(condition, text, of=tuple(range(first_part, len(parts.values)))))
                 case ast.For(target=target, iter=items, body=inner, orelse=[]):
                     for row in _rows(self._put_in(items, names)):
                         for name, node in _unpack(target, row).items():
@@ -273,26 +288,31 @@ class _Reading:
                     function = self._defined.functions[name]
                     self._used.add(name)
                     arguments = [self._put_in(argument, names) for argument in call.args]
-                    inside = {
-                        p: self._keep(p, a, parts)
-                        for p, a in zip(_parameters(function, len(arguments)), arguments, strict=True)
+                    parameters = _parameters(function, len(arguments))
+                    kept = {
+                        parameter: self._keep(parameter, argument, parts)
+                        for parameter, argument in zip(parameters, arguments, strict=True)
                     }
-                    self._write_out(function.body, {**self._known, **inside}, parts, depth + 1)
+                    self._write_out(function.body, {**self._literals, **kept}, parts, depth + 1)
                 case ast.Expr(value=ast.Call() as call) if depth:
                     _ask_expression(self._put_in(call, names), parts)
                 case _:
                     raise NotPlainError
 
     def _put_in(self, node: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
-        """Return an expression with what stands for its names, and note which definitions that uses."""
+        """Return an expression with `names` put in for its names, and note the definitions that are used so."""
         nodes = list(ast.walk(node))
-        names_used = {inner.id for inner in nodes if isinstance(inner, ast.Name)}
-        self._used |= {name for name in names_used & self._known.keys() if names.get(name) is self._known[name]}
+        used_names = {inner.id for inner in nodes if isinstance(inner, ast.Name)}
+        for name in used_names & self._literals.keys():
+            if names.get(name) is self._literals[name]:
+                self._used.add(name)
         _check_bound(nodes, names)
-        return _Folded().visit(_PutIn(names).visit(copy.deepcopy(node))) if names_used & names.keys() else node
+        if not used_names & names.keys():
+            return node
+        return _Folded().visit(_PutIn(names).visit(copy.deepcopy(node)))
 
     def _keep(self, name: str, node: ast.expr, parts: AskedParts) -> ast.expr:
-        """Return what stands for a name: a literal, a name of the program, or a new name.
+        """Return the expression that stands for a name: a literal, a name of the program, or a new name.
 
         The new name keeps the value in the program's process.
         """
@@ -326,15 +346,11 @@ def _plain_step(parts: AskedParts) -> CodeStep:
 
 
 def _parameters(function: ast.FunctionDef, count: int) -> list[str]:
+    """Return the names of a function's parameters; refuse a function that does not take `count` plain parameters."""
     parameters = function.args
-    if (
-        parameters.vararg
-        or parameters.kwarg
-        or parameters.kwonlyargs
-        or parameters.defaults
-        or parameters.posonlyargs
-        or len(parameters.args) != count
-    ):
+    has_variable_number = parameters.vararg or parameters.kwarg or parameters.defaults
+    has_other_kinds = parameters.kwonlyargs or parameters.posonlyargs
+    if has_variable_number or has_other_kinds or len(parameters.args) != count:
         raise NotPlainError
     return [argument.arg for argument in parameters.args]
 
@@ -358,15 +374,16 @@ class _Folded(ast.NodeTransformer):
             return node
 
 
-def _check_bound(inside: list[ast.AST], names: Mapping[str, ast.expr]) -> None:
+def _check_bound(nodes: list[ast.AST], names: Mapping[str, ast.expr]) -> None:
     """Check the nodes of an expression.
 
     Raises:
         NotPlainError: the expression binds one of the names itself, or has another order of evaluation.
     """
-    for inner in inside:
-        name = inner.arg if isinstance(inner, ast.arg) else inner.id if isinstance(inner, ast.Name) else None
-        if name in names and not (isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)):
+    for inner in nodes:
+        if isinstance(inner, ast.arg) and inner.arg in names:
+            raise NotPlainError
+        if isinstance(inner, ast.Name) and inner.id in names and not isinstance(inner.ctx, ast.Load):
             raise NotPlainError
         if isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
             raise NotPlainError
@@ -384,6 +401,7 @@ def _rows(items: ast.expr) -> list[ast.expr]:
 
 
 def _unpack(target: ast.expr, row: ast.expr) -> dict[str, ast.expr]:
+    """Return the expression for each name of a loop's target in one row of the loop's literal."""
     if isinstance(target, ast.Name):
         return {target.id: row}
     if (
@@ -392,7 +410,7 @@ def _unpack(target: ast.expr, row: ast.expr) -> dict[str, ast.expr]:
         and len(target.elts) == len(row.elts)
     ):
         names: dict[str, ast.expr] = {}
-        for inner, part in zip(target.elts, row.elts, strict=True):
-            names |= _unpack(inner, part)
+        for inner_target, element in zip(target.elts, row.elts, strict=True):
+            names |= _unpack(inner_target, element)
         return names
     raise NotPlainError

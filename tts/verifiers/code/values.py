@@ -87,15 +87,16 @@ def is_data(node: ast.expr) -> bool:
 
 
 def _fold(node: ast.expr) -> Any:  # noqa: C901 - a case for each kind
+    """Return the value of an expression; what an operation raises is raised as it is."""
     match node:
         case ast.Constant():
             return node.value
         case ast.Tuple():
-            return tuple(_fold(e) for e in node.elts)
+            return tuple(map(_fold, node.elts))
         case ast.List():
-            return [_fold(e) for e in node.elts]
+            return list(map(_fold, node.elts))
         case ast.Set():
-            return {_fold(e) for e in node.elts}
+            return set(map(_fold, node.elts))
         case ast.Dict() if all(key is not None for key in node.keys):
             return {
                 _fold(key): _fold(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None
@@ -111,7 +112,7 @@ def _fold(node: ast.expr) -> Any:  # noqa: C901 - a case for each kind
         case ast.Attribute(value=ast.Name()) if ast.unparse(node) in _CONSTANTS:
             return _CONSTANTS[ast.unparse(node)]
         case ast.Call(func=ast.Name(id=name)) if name in _FUNCTIONS and not node.keywords:
-            return _call(name, [_fold(e) for e in node.args])
+            return _call(name, list(map(_fold, node.args)))
         case ast.Call(func=ast.Attribute(attr="items", value=owner), args=[], keywords=[]):
             return list(dict.items(_fold(owner)))
         case _:
@@ -128,18 +129,20 @@ def _call(name: str, arguments: list[Any]) -> Any:
 def _check_operation(op: ast.operator, left: Any, right: Any) -> None:
     """Refuse operations whose result may be large."""
     if not all(isinstance(operand, int | float | complex) for operand in (left, right)):
-        is_allowed = isinstance(op, ast.Add) or (
-            isinstance(op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor) and isinstance(left, set)
-        )
+        is_set_operation = isinstance(op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor) and isinstance(left, set)
+        is_allowed = is_set_operation or isinstance(op, ast.Add)
         if isinstance(op, ast.Mult):
             factor, collection = (left, right) if isinstance(left, int) else (right, left)
             is_allowed = isinstance(factor, int) and factor * max(len(collection), 1) <= _MOST_ITEMS
         if not is_allowed:
             raise NotDataError("an operation that is no arithmetic")
     elif isinstance(left, int) and isinstance(right, int):
-        bits = left.bit_length() * max(right, 1) if isinstance(op, ast.Pow) else left.bit_length() + right.bit_length()
-        bits = left.bit_length() + right if isinstance(op, ast.LShift) else bits
-        if bits > _MOST_BITS:
+        num_bits = left.bit_length() + right.bit_length()
+        if isinstance(op, ast.Pow):
+            num_bits = left.bit_length() * max(right, 1)
+        elif isinstance(op, ast.LShift):
+            num_bits = left.bit_length() + right
+        if num_bits > _MOST_BITS:
             raise NotDataError("a number of too many digits")
 
 
@@ -151,7 +154,7 @@ def wire(value: Any) -> Wire:
 def key(value: Wire, mark: str = "sent") -> str:
     """Return a text that two values share exactly where `==` holds for them as plain data.
 
-    NaN and objects equal nothing.
+    NaN and objects equal nothing: their texts contain `mark`, which differs for the two sides of a comparison.
 
     Raises:
         ValueError, TypeError, …: the value is malformed.
@@ -174,20 +177,24 @@ def key(value: Wire, mark: str = "sent") -> str:
     if kind == "S":
         return "{" + ",".join(sorted({key(item, mark) for item in content})) + "}"
     if kind == "d":
-        return "d{" + ",".join(sorted(f"{key(name, mark)}:{key(item, mark)}" for name, item in content)) + "}"
+        entries = sorted(f"{key(name, mark)}:{key(item, mark)}" for name, item in content)
+        return "d{" + ",".join(entries) + "}"
     return f"o {mark}"
 
 
 def _number(kind: str, content: Any) -> Any:
+    """Return the number that `program.encode` wrote: "i" an integer, "f" a float, "q" a fraction, "c" complex."""
     if kind == "i":
         return int(content, 16)
     if kind == "f":
         return float.fromhex(content)
     if kind == "q":
-        if len(content[0]) + len(content[1]) > _MOST_DIGITS:
+        numerator, denominator = content[0], content[1]
+        if len(numerator) + len(denominator) > _MOST_DIGITS:
             raise ValueError("a fraction of too many digits")
-        return Fraction(int(content[0], 16), int(content[1], 16))
-    return complex(float.fromhex(content[0]), float.fromhex(content[1]))
+        return Fraction(int(numerator, 16), int(denominator, 16))
+    real, imaginary = content[0], content[1]
+    return complex(float.fromhex(real), float.fromhex(imaginary))
 
 
 def _number_key(number: Any, mark: str) -> str:
@@ -197,8 +204,8 @@ def _number_key(number: Any, mark: str) -> str:
         number = number.real
     if isinstance(number, float) and not math.isfinite(number):
         return f"n{number}" if math.isinf(number) else f"nan {mark}"
-    top, bottom = number.as_integer_ratio()
-    return f"n{top:x}" if bottom == 1 else f"n{top:x}/{bottom:x}"
+    numerator, denominator = number.as_integer_ratio()
+    return f"n{numerator:x}" if denominator == 1 else f"n{numerator:x}/{denominator:x}"
 
 
 def equal(left: Wire, right: Wire) -> bool:
@@ -210,7 +217,7 @@ def equal(left: Wire, right: Wire) -> bool:
 
 
 def plain(value: Wire) -> Any:
-    """Return a number, text, bytes, list or tuple of them, to be ordered.
+    """Return a value as a Python value with an order: a number, text, bytes, or list or tuple of these.
 
     Raises:
         TypeError: the value is of another kind.
@@ -234,7 +241,7 @@ def holds(left: Wire, op: ast.cmpop, right: Wire) -> bool:
     try:
         if isinstance(op, ast.Eq | ast.NotEq):
             return equal(left, right) is isinstance(op, ast.Eq)
-        if isinstance(op, ast.Is | ast.IsNot):  # None, True or False, which JSON has as such
+        if isinstance(op, ast.Is | ast.IsNot):  # one side is None, True or False, which JSON keeps
             return (left is right) is isinstance(op, ast.Is)
         if isinstance(op, ast.In | ast.NotIn):
             return _is_member(left, right) is isinstance(op, ast.In)
@@ -250,9 +257,9 @@ def _is_member(item: Wire, container: Wire) -> bool:
     members = container
     if not isinstance(container, list):
         [(kind, content)] = container.items()
-        members = [name for name, _ in content] if kind == "d" else content
-    sought = key(item, "left")
-    return any(key(member, "right") == sought for member in members)
+        members = [name for name, _item in content] if kind == "d" else content
+    item_key = key(item, "left")
+    return any(key(member, "right") == item_key for member in members)
 
 
 def shown_wire(value: Wire) -> str:
@@ -260,10 +267,11 @@ def shown_wire(value: Wire) -> str:
     try:
         if isinstance(value, dict):
             [(kind, content)] = value.items()
-            if kind in ("o", "S", "d"):
-                return (
-                    f"a {content}"[:80] if kind == "o" else f"{'a set' if kind == 'S' else 'a dict'} of {len(content)}"
-                )
+            if kind == "o":
+                return f"a {content}"[:80]
+            if kind in ("S", "d"):
+                collection = "a set" if kind == "S" else "a dict"
+                return f"{collection} of {len(content)}"
         return repr(plain(value))[:80]
     except MALFORMED:
         return "no plain data"

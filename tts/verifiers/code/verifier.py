@@ -165,7 +165,8 @@ class Code(Verifier):
         """
         if self.sandbox == "docker":
             check_docker()
-        if self.sandbox == "landlock" and (reason := why_not()):
+        reason = why_not() if self.sandbox == "landlock" else ""
+        if reason:
             raise CapabilityError(
                 f"sandbox is 'landlock', but it is not available here: {reason}",
                 hint="give code(sandbox='docker'), or sandbox='none' for programs that are trusted",
@@ -183,29 +184,26 @@ class Code(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory, and the outcome of each test.
 
-        The score is NaN for trajectories that the time does not reach.
+        The score is NaN for trajectories that the budget's time does not reach.
         """
         tests = self.tests if self.tests is not None else problem.answer or ""
         programs = [program_in(t.response, tests) for t in trajectories]
         scores: dict[str, StepScores] = {}
         for program in dict.fromkeys(programs):
             seconds_left = calls.seconds_left()
-            scores[program] = (
-                _LATE
-                if seconds_left is not None and seconds_left <= 0
-                else await self._score(program, tests, seconds_left)
-            )
+            is_late = seconds_left is not None and seconds_left <= 0
+            scores[program] = _LATE if is_late else await self._score(program, tests, seconds_left)
         return [scores[program] for program in programs]
 
     async def _score(self, program: str, tests: str, seconds_left: float | None) -> StepScores:
+        """Return the score of a program; NaN where the budget's time ended its run."""
         result = await run_in_thread(self.outcome, program, tests, None, seconds_left)
-        if (
-            seconds_left is not None
-            and seconds_left < self.seconds * steps_of(tests).limits
-            and result.outcome is ProgramOutcome.TIMEOUT
-        ):
-            return _LATE  # the budget's time ran out, not the program's
-        outcomes = (*map(float, result.tests), *(0.0,) * (steps_of(tests).total - len(result.tests)))
+        steps = steps_of(tests)
+        is_cut_short = seconds_left is not None and seconds_left < self.seconds * steps.limits
+        if is_cut_short and result.outcome is ProgramOutcome.TIMEOUT:
+            return _LATE
+        num_missing = steps.total - len(result.tests)
+        outcomes = (*map(float, result.tests), *[0.0] * num_missing)
         note = note_of(result, hidden=self.oracle)
         if self.credit == "all" or result.outcome is not ProgramOutcome.FAILED:
             return StepScores(whole=float(result.outcome is ProgramOutcome.PASSED), tests=outcomes, note=note)
@@ -219,8 +217,8 @@ class Code(Verifier):
         Args:
             program: The program's source.
             tests: Tests in Python or JSON.
-            seconds: The time limit, of each test in JSON; None: that of the verifier.
-            total: The limit of all tests together; None: as many times `seconds` as there are tests in JSON, or once.
+            seconds: The time limit, of each test in JSON; None: the verifier's limit.
+            total: The limit of all tests together; None: `seconds` for each test in JSON, or `seconds` for Python.
 
         Raises:
             CapabilityError: the sandbox is not available. VerifierError: the tests are not valid.
@@ -233,8 +231,9 @@ class Code(Verifier):
             output=self.output_kb << 10,
         )
         if self.prelude == "always" or (self.prelude == "solution" and _SOLUTION.search(program)):
-            start_of_code = max((found.end() for found in _FUTURE.finditer(program)), default=0)
-            program = program[:start_of_code] + PRELUDE + program[start_of_code:]
+            # imports from __future__ must stay first
+            code_start = max((future_import.end() for future_import in _FUTURE.finditer(program)), default=0)
+            program = program[:code_start] + PRELUDE + program[code_start:]
         if self.sandbox == "docker":
             return run_in_container(program, tests, limits)
         return run(program, tests, limits, isolated=self.sandbox == "landlock")
@@ -250,13 +249,17 @@ def note_of(result: ProgramResult, *, hidden: bool) -> str:
     if result.outcome is ProgramOutcome.PASSED:
         return f"All {result.total} tests pass."
     if result.outcome is ProgramOutcome.FAILED:
-        failing = [f"{number}" for number, passed in enumerate(result.tests, 1) if not passed][:_NAMED]
-        reason = f"tests that fail: {', '.join(failing)}" if hidden else result.detail
+        failing_numbers = [str(number) for number, passed in enumerate(result.tests, 1) if not passed]
+        reason = f"tests that fail: {', '.join(failing_numbers[:_NAMED])}" if hidden else result.detail
         return f"{result.passed} of {result.total} tests pass; {reason}."
     if result.outcome is ProgramOutcome.ERROR:
-        kind = result.detail.partition(":")[0]  # the program may write any: only errors of Python itself are named
-        is_builtin = isinstance(error := getattr(builtins, kind, None), type) and issubclass(error, BaseException)
-        return f"The program raised {(kind if is_builtin else 'an error') if hidden else result.detail}."
+        if not hidden:
+            return f"The program raised {result.detail}."
+        kind = result.detail.partition(":")[0]
+        error = getattr(builtins, kind, None)
+        is_builtin = isinstance(error, type) and issubclass(error, BaseException)
+        # the name of an error of the program's own could quote a test
+        return f"The program raised {kind if is_builtin else 'an error'}."
     return f"The program did not get to its end: {result.outcome if hidden else result.detail}."
 
 
@@ -272,9 +275,9 @@ def _check_tests(name: str, tests: str) -> None:
 
 
 def program_in(text: str, tests: str = "") -> str:
-    """Return the program in a text: the block that the tests are for, the whole text if there is no block."""
+    """Return the block of a text that the tests are for, or the whole text if there is no block."""
     try:
-        found = read_tests(tests)
+        code_tests = read_tests(tests)
     except NotTestsError:
         return choose_block(text)
-    return choose_block(text, found.names, reads=found.reads_input)
+    return choose_block(text, code_tests.names, reads=code_tests.reads_input)

@@ -31,27 +31,33 @@ def view() -> dict[str, Any]:
     """
     links: dict[str, str] = {}
     wanted = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, sys.executable, *_SYSTEM}
-    real = sorted({_resolve(path, links) for path in wanted if os.path.lexists(path)} - {"/"})
+    resolved_paths = {_resolve(path, links) for path in wanted if os.path.lexists(path)} - {"/"}
     paths: list[str] = []
-    for path in real:
-        if not any(path.startswith(f"{kept}/") for kept in paths):
+    for path in sorted(resolved_paths):
+        if not _is_within(path, paths):
             paths.append(path)
-    outside = {link: target for link, target in links.items() if not any(link.startswith(f"{path}/") for path in paths)}
-    return {"paths": paths, "links": outside}
+    outer_links = {link: target for link, target in links.items() if not _is_within(link, paths)}
+    return {"paths": paths, "links": outer_links}
+
+
+def _is_within(path: str, folders: list[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
 
 
 def _resolve(path: str, links: dict[str, str]) -> str:
-    """Return a path without symbolic links, and note those on the way."""
-    done, left = "/", [part for part in os.path.normpath(path).split("/") if part]
-    while left:
-        step = os.path.join(done, left.pop(0))  # noqa: PTH118 - strings, as os.readlink gives them
-        if os.path.islink(step) and len(links) < 1000:  # noqa: PTH114
-            links[step] = os.readlink(step)  # noqa: PTH115
-            target = os.path.normpath(os.path.join(done, links[step]))  # noqa: PTH118
-            done, left = "/", [part for part in target.split("/") if part] + left
+    """Return a path without symbolic links, and add the links on the way to `links`."""
+    resolved = "/"
+    remaining_parts = [part for part in os.path.normpath(path).split("/") if part]
+    while remaining_parts:
+        next_path = os.path.join(resolved, remaining_parts.pop(0))  # noqa: PTH118 - strings, as os.readlink gives them
+        if os.path.islink(next_path) and len(links) < 1000:  # noqa: PTH114
+            links[next_path] = os.readlink(next_path)  # noqa: PTH115
+            target = os.path.normpath(os.path.join(resolved, links[next_path]))  # noqa: PTH118
+            resolved = "/"
+            remaining_parts = [part for part in target.split("/") if part] + remaining_parts
         else:
-            done = step
-    return done
+            resolved = next_path
+    return resolved
 
 
 def may_enter(folder: str) -> bool:

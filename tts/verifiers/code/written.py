@@ -48,9 +48,12 @@ def with_tests(program: str, tests: Sequence[str]) -> str:
 
 
 def read_outcomes(output: str, count: int) -> str:
-    """Return the outcome of each test from the output, "1" where it passed.
+    """Return a digit for each test from the output: "1" where the test passed, else "0".
 
     The text is "" where the program did not end all tests.
     """
-    told = output.rpartition(_MARK)[2].partition(".")[0] if _MARK in output else ""
-    return told if len(told) == count and set(told) <= {"0", "1"} else ""
+    if _MARK not in output:
+        return ""
+    outcomes = output.rpartition(_MARK)[2].partition(".")[0]
+    is_complete = len(outcomes) == count and set(outcomes) <= {"0", "1"}
+    return outcomes if is_complete else ""

@@ -23,11 +23,9 @@ def countdown_rule(text: str) -> Callable[[str], bool] | None:
 
     def accepts(answer: str) -> bool:
         expression = parse_expression(answer.partition("=")[0])  # the part before the sign, as in "3 * 4 = 12"
-        return (
-            expression is not None
-            and sorted(numbers(expression)) == sorted_numbers
-            and value(expression) == problem.target
-        )
+        if expression is None or sorted(numbers(expression)) != sorted_numbers:
+            return False
+        return value(expression) == problem.target
 
     return accepts
 
@@ -35,7 +33,7 @@ def countdown_rule(text: str) -> Callable[[str], bool] | None:
 def expression_rule(text: str) -> Callable[[str], bool] | None:
     """Return a function that accepts the value of an expression or a story of the task "pocket".
 
-    None stands for a text that is neither.
+    The result is None for any other text.
     """
     try:
         expected = str(value(read(text).expression))

@@ -40,21 +40,20 @@ def rule(text: str) -> Callable[[str], bool] | None:
     left_side, right_side = _polynomial(left, name), _polynomial(right, name)
     if not name or left_side is None or right_side is None:
         return None
-    zero = _sum(left_side, right_side, -1)
-    degree = max(zero, default=0)
+    difference = _sum(left_side, right_side, -1)
+    degree = max(difference, default=0)
 
     def accepts(answer: str) -> bool:
         roots = _roots(answer, name)
-        return roots is not None and len(roots) == degree > 0 and all(_evaluate(zero, root) == 0 for root in roots)
+        if roots is None or degree == 0 or len(roots) != degree:
+            return False
+        return all(_evaluate(difference, root) == 0 for root in roots)
 
     return accepts
 
 
 def _roots(answer: str, name: str) -> set[Fraction] | None:
-    """Return the numbers that an answer states; None: the answer states anything else.
-
-    Answers are such as "x = 2 or x = 3" or "{2, 3}".
-    """
+    """Return the numbers that an answer such as "x = 2 or x = 3" or "{2, 3}" states; None for other answers."""
     roots = set[Fraction]()
     for part in _SEPARATORS.split(answer.lower().strip().strip("{}\\ ")):
         root = rational(re.sub(rf"^\s*{name}\s*=\s*", "", part).replace(" ", ""))
@@ -65,10 +64,12 @@ def _roots(answer: str, name: str) -> set[Fraction] | None:
 
 
 def _polynomial(side: str, name: str) -> Polynomial | None:
+    """Return the polynomial in the unknown `name` that a side of an equation writes, or None."""
     if len(side) > _LONGEST or not _WRITTEN.fullmatch(side):
         return None
+    source = _TIMES.sub("*", side.strip()).replace("^", "**")
     try:
-        return _value(ast.parse(_TIMES.sub("*", side.strip()).replace("^", "**"), mode="eval").body, name)
+        return _value(ast.parse(source, mode="eval").body, name)
     except (SyntaxError, ValueError, ArithmeticError, RecursionError):
         return None
 
@@ -92,33 +93,37 @@ def _value(node: ast.expr, name: str) -> Polynomial:
         return _sum(left, right, 1 if isinstance(node.op, ast.Add) else -1)
     if isinstance(node.op, ast.Mult):
         return _product(left, right)
-    if set(right) <= {0} and isinstance(node.op, ast.Div):
-        return {power: factor / right.get(0, Fraction(0)) for power, factor in left.items()}
-    if (
-        set(right) <= {0}
-        and isinstance(node.op, ast.Pow)
-        and (exponent := right.get(0, Fraction(0))) in range(_HIGHEST + 1)
-    ):
+    is_right_constant = set(right) <= {0}
+    constant = right.get(0, Fraction(0))
+    if is_right_constant and isinstance(node.op, ast.Div):
+        return {power: factor / constant for power, factor in left.items()}
+    if is_right_constant and isinstance(node.op, ast.Pow) and constant in range(_HIGHEST + 1):
         result: Polynomial = {0: Fraction(1)}
-        for _ in range(int(exponent)):
+        for _ in range(int(constant)):
             result = _product(result, left)
         return result
     raise ValueError("no polynomial")
 
 
-def _sum(one: Polynomial, other: Polynomial, sign: int) -> Polynomial:
-    total = {power: one.get(power, Fraction(0)) + sign * other.get(power, Fraction(0)) for power in {*one, *other}}
-    return {power: factor for power, factor in total.items() if factor}
+def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
+    """Return the polynomial a + sign * b."""
+    total: Polynomial = {}
+    for power in {*a, *b}:
+        factor = a.get(power, Fraction(0)) + sign * b.get(power, Fraction(0))
+        if factor:
+            total[power] = factor
+    return total
 
 
-def _product(one: Polynomial, other: Polynomial) -> Polynomial:
-    if max(one, default=0) + max(other, default=0) > _HIGHEST:
+def _product(a: Polynomial, b: Polynomial) -> Polynomial:
+    if max(a, default=0) + max(b, default=0) > _HIGHEST:
         raise ValueError("the power is above 8")
-    products: Polynomial = {}
-    for a, x in one.items():
-        for b, y in other.items():
-            products[a + b] = products.get(a + b, Fraction(0)) + x * y
-    return _sum(products, {}, 1)
+    product: Polynomial = {}
+    for a_power, a_factor in a.items():
+        for b_power, b_factor in b.items():
+            power = a_power + b_power
+            product[power] = product.get(power, Fraction(0)) + a_factor * b_factor
+    return _sum(product, {}, 1)
 
 
 def _evaluate(polynomial: Polynomial, x: Fraction) -> Fraction:

@@ -10,12 +10,14 @@ import warnings
 def asserted_examples(text: str) -> str | None:
     """Return the examples of a prompt as Python that asserts them, or None where it has none.
 
-    Examples are doctests (">>> f(2)" with the result below) and lines "assert …". A result that is no literal is
-    compared with the `repr` of the value. Doctests that are no expression, or show nothing, run before those after
-    them.
+    Examples are doctests (">>> f(2)" with the result below), or without these lines "assert …". A result that is no
+    literal is compared with the `repr` of the value. Doctests that are no expression, or show no result, are statements
+    of the returned text.
     """
-    lines = [line for line in _doctest_examples(text) or _assert_examples(text) if _parses(line)]
-    return "\n".join(lines) if any(line.startswith("assert ") for line in lines) else None
+    examples = _doctest_examples(text) or _assert_examples(text)
+    lines = [line for line in examples if _parses(line)]
+    has_assertion = any(line.startswith("assert ") for line in lines)
+    return "\n".join(lines) if has_assertion else None
 
 
 def _doctest_examples(text: str) -> list[str]:
@@ -23,10 +25,11 @@ def _doctest_examples(text: str) -> list[str]:
         examples = doctest.DocTestParser().get_examples(text)
     except ValueError:  # its indentation is broken
         return []
-    return [_assert(one.source.strip(), one.want.strip()) for one in examples if one.exc_msg is None]
+    return [_assert(example.source.strip(), example.want.strip()) for example in examples if example.exc_msg is None]
 
 
 def _assert(source: str, want: str) -> str:
+    """Return an assertion that a source has the wanted result; a source without a result as it is."""
     if not want:
         return source
     try:

@@ -48,7 +48,7 @@ def rule(text: str) -> Callable[[str], bool] | None:
     """
     if not _MEANT.search(text):
         return None
-    schemas = [read for block in _FENCED.findall(text) if (read := _read(block)) is not None]
+    schemas = [schema for schema in map(_read, _FENCED.findall(text)) if schema is not None]
     try:
         if len(schemas) != 1 or not _is_known(schemas[0]):
             return None
@@ -75,31 +75,35 @@ def _read(block: str) -> dict[str, Any] | None:
 
 
 def _is_known(schema: Any) -> bool:
-    """Whether every keyword of a schema is known, and means what it should."""
+    """Whether every keyword of a schema is known, and has a value of its type."""
     if isinstance(schema, bool):
         return True
     if not isinstance(schema, dict) or set(schema) - _ANY - _VALUES.keys() - _NOTES:
         return False
     if not all(_TYPES[kind](schema[key]) for key, kind in _VALUES.items() if key in schema):
         return False
+    if not all(isinstance(name, str) for name in schema.get("required", [])):
+        return False
     types = schema.get("type", [])
-    if not all(isinstance(one, str) for one in schema.get("required", [])):
+    types = types if isinstance(types, list) else [types]
+    if not all(isinstance(kind, str) and kind in _TYPES for kind in types):
         return False
-    if not all(isinstance(one, str) and one in _TYPES for one in (types if isinstance(types, list) else [types])):
-        return False
-    inner = [schema[key] for key in ("items", "additionalProperties") if key in schema]
-    return all(map(_is_known, [*schema.get("properties", {}).values(), *inner]))
+    subschemas = [*schema.get("properties", {}).values()]
+    subschemas += [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    return all(map(_is_known, subschemas))
 
 
 def _is_valid(value: Any, schema: Any) -> bool:
+    """Whether a value is valid by a schema whose keywords are known."""
     if isinstance(schema, bool):
         return schema
     types = schema.get("type", list(_TYPES))
-    if not any(_TYPES[one](value) for one in (types if isinstance(types, list) else [types])):
+    types = types if isinstance(types, list) else [types]
+    if not any(_TYPES[kind](value) for kind in types):
         return False
-    if not any(_same(value, one) for one in schema.get("enum", [value])) or (
-        "const" in schema and not _same(value, schema["const"])
-    ):
+    if not any(_same(value, choice) for choice in schema.get("enum", [value])):
+        return False
+    if "const" in schema and not _same(value, schema["const"]):
         return False
     if _TYPES["number"](value):
         return all(holds(value, schema[key]) for key, holds in _LIMITS.items() if key in schema)
@@ -120,10 +124,10 @@ def _is_valid_list(value: list[Any], schema: dict[str, Any]) -> bool:
 
 def _is_valid_object(value: dict[str, Any], schema: dict[str, Any]) -> bool:
     properties = schema.get("properties", {})
-    others = schema.get("additionalProperties", True)
-    return set(schema.get("required", ())) <= set(value) and all(
-        _is_valid(one, properties.get(key, others)) for key, one in value.items()
-    )
+    additional = schema.get("additionalProperties", True)
+    if not set(schema.get("required", ())) <= set(value):
+        return False
+    return all(_is_valid(member, properties.get(name, additional)) for name, member in value.items())
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -82,7 +82,8 @@ class Rules(Verifier):
             ConfigError: the problem has no rule, or its statement cannot be read. CapabilityError: the sandbox of its
                 programs is not available.
         """
-        if (tests := asserted_examples(problem.text)) is not None:
+        tests = asserted_examples(problem.text)
+        if tests is not None:
             self._code(tests).check_sandbox()
         elif rule_of(problem) is None:
             raise ConfigError(
@@ -96,7 +97,8 @@ class Rules(Verifier):
 
         The score is NaN for programs that the budget's time does not reach.
         """
-        if (tests := asserted_examples(problem.text)) is not None:
+        tests = asserted_examples(problem.text)
+        if tests is not None:
             return await self._code(tests).score(problem, trajectories, calls)
         accepts = rule_of(problem)
         assert accepts is not None, "checked before"
