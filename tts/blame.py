@@ -51,17 +51,18 @@ class Blame:
     ) -> None:
         if failure is None or isinstance(failure, (TTSError, KeyboardInterrupt, *self._passes)):
             return
-        what = f"failed: {type(failure).__name__}: {failure}"
+        outcome = f"failed: {type(failure).__name__}: {failure}"
         if isinstance(failure, asyncio.CancelledError):
             if self._task is None or self._task.cancelling():
                 return
-            what = "was cancelled by itself"
-        if isinstance(failure, GeneratorExit) and (self._task is None or self._task is not _current_task()):
+            outcome = "was cancelled by itself"
+        is_same_task = self._task is not None and self._task is _current_task()
+        if isinstance(failure, GeneratorExit) and not is_same_task:  # the coroutine was closed from outside
             return
         if isinstance(failure, SystemExit):
-            what = "exited the program"
-        part = self._part if isinstance(self._part, str) else self._part()
-        raise self._kind(f"{part} {what}") from failure
+            outcome = "exited the program"
+        part_name = self._part if isinstance(self._part, str) else self._part()
+        raise self._kind(f"{part_name} {outcome}") from failure
 
 
 def _current_task() -> asyncio.Task[object] | None:

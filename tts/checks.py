@@ -24,25 +24,25 @@ def check_complete(part: Any) -> None:
     if not (isinstance(part, type) and inspect.isabstract(part)):
         return
     missing = sorted(part.__abstractmethods__)
-    own = [name for name in vars(part) if not name.startswith("_")]
-    near = difflib.get_close_matches(missing[0], own, n=1) or own
+    own_names = [name for name in vars(part) if not name.startswith("_")]
+    shown_names = difflib.get_close_matches(missing[0], own_names, n=1) or own_names
     raise ConfigError(
         f"the class {part.__module__}:{part.__qualname__} has no method {' and no '.join(missing)}, but must define it",
-        hint=f"it has {', '.join(near) or 'nothing of its own'}; see tts.{part.__mro__[1].__name__}",
+        hint=f"it has {', '.join(shown_names) or 'nothing of its own'}; see tts.{part.__mro__[1].__name__}",
     )
 
 
 def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
     """Raise ConfigError unless a part is an object of a base class, with methods of the same kind.
 
-    Its methods can be called and awaited as those of the base class.
+    Callers must be able to call and await its methods in the same way as those of the base class.
 
     Args:
         part: The object that a caller gave.
         base: The base class of such parts.
         what: The part in the error, such as "the verifier".
-        awaited: The method that must be async. Other async methods of the base class may be plain ones that return what
-            is awaited.
+        awaited: The name of the method that must be async; "": none. Where the base class has other async methods, the
+            part's methods may be plain functions that return an awaitable.
     """
     if not isinstance(part, base):
         raise ConfigError(
@@ -60,43 +60,47 @@ def _check_methods(cls: type, base: type, awaited: str) -> None:
     """
     for name, contract in inspect.getmembers(base, inspect.isfunction):
         method = inspect.unwrap(getattr(cls, name))
-        if (
-            name.startswith("_")
-            or not isinstance(method, FunctionType)
-            or {*method.__code__.co_freevars} - {"__class__"}
-        ):
+        if name.startswith("_") or not isinstance(method, FunctionType):
             continue
-        place, is_async = f"the method {cls.__module__}:{cls.__qualname__}.{name}", inspect.iscoroutinefunction(method)
-        if not _takes(
-            inspect.signature(getattr(cls, name)),
-            contract,
-            is_bound=not isinstance(inspect.getattr_static(cls, name), staticmethod),
-        ):
-            line = f"{'async ' if inspect.iscoroutinefunction(contract) else ''}def {name}{_plain(contract)}"
+        is_closure = bool({*method.__code__.co_freevars} - {"__class__"})  # `super()` alone makes none
+        if is_closure:
+            continue
+        method_text = f"the method {cls.__module__}:{cls.__qualname__}.{name}"
+        is_async = inspect.iscoroutinefunction(method)
+        is_bound = not isinstance(inspect.getattr_static(cls, name), staticmethod)
+        if not _takes(inspect.signature(getattr(cls, name)), contract, is_bound=is_bound):
+            prefix = "async " if inspect.iscoroutinefunction(contract) else ""
             raise ConfigError(
-                f"{place} has the parameters {_plain(method)}, but will be called with others", hint=f"write {line}"
+                f"{method_text} has the parameters {_plain(method)}, but will be called with others",
+                hint=f"write {prefix}def {name}{_plain(contract)}",
             )
         if name == awaited and not is_async:
             raise ConfigError(
-                f"{place} is not async, but will be awaited", hint=f"write async def {name}, without yield"
+                f"{method_text} is not async, but will be awaited", hint=f"write async def {name}, without yield"
             )
         if is_async and not inspect.iscoroutinefunction(contract):
-            raise ConfigError(f"{place} is async, but will not be awaited", hint=f"write def {name}")
+            raise ConfigError(f"{method_text} is async, but will not be awaited", hint=f"write def {name}")
 
 
 def _takes(given: inspect.Signature, contract: FunctionType, *, is_bound: bool) -> bool:
     """Return whether a method takes the arguments of its contract, in their order or by name.
 
-    With `is_bound` the object itself is an argument, too.
+    Args:
+        given: The signature of the method.
+        contract: The method of the base class.
+        is_bound: Whether the object itself is an argument, too.
     """
     _, *parameters = inspect.signature(contract).parameters.values()
-    place = (None,) if is_bound else ()
-    named = {one.name: None for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
-    for in_order in (True, False):
-        ordered = [one.name for one in parameters if one.name not in named] if in_order else []
-        by_name = named if in_order else {one.name: None for one in parameters}
+    own_object = (None,) if is_bound else ()
+    keyword_only = {
+        parameter.name: None for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    positional = [parameter.name for parameter in parameters if parameter.name not in keyword_only]
+    all_by_name = {parameter.name: None for parameter in parameters}
+    no_names: list[str] = []
+    for in_order, by_name in ((positional, keyword_only), (no_names, all_by_name)):
         with suppress(TypeError):
-            given.bind(*place, *ordered, **by_name)
+            given.bind(*own_object, *in_order, **by_name)
             return True
     return False
 
@@ -104,8 +108,8 @@ def _takes(given: inspect.Signature, contract: FunctionType, *, is_bound: bool) 
 def _plain(function: Any) -> str:
     """Return the parameters of a function as text, without annotations."""
     signature = inspect.signature(function)
-    plain = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
-    return str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
 _LARGE = 2**63  # what no count and no other number of a search reaches
@@ -119,9 +123,8 @@ def check_int(name: str, value: Any, least: int, most: int | None = None, *, opt
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        raise _refuse(
-            name, value, f"a whole number of at least {least}{'' if most is None else f' and at most {most}'}"
-        )
+        upper_bound = "" if most is None else f" and at most {most}"
+        raise _refuse(name, value, f"a whole number of at least {least}{upper_bound}")
     if value >= _LARGE:
         raise _refuse(name, value, "below 2**63")
 
@@ -141,13 +144,12 @@ def check_number(
     """
     if value is None and optional:
         return
-    rule = (
-        "a number"
-        if least is None
-        else f"a number of at least {least}"
-        if most is None
-        else f"a number between {least} and {most}"
-    )
+    if least is None:
+        rule = "a number"
+    elif most is None:
+        rule = f"a number of at least {least}"
+    else:
+        rule = f"a number between {least} and {most}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGE:
         raise _refuse(name, value, rule, hint)
     if (least is not None and value < least) or (most is not None and value > most):
@@ -223,13 +225,10 @@ def number_above(least: float, below: float | None = None, written: str = "") ->
     """
 
     def check(name: str, value: Any) -> None:
-        rule = f"a number above {least:g}" + ("" if below is None else f" and below {written or below}")
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not least < value < (_LARGE if below is None else below)
-        ):
-            raise _refuse(name, value, rule)
+        upper_bound = _LARGE if below is None else below
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < upper_bound:
+            bound_text = "" if below is None else f" and below {written or below}"
+            raise _refuse(name, value, f"a number above {least:g}{bound_text}")
 
     return Rule(check)
 
@@ -251,8 +250,11 @@ def check_parameters(part: Any) -> None:
     """
     for name, rule, optional in _rules(type(part)):
         value = getattr(part, name)
-        if (value is not None or not optional) and (kept := rule.check(name, value)) is not None:
-            object.__setattr__(part, name, kept)
+        if value is None and optional:
+            continue
+        replacement = rule.check(name, value)
+        if replacement is not None:
+            object.__setattr__(part, name, replacement)  # the dataclass may be frozen
 
 
 @functools.lru_cache(maxsize=256)
@@ -261,13 +263,17 @@ def _rules(cls: type) -> tuple[tuple[str, Rule, bool], ...]:
 
     A rule comes with the name of its parameter, and whether the parameter may be None.
     """
-    found: list[tuple[str, Rule, bool]] = []
-    for name in (field.name for field in dataclasses.fields(cls) if field.init):
-        # a subclass that gives a parameter another default need not repeat its rule
-        annotated = (_rule_in(_hints(base).get(name)) for base in cls.__mro__)
-        if (rule := next(filter(None, annotated), None)) is not None:
-            found.append((name, *rule))
-    return tuple(found)
+    rules: list[tuple[str, Rule, bool]] = []
+    for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
+        for base in cls.__mro__:  # a subclass that gives a parameter another default need not repeat its rule
+            annotated = _rule_in(_hints(base).get(field.name))
+            if annotated is not None:
+                rule, is_optional = annotated
+                rules.append((field.name, rule, is_optional))
+                break
+    return tuple(rules)
 
 
 def _rule_in(hint: Any) -> tuple[Rule, bool] | None:
@@ -283,14 +289,15 @@ def _rule_in(hint: Any) -> tuple[Rule, bool] | None:
 def _hints(cls: type) -> dict[str, Any]:
     """Return the annotations of a class.
 
-    Any stands for a name that is imported for types alone, or is local to a function.
+    The class `_Unknown` stands for a name that is imported for types alone, or is local to a function.
     """
     unknown: dict[str, Any] = {}
     while True:
         try:
             return get_type_hints(cls, localns=unknown, include_extras=True)
         except NameError as missing:
-            if (name := missing.name) is None or name in unknown:
+            name = missing.name
+            if name is None or name in unknown:
                 raise
             unknown[name] = _Unknown
 
@@ -304,18 +311,18 @@ def read_text(what: str, path: str | Path, hint: str = "") -> str:
     """Return the text of a file that a user named.
 
     Args:
-        what: The what of the file, as an error has it: "the study".
+        what: The name of the file in an error, such as "the study".
         path: The path of the file.
         hint: The cure in the error.
 
     Raises:
-        ConfigError: it cannot be read, or is not UTF-8.
+        ConfigError: the file cannot be read, or is not UTF-8.
     """
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{what} is {str(path)!r}, but it cannot be read: {why}", hint=hint) from None
+        reason = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{what} is {str(path)!r}, but it cannot be read: {reason}", hint=hint) from None
 
 
 def _refuse(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
@@ -325,7 +332,7 @@ def _refuse(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
 def check_problem(problem: Problem) -> None:
     """Refuse a problem that no prompt can be made from.
 
-    The class `Problem` cannot do so itself, because `tts.types` imports nothing of the package.
+    The class `Problem` cannot check itself, because `tts.types` imports nothing of the package.
 
     Raises:
         ConfigError: the prompt is neither text nor messages of text, or another field is not of its type.
@@ -333,17 +340,17 @@ def check_problem(problem: Problem) -> None:
     prompt: Any = problem.prompt
     if not isinstance(prompt, str | tuple):
         raise _refuse("the problem", prompt, "text or a list of chat messages", _MESSAGES)
-    for turn in () if isinstance(prompt, str) else prompt:
-        parts: tuple[Any, ...] = (turn.role, turn.content) if isinstance(turn, Message) else (None,)
-        if not all(isinstance(part, str) for part in parts):
+    turns: tuple[Any, ...] = () if isinstance(prompt, str) else prompt
+    texts: list[Any] = [prompt] if isinstance(prompt, str) else []
+    for turn in turns:
+        if not isinstance(turn, Message) or not all(isinstance(text, str) for text in (turn.role, turn.content)):
             raise _refuse("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
-    for part in (
-        (prompt,) if isinstance(prompt, str) else (part for turn in prompt for part in (turn.role, turn.content))
-    ):
-        if HALVES.search(part):
+        texts += [turn.role, turn.content]
+    for text in texts:
+        if HALVES.search(text):
             raise _refuse(
                 "the problem",
-                part,
+                text,
                 "text that can be written",
                 "it holds half of a character (a lone surrogate): decode it anew",
             )
@@ -361,17 +368,18 @@ def check_problem(problem: Problem) -> None:
 def check_prompt(given: Any) -> Prompt:
     """Return a prompt that a caller gave, after a check.
 
-    It is text, or chat messages as `Message` or mappings of a role and a content.
+    A prompt is text, or chat messages as `Message` or mappings of a role and a content.
 
     Raises:
-        ConfigError: it is neither, or empty.
+        ConfigError: the prompt is neither, or is empty.
     """
     prompt = Problem(given).prompt
     try:
         check_problem(Problem(prompt))
     except ConfigError as refusal:
         raise ConfigError(refusal.cause.replace("the problem", "the prompt"), hint=refusal.hint or "") from None
-    if not "".join([prompt] if isinstance(prompt, str) else [turn.content for turn in prompt]).strip():
+    contents = [prompt] if isinstance(prompt, str) else [turn.content for turn in prompt]
+    if not "".join(contents).strip():
         raise _refuse("the prompt", given, "text or chat messages that are not empty")
     return prompt
 
@@ -380,10 +388,10 @@ _MESSAGES = 'a message is {"role": "user", "content": "…"}'
 
 
 def without_duplicates(what: str, values: list[Any], hint: str = "leave one out") -> list[Any]:
-    """Return values unchanged.
+    """Return values unchanged, after a check that none comes twice.
 
     Raises:
-        ConfigError: a value is there twice; the text names it.
+        ConfigError: a value comes twice; the error names it.
     """
     seen: set[str] = set()
     for value in values:

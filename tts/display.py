@@ -12,9 +12,9 @@ MOST = 400  # characters of one cell
 
 
 def visible(text: str) -> str:
-    """Return a text with characters that are not printed as escapes, except line feeds.
+    """Return a text with an escape for each unprintable character, except line feeds.
 
-    Such characters are controls and bidirectional marks.
+    Unprintable characters are, for example, controls and bidirectional marks.
     """
     if text.isprintable():
         return text

@@ -16,23 +16,26 @@ Find = Callable[[str], type | None]
 
 
 def parameter_texts(of: type, find: Find = lambda _: None) -> dict[str, str]:
-    """Return what each parameter of a class means, its own before those of its bases.
+    """Return the meaning of each parameter of a class; its own come before those of its bases.
 
-    A text "as in `Base`" is that of the base, or of another class of that name, with what surrounds the reference.
+    A text "as in `Base`" is replaced by the text of that base, or of another class of that name. Words around the
+    reference stay.
 
     Args:
         of: The class.
-        find: Returns the class of a name that is neither a base nor in the class's module; None: there is none.
+        find: A function that returns the class of a name that is neither a base nor in the class's module. It returns
+            None where there is none.
     """
     names = _parameters(of)
-    by_class = [(base, _entries(base, names)) for base in inspect.getmro(of)]
-    found: dict[str, str] = {}
+    classes = inspect.getmro(of)
+    entries_by_class = [_entries(base, names) for base in classes]
+    texts: dict[str, str] = {}
     for name in names:
-        for place, (_, entries) in enumerate(by_class):
+        for place, entries in enumerate(entries_by_class):
             if name in entries:
-                found[name] = _resolve(of, name, entries[name], [base for base, _ in by_class[place + 1 :]], find)
+                texts[name] = _resolve(of, name, entries[name], classes[place + 1 :], find)
                 break
-    return found
+    return texts
 
 
 def whole_docstring(of: type, find: Find = lambda _: None) -> str:
@@ -40,58 +43,68 @@ def whole_docstring(of: type, find: Find = lambda _: None) -> str:
 
     The entries are those of `parameter_texts`.
     """
-    text, said = inspect.getdoc(of) or "", parameter_texts(of, find)
-    if not said:
-        return text
-    section = "Args:\n" + "".join(f"    {name}: {meaning}\n" for name, meaning in said.items())
-    if _SECTION.search(text):
-        return _SECTION.sub(lambda _: section, text, count=1)
-    first, separator, rest = text.partition("\n\n")
-    return f"{first}\n\n{section}{separator and separator[1:]}{rest}"
+    docstring, meanings = inspect.getdoc(of) or "", parameter_texts(of, find)
+    if not meanings:
+        return docstring
+    section = "Args:\n" + "".join(f"    {name}: {meaning}\n" for name, meaning in meanings.items())
+    if _SECTION.search(docstring):
+        return _SECTION.sub(lambda _: section, docstring, count=1)
+    summary, separator, body = docstring.partition("\n\n")
+    ending = f"\n{body}" if separator else ""
+    return f"{summary}\n\n{section}{ending}"
 
 
 def _parameters(of: type) -> list[str]:
     """Return the parameters of a class, those that it defines itself first."""
-    bases = inspect.getmro(of)
-    place = {name: place for place, base in reversed(list(enumerate(bases))) for name in inspect.get_annotations(base)}
+    place_of: dict[str, int] = {}  # the place of the first class that has the name
+    for place, base in enumerate(inspect.getmro(of)):
+        for name in inspect.get_annotations(base):
+            place_of.setdefault(name, place)
     try:
         signature = inspect.signature(of)
     except ValueError:
         return []
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return sorted(
-        (p.name for p in signature.parameters.values() if p.kind not in kinds), key=lambda name: place.get(name, 0)
-    )
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [parameter.name for parameter in signature.parameters.values() if parameter.kind not in variadic]
+    return sorted(names, key=lambda name: place_of.get(name, 0))
 
 
 def _entries(of: type, names: Sequence[str]) -> dict[str, str]:
-    """Return the texts of parameters in the docstring of a class itself.
+    """Return the texts of parameters in a class's own docstring.
 
-    An entry may be about several parameters, and follow another on its line.
+    An entry may be about several parameters, and may begin on the line of another entry.
     """
     section = _SECTION.search(inspect.cleandoc(of.__dict__.get("__doc__") or "") + "\n")
     if section is None or not names:
         return {}
     known = rf"(?:{'|'.join(map(re.escape, names))})(?: \([^()]*\))?"  # a name, with its sign in the paper
-    parts = re.split(rf"(?:^|(?<=[.;?:…]) )({known}(?:, {known})*): ", " ".join(section[1].split()))[1:]
-    entries = zip(parts[::2], parts[1::2], strict=True)
-    return {name.partition(" ")[0]: text.strip() for of_names, text in entries for name in of_names.split(", ")}
+    section_text = " ".join(section[1].split())
+    _, *pieces = re.split(rf"(?:^|(?<=[.;?:…]) )({known}(?:, {known})*): ", section_text)  # names and texts in turn
+    texts: dict[str, str] = {}
+    for entry_names, text in zip(pieces[::2], pieces[1::2], strict=True):
+        for name in entry_names.split(", "):
+            name_alone = name.partition(" ")[0]
+            texts[name_alone] = text.strip()
+    return texts
 
 
 def _resolve(of: type, name: str, text: str, bases: Sequence[type], find: Find) -> str:
     """Return the meaning of a parameter whose text may refer to another class."""
-    like = _LIKE.fullmatch(text)
-    if like is None:
+    reference = _LIKE.fullmatch(text)
+    if reference is None:
         return text
-    module = vars(sys.modules[of.__module__])
-    others = [*bases, *(one for one in module.values() if isinstance(one, type)), find(like[2])]
-    named = (
-        one for one in others if one is not None and like[2] in (one.__name__, getattr(one, "registered_as", None))
-    )
-    meaning = next((said for one in named if one is not of and (said := parameter_texts(one, find).get(name))), None)
-    if meaning is None:
+    words_before, class_name, words_after = reference.groups()
+    module_classes = [value for value in vars(sys.modules[of.__module__]).values() if isinstance(value, type)]
+    meaning: str | None = None
+    for cls in (*bases, *module_classes, find(class_name)):
+        if cls is None or cls is of or class_name not in (cls.__name__, getattr(cls, "registered_as", None)):
+            continue
+        meaning = parameter_texts(cls, find).get(name)
+        if meaning:
+            break
+    if not meaning:
         return text
-    before, rest = like[1].strip(" ,"), like[3].strip(" .;,")
-    if before and meaning[:1].isupper() and meaning[1:2].islower():
+    prefix, suffix = words_before.strip(" ,"), words_after.strip(" .;,")
+    if prefix and meaning[:1].isupper() and meaning[1:2].islower():
         meaning = meaning[0].lower() + meaning[1:]
-    return "; ".join(part.rstrip(".") for part in (before, meaning, rest) if part) + "."
+    return "; ".join(part.rstrip(".") for part in (prefix, meaning, suffix) if part) + "."

@@ -169,14 +169,14 @@ class MissingDependency(TTSError, ImportError):
 
 def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency:
     """Return the error for a missing optional package, with the command that installs it."""
-    first = (
+    cpu_note = (
         "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (docs/how-to/install.md)"
         if package == "torch"
         else ""
     )
     return MissingDependency(
         f"{needed_by} needs the optional dependency {package}, which is not installed",
-        hint=f"pip install 'test-time-search[{extra}]'{first}",
+        hint=f"pip install 'test-time-search[{extra}]'{cpu_note}",
     )
 
 
@@ -218,14 +218,13 @@ def check_keywords(what: str, function: Callable[..., Any], given: Mapping[str, 
 
 @functools.lru_cache(4096)
 def _keywords_of(function: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the names by which a function takes arguments; None: any."""
+    """Return the names by which a function takes arguments; None: it takes any name."""
     parameters = list(inspect.signature(function).parameters.values())
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    return frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)) - {
-        "self",
-        "cls",
-    }
+    named_kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = frozenset(parameter.name for parameter in parameters if parameter.kind in named_kinds)
+    return names - {"self", "cls"}
 
 
 class HintsKeywords:
@@ -237,13 +236,13 @@ class HintsKeywords:
     __slots__ = ()
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Return the object, before `__init__`."""
-        if cls.__init__ is object.__init__:  # which drops arguments where a class has a `__new__`
+        """Return a new object; an unknown argument is refused before `__init__` runs."""
+        if cls.__init__ is object.__init__:  # it would ignore arguments, because the class has a `__new__`
             if args:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
             if given:
-                what, name = f"argument of {cls.__name__}", min(given)
-                raise ConfigError(f"{what} is {quote(name)}, but no {what} has that name", hint="it takes none")
+                kind, name = f"argument of {cls.__name__}", min(given)
+                raise ConfigError(f"{kind} is {quote(name)}, but no {kind} has that name", hint="it takes none")
         elif given:
             check_keywords(cls.__name__, cls.__init__, given)
         return super().__new__(cls)

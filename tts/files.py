@@ -21,34 +21,35 @@ def read_small(path: Path) -> str:
     """Return the text of a small file.
 
     Args:
-        path: Where it is. A device or a pipe might never end, and is not opened.
+        path: The path of the file. A device or a pipe might never end, and is not opened.
 
     Raises:
-        OSError: It is no regular file, is too large, or cannot be read; `strerror` says which.
-        ValueError: It is no UTF-8, or the path has a character that no path may have.
+        OSError: The file is not regular, is too large, or cannot be read; `strerror` has the reason.
+        ValueError: The file is no UTF-8, or the path has a character that no path may have.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(None, "it is no regular file")
+    max_bytes = _MOST_MIB << 20
     with path.open("rb") as file:
-        found = file.read((_MOST_MIB << 20) + 1)
-    if len(found) > _MOST_MIB << 20:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
         raise OSError(None, f"it has more than {_MOST_MIB} MiB")
-    return found.decode("utf-8")
+    return data.decode("utf-8")
 
 
 @contextmanager
 def replace_file(target: Path) -> Generator[Path]:
     """Yield a path beside the target. It replaces the target on success, and is removed on failure."""
-    part = target.with_name(f"{target.name}.part")
+    partial_file = target.with_name(f"{target.name}.part")
     try:
-        yield part
-        part.replace(target)
+        yield partial_file
+        partial_file.replace(target)
     except OSError as failure:
         raise TTSError(
             f"{target} cannot be written: {failure.strerror or failure}", hint="name another file, or make room"
         ) from failure
     finally:
-        part.unlink(missing_ok=True)
+        partial_file.unlink(missing_ok=True)
 
 
 def write_json_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> int:

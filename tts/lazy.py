@@ -9,7 +9,6 @@ import dis
 import importlib
 import sys
 from collections.abc import Callable
-from itertools import dropwhile
 from types import CodeType
 from typing import Any
 
@@ -22,17 +21,17 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     They cover the names that the package imports under TYPE_CHECKING.
 
     Args:
-        package: Its name.
+        package: The name of the package.
     """
     spec: Any = sys.modules[package].__spec__
-    home_of = _imports_for_types(spec.loader.get_code(package))
-    names = sorted(home_of)
+    module_of = _imports_for_types(spec.loader.get_code(package))
+    names = sorted(module_of)
 
     def load(name: str) -> Any:
-        if name not in home_of:
+        if name not in module_of:
             raise AttributeError(successor(f"{package}.{name}") or f"module {package!r} has no attribute {name!r}")
-        home = importlib.import_module(home_of[name])
-        value = getattr(home, name) if hasattr(home, name) else importlib.import_module(f"{home.__name__}.{name}")
+        module = importlib.import_module(module_of[name])
+        value = getattr(module, name) if hasattr(module, name) else importlib.import_module(f"{module.__name__}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 
@@ -44,13 +43,14 @@ def _imports_for_types(code: CodeType) -> dict[str, str]:
 
     They are read from compiled code, so source files need not be installed.
     """
-    found: dict[str, str] = {}
-    home = ""
-    for step in dropwhile(
-        lambda step: (step.opname, step.argval) != ("LOAD_NAME", "TYPE_CHECKING"), dis.get_instructions(code)
-    ):
-        if step.opname == "IMPORT_NAME":
-            home = step.argval
-        elif step.opname == "IMPORT_FROM":
-            found[step.argval] = home
-    return found
+    module_of: dict[str, str] = {}
+    module = ""
+    is_below = False  # whether `TYPE_CHECKING` has been read
+    for instruction in dis.get_instructions(code):
+        if (instruction.opname, instruction.argval) == ("LOAD_NAME", "TYPE_CHECKING"):
+            is_below = True
+        elif is_below and instruction.opname == "IMPORT_NAME":
+            module = instruction.argval
+        elif is_below and instruction.opname == "IMPORT_FROM":
+            module_of[instruction.argval] = module
+    return module_of

@@ -45,8 +45,8 @@ class RepeatLimit(logging.Filter):
     def __init__(self, most: int = 10, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._most, self._seconds, self._clock = most, seconds, clock
-        self._counts: dict[str, int] = {}
-        self._dropped: dict[str, int] = {}
+        self._counts: dict[str, int] = {}  # records of each text in this period
+        self._dropped: dict[str, int] = {}  # records of each text that the last period dropped
         self._begun_at = clock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -56,7 +56,8 @@ class RepeatLimit(logging.Filter):
             self._counts, self._begun_at = {}, self._clock()
         text = f"{record.name} {record.levelno} {record.getMessage()} {record.exc_text or ''}"
         self._counts[text] = self._counts.get(text, 0) + 1
-        if dropped := self._dropped.pop(text, 0):
+        dropped = self._dropped.pop(text, 0)
+        if dropped:
             record.msg, record.args = f"{record.getMessage()} (and {dropped:,} times more before)", ()
         return self._counts[text] <= self._most
 

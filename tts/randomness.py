@@ -57,9 +57,10 @@ def root_stream(seed: int, key: int, kind: str, *texts: str) -> int:
 
 
 def child_stream(stream: int, num_tokens: int, index: int) -> int:
-    """Return the stream of a trajectory's child.
+    """Return the random stream of a trajectory's child.
 
-    The first child (index 0) keeps its parent's stream, which makes one path one sample.
+    The first child (index 0) keeps the stream of its parent, so a path of first children is one sample. Any other
+    stream is a hash of the parent's stream, its number of tokens and the index.
     """
     if index == 0:
         return stream

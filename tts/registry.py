@@ -82,8 +82,8 @@ class Registry:
         """Return the class or function that a name or a place stands for.
 
         Raises:
-            ConfigError: nothing has that name or is at that place (the hint has the nearest names), several packages
-                define the name, or it stands for something that cannot be called.
+            ConfigError: nothing has that name or is at that place (the hint has the nearest names); several packages
+                define the name; or the name stands for something that cannot be called.
             MissingDependency: another package's module cannot be imported.
         """
         if name in self.entries:
@@ -91,29 +91,32 @@ class Registry:
             return getattr(importlib.import_module(module), attribute)
         if ":" in name:
             return load_place(self.kind, name)
-        found = {entry.value: entry for entry in entry_points(group=self.group) if entry.name == name}
-        if not found:
+        entries = {entry.value: entry for entry in entry_points(group=self.group) if entry.name == name}
+        if not entries:
             unknown = unknown_name(self.kind, name, self.names())
             raise ConfigError(unknown.cause, hint=dotted_hint(name) or unknown.hint)
-        if len(found) > 1:
-            packages = " and ".join(sorted(map(_package, found.values())))
+        if len(entries) > 1:
+            packages = " and ".join(sorted(map(_package, entries.values())))
             raise ConfigError(
                 f"{self.kind} {name!r} is in the packages {packages}, but only one may give it",
                 hint="uninstall the others",
             )
-        return self._load(*found.values())
+        (entry,) = entries.values()
+        return self._load(entry)
 
     def _load(self, entry: EntryPoint) -> Any:
-        what = f"{self.kind} {entry.name!r} of the package {_package(entry)}"
+        entry_text = f"{self.kind} {entry.name!r} of the package {_package(entry)}"
         try:
             loaded = entry.load()
         except Exception as failure:  # the boundary: other people's modules may raise anything when imported
-            why = " ".join(f"{type(failure).__name__}: {failure}".split())
+            reason = " ".join(f"{type(failure).__name__}: {failure}".split())
             raise MissingDependency(
-                f"{what} cannot be loaded: {why}", hint=f"repair or uninstall {_package(entry)}"
+                f"{entry_text} cannot be loaded: {reason}", hint=f"repair or uninstall {_package(entry)}"
             ) from failure
         if not callable(loaded):
-            raise ConfigError(f"{what} is {entry.value}, a {type(loaded).__name__}, but must be a class or a function")
+            raise ConfigError(
+                f"{entry_text} is {entry.value}, a {type(loaded).__name__}, but must be a class or a function"
+            )
         return loaded
 
 
@@ -140,55 +143,70 @@ def is_at_its_place(cls: type) -> bool:
 
 
 def load_place(kind: str, place: str) -> Any:
-    """Return what a place stands for.
+    """Return the class or function at a place, "module:name".
 
     Raises:
-        ConfigError: nothing is there (the hint has the nearest names), what is there cannot be called, or another
-            module of the same name hides that of the current folder.
-        MissingDependency: the module is there, but importing it fails.
+        ConfigError: nothing is at the place (the hint has the nearest names); the value at the place cannot be called;
+            or another module of the same name hides that of the current folder.
+        MissingDependency: the module exists, but importing it fails.
     """
     module, _, attribute = place.partition(":")
-    what = f"the {kind} {place!r}"
+    part_text = f"the {kind} {place!r}"
     if _INNER in attribute:
         raise ConfigError(
-            f"{what} is defined within a function, where no name reaches it", hint="define it at the top of its module"
+            f"{part_text} is defined within a function, where no name reaches it",
+            hint="define it at the top of its module",
         )
-    path = attribute.split(".")
-    if not all(part.isidentifier() for part in (*path, *module.split("."))):
-        raise ConfigError(f"{what} cannot be read", hint="write package.module:name")
-    _check_not_hidden(what, module)
+    names = attribute.split(".")
+    if not all(name.isidentifier() for name in (*names, *module.split("."))):
+        raise ConfigError(f"{part_text} cannot be read", hint="write package.module:name")
+    _check_not_hidden(part_text, module)
     if not _is_module(module):
         raise ConfigError(
-            f"{what} cannot be loaded: no module {module!r} is in the current folder or installed",
+            f"{part_text} cannot be loaded: no module {module!r} is in the current folder or installed",
             hint=_nearest_module(module, attribute),
         )
     try:
         home = importlib.import_module(module)
     except (Exception, SystemExit) as failure:  # the boundary: other people's modules may raise anything when imported
-        why = " ".join(f"{type(failure).__name__}: {failure}".split())
-        raise MissingDependency(f"{what} cannot be loaded: {why}", hint=f"repair the module {module}") from failure
-    found: Any = home
-    for name in path:
-        if not hasattr(found, name):
-            raise _missing_name_error(what, place, home, found, name)
-        found = getattr(found, name)
-    if not callable(found):
+        reason = " ".join(f"{type(failure).__name__}: {failure}".split())
+        raise MissingDependency(
+            f"{part_text} cannot be loaded: {reason}", hint=f"repair the module {module}"
+        ) from failure
+    value: Any = home
+    for name in names:
+        if not hasattr(value, name):
+            raise _missing_name_error(part_text, place, home, value, name)
+        value = getattr(value, name)
+    if not callable(value):
         raise ConfigError(
-            f"{what} is a {type(found).__name__}, but must be a class or a function",
+            f"{part_text} is a {type(value).__name__}, but must be a class or a function",
             hint="write a function that returns it",
         )
-    return found
+    return value
 
 
-def _missing_name_error(what: str, place: str, home: ModuleType, owner: Any, name: str) -> ConfigError:
-    found = vars(owner) if hasattr(owner, "__dict__") else {}
-    own = [name for name, value in found.items() if not isinstance(value, ModuleType) and not name.startswith("_")]
-    made_here = [name for name in own if getattr(found[name], "__module__", None) == home.__name__]
-    near = difflib.get_close_matches(name, own, n=3) or sorted(made_here or own)[:8]
-    where = getattr(home, "__file__", None) or "built in"
-    holder = home.__name__ if owner is home else place.rpartition(".")[0]
+def _missing_name_error(part_text: str, place: str, home: ModuleType, owner: Any, name: str) -> ConfigError:
+    """Return the error for a name that a module, or a class in a module, does not have.
+
+    Args:
+        part_text: The part in the error.
+        place: The place of the part.
+        home: The module of the place.
+        owner: The module or the class that lacks the name.
+        name: The name.
+    """
+    members = vars(owner) if hasattr(owner, "__dict__") else {}
+    public_names = [
+        member for member, value in members.items() if not isinstance(value, ModuleType) and not member.startswith("_")
+    ]
+    defined_here = [member for member in public_names if getattr(members[member], "__module__", None) == home.__name__]
+    shown_names = difflib.get_close_matches(name, public_names, n=3) or sorted(defined_here or public_names)[:8]
+    file = getattr(home, "__file__", None) or "built in"
+    owner_name = home.__name__ if owner is home else place.rpartition(".")[0]
     return ConfigError(
-        f"{what} cannot be loaded: {holder!r} ({where}) has no {name!r}", hint=f"it has {', '.join(near) or 'nothing'}"
+        f"{part_text} cannot be loaded: {owner_name!r} ({file}) has no {name!r}",
+        hint=f"it has {', '.join(shown_names) or 'nothing'}",
     )
 
 
@@ -196,30 +214,41 @@ def _is_module(name: str) -> bool:
     """Whether a module can be found, without importing it; its parent packages are imported."""
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError as missing:  # a parent is absent, or is no package
-        # else a parent fails to import something: shown later
-        return not (missing.name and f"{name}.".startswith(f"{missing.name}."))
+    except ModuleNotFoundError as missing:
+        # A parent is absent, or is no package. Any other missing module is one that a parent imports in vain: the
+        # import of the module itself shows that.
+        is_own_parent = bool(missing.name) and f"{name}.".startswith(f"{missing.name}.")
+        return not is_own_parent
     except (Exception, SystemExit):  # noqa: BLE001 - a parent fails to import: importing the module shows how
         return True
 
 
 def _check_not_hidden(what: str, module: str) -> None:
-    """Refuse a module where the current folder has another one of that name.
+    """Refuse a module that hides one of the same name in the current folder.
 
-    Modules are imported from that folder.
+    Nothing is refused where Python does not import from the current folder.
     """
     top = module.partition(".")[0]
-    here = next((path for path in (Path(f"{top}.py"), Path(top, "__init__.py")) if path.is_file()), None)
-    if here is None or not _imports_from_here():
+    own_files = [path for path in (Path(f"{top}.py"), Path(top, "__init__.py")) if path.is_file()]
+    if not own_files or not _imports_from_here():
         return
+    own_file = own_files[0]
     loaded = sys.modules.get(top)
-    spec = None if top == "__main__" else getattr(loaded, "__spec__", None) if loaded is not None else find_spec(top)
-    origin = None if spec is None else spec.origin
-    if spec is None or (origin is not None and Path(origin).exists() and here.samefile(origin)):
+    if top == "__main__":
+        spec = None
+    elif loaded is None:
+        spec = find_spec(top)
+    else:
+        spec = getattr(loaded, "__spec__", None)
+    if spec is None:
         return
-    where = "built into Python" if origin in {"built-in", "frozen"} else origin or "another package"
+    origin = spec.origin
+    if origin is not None and Path(origin).exists() and own_file.samefile(origin):
+        return
+    owner = "built into Python" if origin in {"built-in", "frozen"} else origin or "another package"
     raise ConfigError(
-        f"{what} cannot be loaded: {top!r} is {where}, which hides ./{here}: rename it", hint=f"for example my_{here}"
+        f"{what} cannot be loaded: {top!r} is {owner}, which hides ./{own_file}: rename it",
+        hint=f"for example my_{own_file}",
     )
 
 
@@ -261,13 +290,15 @@ def text_of(part: Any, tables: Sequence[Registry]) -> str:
         part: The object to write.
         tables: The registries that may have its name; an object that is in none of them is named by its place.
     """
-    if (made_from := getattr(part, "__dict__", {}).get(_MADE_FROM)) is not None:
+    made_from = getattr(part, "__dict__", {}).get(_MADE_FROM)
+    if made_from is not None:
         return made_from
     name, fields = _name_of(type(part), tuple(tables)), _fields_of(type(part))
     if fields is None:
         return f"{name}(...)" if state_of(part) else name
-    values = {f.name: getattr(part, f.name) for f in fields}
-    return _call(name, {f.name: values[f.name] for f in fields if values[f.name] != _default(f)})
+    defaults = {field.name: _default(field) for field in fields}
+    values = {field.name: getattr(part, field.name) for field in fields}
+    return _call(name, {parameter: value for parameter, value in values.items() if value != defaults[parameter]})
 
 
 def state_of(part: object) -> Any:
@@ -282,9 +313,9 @@ def state_of(part: object) -> Any:
 def remember(part: Any, name: str, parameters: dict[str, Any]) -> None:
     """Keep the text that an object was made from.
 
-    A class needs this whose parameters or place are not known from the object.
+    It serves classes whose parameters or place cannot be read from the object.
 
-    An object without a dictionary cannot keep it, so that its text form cannot be read back.
+    An object without a `__dict__` cannot keep the text, so its text form cannot be read back.
     """
     if hasattr(part, "__dict__") and not isinstance(part, type):
         part.__dict__[_MADE_FROM] = _call(name, parameters)
@@ -315,14 +346,15 @@ def _name_of(cls: type, tables: tuple[Registry, ...]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _fields_of(cls: type) -> tuple[dataclasses.Field[Any], ...] | None:
-    """Return the fields of a dataclass that are all its parameters.
+    """Return the fields of a dataclass, if they are exactly the parameters of its constructor.
 
-    None stands for a class whose parameters are not known from its objects.
+    None: the class is no dataclass, or its constructor has other parameters.
     """
     if not dataclasses.is_dataclass(cls):
         return None
-    fields = tuple(f for f in dataclasses.fields(cls) if f.init)
-    return fields if {f.name for f in fields} == set(inspect.signature(cls).parameters) else None
+    fields = tuple(field for field in dataclasses.fields(cls) if field.init)
+    field_names = {field.name for field in fields}
+    return fields if field_names == set(inspect.signature(cls).parameters) else None
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:
@@ -377,7 +409,7 @@ class WrittenCall:
     shift: int = 0
 
     def make(self, table: Registry, scope: Scope = EVERYTHING) -> Any:
-        """Return the object that it writes.
+        """Return the object that the call writes.
 
         Args:
             table: The registry that may have its name.
@@ -391,27 +423,28 @@ class WrittenCall:
         parameters = self.parameters()
         try:
             scope.check(table, name, parameters)
-            made = table.get(name)
+            factory = table.get(name)
         except ConfigError as failure:
             raise self.add_position(failure) from None
-        check_complete(made)
-        self._check_known(table.kind, made)
+        check_complete(factory)
+        self._check_known(table.kind, factory)
         warn_of_defaults(name, parameters)
         try:
-            part = made(**parameters)
+            part = factory(**parameters)
         except TTSError:
             raise
         # the boundary: other people's classes and functions may raise anything
         except (Exception, SystemExit) as failure:
-            why = str(failure) if isinstance(failure, TypeError | ValueError) else repr(failure)
-            raise ConfigError(f"the {table.kind} {name} cannot be made with these parameters: {why}") from failure
-        told = type(part) is made and _fields_of(made) is not None and (":" not in name or is_at_its_place(made))
-        if not told:
+            reason = str(failure) if isinstance(failure, TypeError | ValueError) else repr(failure)
+            raise ConfigError(f"the {table.kind} {name} cannot be made with these parameters: {reason}") from failure
+        shows_parameters = type(part) is factory and _fields_of(factory) is not None
+        shows_place = ":" not in name or (isinstance(factory, type) and is_at_its_place(factory))
+        if not (shows_parameters and shows_place):
             remember(part, name, parameters)
         return part
 
     def parameters(self) -> dict[str, Any]:
-        """Return its parameters by name.
+        """Return the parameters of the call by name.
 
         Raises:
             ConfigError: A parameter has no name, is given twice, or its value is not literal.
@@ -421,9 +454,10 @@ class WrittenCall:
         parameters: dict[str, Any] = {}
         for argument in self.arguments.args:
             if isinstance(argument, ast.Constant) and argument.value is ...:
-                why = f"the parameters of {self.name} are not known: it was no dataclass"
                 raise self.syntax_error(
-                    why, argument, hint="make its class a frozen dataclass, or write its parameters"
+                    f"the parameters of {self.name} are not known: it was no dataclass",
+                    argument,
+                    hint="make its class a frozen dataclass, or write its parameters",
                 )
             raise self.syntax_error("parameters are named: write name=value", argument)
         for keyword in self.arguments.keywords:
@@ -439,14 +473,17 @@ class WrittenCall:
                 ) from None
         return parameters
 
-    def _check_known(self, kind: str, made: Any) -> None:
+    def _check_known(self, kind: str, factory: Any) -> None:
+        """Refuse a parameter that a class or function does not have."""
+        if self.arguments is None:
+            return
         try:
-            known = inspect.signature(made).parameters
-        except (TypeError, ValueError):  # of a class or function in C: the call itself fails
+            known = inspect.signature(factory).parameters
+        except (TypeError, ValueError):  # written in C: the call itself refuses an unknown parameter
             return
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
             return
-        for keyword in () if self.arguments is None else self.arguments.keywords:
+        for keyword in self.arguments.keywords:
             if not known:
                 raise self.syntax_error(f"the {kind} {self.name} takes no parameters", keyword)
             if keyword.arg not in known:
@@ -479,51 +516,57 @@ def calls_in(text: str) -> list[WrittenCall]:
         ConfigError: The text is malformed; the position is shown.
     """
     text = text.strip()
-    parts: list[list[tokenize.TokenInfo]] = [[]]
-    depth = 0
+    calls: list[list[tokenize.TokenInfo]] = [[]]  # the tokens of each call
+    depth = 0  # parentheses that are open
     for token in _tokens(text):
-        depth += (token.string in _OPENING) - (token.string in _CLOSING) if token.type == tokenize.OP else 0
+        if token.type == tokenize.OP and token.string in _OPENING:
+            depth += 1
+        elif token.type == tokenize.OP and token.string in _CLOSING:
+            depth -= 1
         if token.string == "|" and depth == 0:
-            parts[-1].append(token._replace(type=tokenize.ENDMARKER))  # where a part is missing, its place is here
-            parts.append([])
+            calls[-1].append(token._replace(type=tokenize.ENDMARKER))  # its position is shown if the call is missing
+            calls.append([])
         else:
-            parts[-1].append(token)
-    return [_call_of(text, part) for part in parts]
+            calls[-1].append(token)
+    return [_call_of(text, tokens) for tokens in calls]
 
 
 def _tokens(text: str) -> list[tokenize.TokenInfo]:
     """Return the tokens of a text, read as one line; the last one is an ENDMARKER at its end."""
     line = text.translate(_ONE_LINE)
     tokens: list[tokenize.TokenInfo] = []
-    opened: list[int] = []  # where parentheses begin that are still open
-    unreadable: int | None = None  # where
+    open_columns: list[int] = []  # the columns of parentheses that are still open
+    error_column: int | None = None  # the column of the first character that cannot be read
     try:
         for token in tokenize.generate_tokens(io.StringIO(line).readline):
+            _, column = token.start
             if token.type == tokenize.OP and token.string in _OPENING:
-                opened.append(token.start[1])
-            closes = token.type == tokenize.OP and token.string in _CLOSING
-            if (token.type == tokenize.ERRORTOKEN and not token.string.isspace()) or (closes and not opened):
-                unreadable = token.start[1]
+                open_columns.append(column)
+            is_closing = token.type == tokenize.OP and token.string in _CLOSING
+            is_error = token.type == tokenize.ERRORTOKEN and not token.string.isspace()
+            if is_error or (is_closing and not open_columns):
+                error_column = column
                 break
-            if closes:
-                opened.pop()
+            if is_closing:
+                open_columns.pop()
             if token.type not in _SPACE:
                 tokens.append(token)
     except (tokenize.TokenError, SyntaxError):  # a parenthesis or quotation mark is still open
-        unreadable = opened[-1] if opened else len(text)
+        error_column = open_columns[-1] if open_columns else len(text)
     except (ValueError, MemoryError, RecursionError):
         raise ConfigError(f"the text {text[:60]!r} cannot be read", hint=FORM) from None
-    if unreadable is not None:
-        raise _syntax_error(text, min(unreadable, len(text)), _UNREADABLE)
+    if error_column is not None:
+        raise _syntax_error(text, min(error_column, len(text)), _UNREADABLE)
     end = (1, len(text))
-    return [*tokens, tokenize.TokenInfo(tokenize.ENDMARKER, "", end, end, line)]
+    end_marker = tokenize.TokenInfo(type=tokenize.ENDMARKER, string="", start=end, end=end, line=line)
+    return [*tokens, end_marker]
 
 
 def _parse_expression(text: str) -> ast.expr:
     """Return the syntax tree of an expression.
 
     CPython before 3.11.5 counts the depth of all threads' trees in one place, and raises SystemError where two threads
-    parse at once. Such a call is made again.
+    parse at once. Parsing is then tried again.
     """
     for _ in range(100):
         try:
@@ -538,18 +581,19 @@ def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
     start = tokens[0].start[1]
     length = _length_of_name(tokens)
     name = unicodedata.normalize("NFKC", "".join(token.string for token in tokens[:length]))  # as Python reads names
-    rest = tokens[length]
-    shift, end = rest.start[1], tokens[-1].start[1]
+    next_token = tokens[length]
+    shift = next_token.start[1]
+    end = tokens[-1].start[1]
     if not length:
-        first = next(token for token in tokens if token.string != "(")
-        raise _syntax_error(
-            text, first.start[1], _UNREADABLE if first.type in (tokenize.ENDMARKER, tokenize.OP) else _NO_NAME
-        )
-    if rest.string == ":" or rest.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
+        first_token = next(token for token in tokens if token.string != "(")
+        is_unreadable = first_token.type in (tokenize.ENDMARKER, tokenize.OP)
+        raise _syntax_error(text, first_token.start[1], _UNREADABLE if is_unreadable else _NO_NAME)
+    if next_token.string == ":" or next_token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
         raise _syntax_error(text, shift, _UNREADABLE)
-    if ("." in name and ":" not in name) or (rest.type != tokenize.ENDMARKER and rest.string != "("):
+    is_dotted = "." in name and ":" not in name
+    if is_dotted or (next_token.type != tokenize.ENDMARKER and next_token.string != "("):
         raise _syntax_error(text, start, _NO_NAME, hint=dotted_hint(name))
-    if rest.type == tokenize.ENDMARKER:
+    if next_token.type == tokenize.ENDMARKER:
         return WrittenCall(text, name, start)
     arguments = _READ_AS + text[shift:end].translate(_ONE_LINE)
     try:
@@ -565,10 +609,10 @@ def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
 
 
 def _length_of_name(tokens: Sequence[tokenize.TokenInfo]) -> int:
-    """Return how many of the first tokens are a name; 0: none is.
+    """Return the number of leading tokens that form a name; 0: there is no name.
 
-    A name may be dotted ("a.b"), or a place: "package.module:name", or "module:f.<locals>.Name" of what a function
-    defines.
+    A name may be dotted ("a.b"), or a place: "package.module:name". The place of a class within a function is
+    "module:f.<locals>.Name".
     """
     strings = [token.string if token.type in (tokenize.NAME, tokenize.OP) else "" for token in tokens]
     if tokens[0].type != tokenize.NAME:
@@ -583,14 +627,14 @@ def _length_of_name(tokens: Sequence[tokenize.TokenInfo]) -> int:
         if tokens[length + 1].type == tokenize.NAME:
             length += 2
         elif strings[length + 1] == "<" and strings[length + 3 : length + 4] == [">"]:
-            length += 4
+            length += 4  # ".<locals>"
         else:
             break
     return length
 
 
 def parse_call(table: Registry, text: str, scope: Scope = EVERYTHING) -> Any:
-    """Return the object that "name" or "name(parameter=value, …)" writes, from any table.
+    """Return the object that "name" or "name(parameter=value, …)" writes.
 
     Args:
         table: The registry that may have the name.
@@ -599,8 +643,8 @@ def parse_call(table: Registry, text: str, scope: Scope = EVERYTHING) -> Any:
 
     Raises:
         ConfigError: The text is malformed, a name is unknown (the nearest are named) or outside of the scope, or a
-            parameter is unknown, given twice or out of range. Where it is not the beginning that is wrong, the position
-            is shown.
+            parameter is unknown, given twice or out of range. The error shows the position of a mistake after the
+            beginning.
     """
     calls = calls_in(text)
     if len(calls) > 1:

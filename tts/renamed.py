@@ -166,12 +166,15 @@ class ChangedDefault(FutureWarning):
 def warn_of_defaults(name: str, given: Collection[str]) -> None:
     """Warn where a text names a part with some parameters, and leaves one out whose default has changed.
 
-    A bare name is no such text: it stands for the defaults, whatever they are.
+    A bare name gets no warning, because it asks for the defaults, whatever they are.
     """
-    for key, (before, now) in DEFAULTS.items():
+    for key, (old_value, new_value) in DEFAULTS.items():
         part, _, parameter = key.partition(".")
         if part == name and given and parameter not in given:
-            line = f"{name} has {parameter}={now} by default since 0.3; write {parameter}={before} for what it was"
+            line = (
+                f"{name} has {parameter}={new_value} by default since 0.3; "
+                f"write {parameter}={old_value} for what it was"
+            )
             warnings.warn(ChangedDefault(line), stacklevel=4)
 
 
@@ -179,7 +182,8 @@ def refuse_old_names(module: str) -> Callable[[str], NoReturn]:
     """Return the `__getattr__` of a module, which says what to use in place of its names of 0.2."""
 
     def refuse(name: str) -> NoReturn:
-        if line := successor(f"{module}.{name}"):
+        line = successor(f"{module}.{name}")
+        if line:
             raise ImportError(line)  # `from module import name` would hide an AttributeError and its line
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 

@@ -100,7 +100,7 @@ class RegisteredNames(Scope):
     """
 
     def check(self, table: Registry, name: str, parameters: dict[str, Any]) -> None:
-        """Raise ConfigError where a call names a place, or gives a parameter a text that is not open to it.
+        """Raise ConfigError where a call names a place, or a parameter has a value that is not allowed.
 
         Args:
             table: The registry of the kind of part that is called.
@@ -146,8 +146,8 @@ class RegisteredNames(Scope):
 def _is_open(kind: str, parameter: str, value: Any) -> bool:
     """Whether a value is open to a parameter of the parts of one kind."""
     if (kind, parameter) == ("task", "schema"):
-        # any other text is a path
-        return isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
+        is_json = isinstance(value, str) and value.lstrip().startswith("{")  # any other text is a path
+        return isinstance(value, Mapping) or is_json
     if (kind, parameter) == ("verifier", "record"):
         return isinstance(value, str) and not value.endswith(_YAML)
     return isinstance(value, str) and (kind, parameter) in _OPEN_BY_KIND
@@ -199,12 +199,12 @@ def allow_commands() -> AbstractContextManager[None]:
 @contextmanager
 def _setting(name: str) -> Generator[None]:
     """Set an environment variable to "1" for the block."""
-    before = os.environ.get(name)
+    old_value = os.environ.get(name)
     os.environ[name] = "1"
     try:
         yield
     finally:
-        if before is None:
+        if old_value is None:
             del os.environ[name]
         else:
-            os.environ[name] = before
+            os.environ[name] = old_value

@@ -32,7 +32,7 @@ class Section(BaseModel):
 
         Args:
             data: The plain values, as a file has them.
-            whole: What it is, such as "the study", for errors.
+            whole: The name of the section in errors, such as "the study".
 
         Raises:
             ConfigError: a key is unknown (the hint has the nearest), or a value is not valid.
@@ -54,13 +54,14 @@ def refusal(fault: Any, model: type[BaseModel], whole: str = "") -> ConfigError:
 
     The text `whole` says what the model is, such as "the study".
     """
-    place, above = field_path(fault["loc"]), field_path(fault["loc"][:-1]) or whole
+    place = field_path(fault["loc"])
+    parent = field_path(fault["loc"][:-1]) or whole
     cause = fault.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return ConfigError(": ".join(filter(None, (place or whole, cause.cause))), hint=cause.hint)
     if fault["type"] == "extra_forbidden":
         return unknown_name(
-            f"key of {above}" if above else "key", str(fault["loc"][-1]), _keys(model, fault["loc"][:-1])
+            f"key of {parent}" if parent else "key", str(fault["loc"][-1]), _keys(model, fault["loc"][:-1])
         )
     if fault["type"] == "missing":
         return ConfigError(
@@ -92,16 +93,18 @@ def field_path(loc: tuple[str | int, ...]) -> str:
 
 def _keys(model: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str, ...]:
     """Return the keys of what lies at a place in a model."""
-    found: Any = model
+    kind: Any = model
     for part in loc:
-        section = isinstance(found, type) and issubclass(found, BaseModel)
-        found = getattr(found.model_fields.get(str(part)), "annotation", None) if section else _section_in(found)
-        found = found if get_origin(found) in (list, dict) else _section_in(found)
-    return (
-        (*found.model_fields, *getattr(found, "more_keys", ()))
-        if found is not None and hasattr(found, "model_fields")
-        else ()
-    )
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            field = kind.model_fields.get(str(part))
+            kind = None if field is None else field.annotation
+        else:  # a list or a dict of sections
+            kind = _section_in(kind)
+        if get_origin(kind) not in (list, dict):
+            kind = _section_in(kind)
+    if kind is None or not hasattr(kind, "model_fields"):
+        return ()
+    return (*kind.model_fields, *getattr(kind, "more_keys", ()))
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:

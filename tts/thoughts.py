@@ -45,12 +45,11 @@ class ThoughtMarks:
     def split(self, text: str) -> tuple[int, int]:
         """Return where the thought of a path's text ends, and where its response begins.
 
-        Both are 0 where the text has no thought.
-
-        While the thought goes on, both are the length of the text.
+        Both are 0 where the text has no thought. While the thought goes on, both are the length of the text.
         """
         close = self.close.strip()
-        if (end := text.find(close)) >= 0:
+        end = text.find(close)
+        if end >= 0:
             return end, end + len(close)
         if self.opened or text.lstrip().startswith(self.open.strip()):
             return len(text), len(text)
@@ -61,12 +60,15 @@ class ThoughtMarks:
         return text[: self.split(text)[0]].strip().removeprefix(self.open.strip()).strip()
 
     def split_settled_text(self, text: str) -> tuple[str, str]:
-        """Return thought and response of a text that goes on, without an end that may yet become a mark."""
+        """Return thought and response of an unfinished text.
+
+        A last piece of the text that may yet become a mark is left out.
+        """
         opening, close = self.open.strip(), self.close.strip()
         if close not in text:
-            text = text[
-                : len(text) - next((size for size in range(len(close) - 1, 0, -1) if text.endswith(close[:size])), 0)
-            ]
+            longest_first = range(len(close) - 1, 0, -1)
+            num_unsettled = next((size for size in longest_first if text.endswith(close[:size])), 0)
+            text = text[: len(text) - num_unsettled]
             if not self.opened and opening.startswith(text.strip()):
                 return "", ""
         return self.thought(text), self.response(text)

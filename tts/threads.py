@@ -25,12 +25,12 @@ if sys.platform != "win32":
 def run_after_fork(fn: Callable[..., T], *args: Any, **named: Any) -> T:
     """Call a function that uses torch; in a forked process, in a new thread.
 
-    The OpenMP runtime of torch keeps a team of threads for each thread that used it. The thread that forked keeps its
-    team, but not the team's threads, and would wait for them for ever. A new thread gets a new team.
+    The OpenMP runtime of torch keeps a team of threads for each thread that used it. In a forked process the team's
+    threads are gone, and the thread that forked would wait for them for ever. A new thread gets a new team.
     """
     if not _FORKED.is_set():
         return fn(*args, **named)
-    called: Future[T] = Future()
+    called: Future[T] = Future()  # the result of the call
 
     def call() -> None:
         try:
@@ -67,7 +67,7 @@ async def call_or_postpone(fn: Callable[..., T], *args: Any, wait: Callable[...,
     Args:
         fn: A function without effects.
         args: Its arguments.
-        wait: What calls it in a thread; None: `run_in_thread`.
+        wait: A function that calls `fn` in a thread; None: `run_in_thread`.
     """
     token = _POSTPONES.set(True)
     try:
@@ -82,26 +82,26 @@ async def call_or_postpone(fn: Callable[..., T], *args: Any, wait: Callable[...,
 async def run_in_thread(fn: Callable[..., T], *args: Any) -> T:
     """Call a plain function in a thread of its own.
 
-    That thread keeps neither the interpreter from ending nor others from starting.
+    The interpreter may end while the thread runs, and any number of such threads may run at once.
     """
     loop = asyncio.get_running_loop()
-    called: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    called: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()  # the result, and a failure
 
-    def finish(said: Any, failure: BaseException | None) -> None:
+    def finish(result: Any, failure: BaseException | None) -> None:
         if not called.done():
-            called.set_result((said, failure))
+            called.set_result((result, failure))
 
     def call() -> None:
-        said, failed = None, None
+        result, raised = None, None
         try:
-            said = fn(*args)
+            result = fn(*args)
         except BaseException as failure:  # noqa: BLE001 - raised again where it is awaited
-            failed = failure
+            raised = failure
         with suppress(RuntimeError):  # the loop has been closed: nobody waits
-            loop.call_soon_threadsafe(finish, said, failed)
+            loop.call_soon_threadsafe(finish, result, raised)
 
     threading.Thread(target=copy_context().run, args=(call,), name="tts-function", daemon=True).start()
-    said, failure = await called
+    result, failure = await called
     if failure is not None:
         raise failure
-    return said
+    return result

@@ -142,7 +142,7 @@ class Message:
 
     @classmethod
     def of(cls, role: str, parts: Iterable[Part]) -> Message:
-        """Return the message of some parts; calls and results of tools have lines of their own.
+        """Return a message of parts; each call or result of a tool has a line of its own.
 
         Args:
             role: "system", "user" or "assistant".
@@ -155,14 +155,17 @@ class Message:
             'What is it?[picture bde6da8e9d3902a8]'
         """
         parts = tuple(parts)
-        content, was_line = "", False
-        for text, is_line in ((str(part), isinstance(part, ToolCall | ToolResult)) for part in parts):
-            if text and content and (is_line or was_line):
+        content, ends_with_line = "", False
+        for part in parts:
+            text, is_line = str(part), isinstance(part, ToolCall | ToolResult)
+            if text and content and (is_line or ends_with_line):
                 content = f"{content.rstrip(_NEWLINE)}\n{text.lstrip(_NEWLINE)}"
             else:
                 content += text
-            was_line = is_line if text else was_line
-        return cls(role, content, () if all(isinstance(part, str) for part in parts) else parts)
+            if text:
+                ends_with_line = is_line
+        is_plain_text = all(isinstance(part, str) for part in parts)
+        return cls(role, content, () if is_plain_text else parts)
 
     def append(self, *parts: Part) -> Message:
         """Return the message with further parts at its end."""
@@ -228,19 +231,20 @@ def _message(turn: Any) -> Any:
     if not isinstance(turn, Mapping) or not {"role", "content"} <= turn.keys():
         return turn
     parts: Any = turn["content"]
-    if isinstance(parts, list) and all(isinstance(part, Mapping) for part in parts):
-        found = [_part(part) for part in parts]
-        return turn if None in found else Message.of(turn["role"], [part for part in found if part is not None])
-    return Message(turn["role"], turn["content"])
+    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+        return Message(turn["role"], parts)
+    message_parts = [_part(part) for part in parts]
+    known_parts = [part for part in message_parts if part is not None]
+    return turn if len(known_parts) < len(message_parts) else Message.of(turn["role"], known_parts)
 
 
 def _part(given: Mapping[str, Any]) -> Part | None:
-    """Return a text or picture as chats of the OpenAI API have it; None for any other value."""
+    """Return the text or picture that a mapping of the OpenAI API's chats describes; None: neither."""
     if given.get("type") == "text" and isinstance(given.get("text"), str):
         return given["text"]
-    inner: Any = given.get("image_url")
-    if given.get("type") == "image_url" and isinstance(inner, Mapping) and isinstance(inner.get("url"), str):
-        return Picture(inner["url"], str(inner.get("detail") or ""))
+    image: Any = given.get("image_url")
+    if given.get("type") == "image_url" and isinstance(image, Mapping) and isinstance(image.get("url"), str):
+        return Picture(image["url"], str(image.get("detail") or ""))
     return None
 
 
@@ -320,7 +324,7 @@ class Trajectory:
 
     @property
     def path(self) -> tuple[Trajectory, ...]:
-        """Every trajectory on the way from the root to here, both included."""
+        """Every trajectory from the root to this one, both included."""
         nodes: list[Trajectory] = []
         node: Trajectory | None = self
         while node is not None:
@@ -591,17 +595,17 @@ class Solution:
     target: PatchTarget | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:
-        """Return one line with the answer, confidence, costs and reason of the end."""
-        failed = "" if self.error is None else f", error={type(self.error).__name__}"
+        """Return one line with the answer, the confidence, the costs and the reason of the search's end."""
+        error_text = "" if self.error is None else f", error={type(self.error).__name__}"
         return (
             f"Solution(answer={display.one_line(self.answer)}, confidence={self.confidence:.2f}, "
             f"candidates={len(self.candidates)}, "
             f"tokens={self.usage.tokens}, stopped_by={self.stopped_by!r}, "
-            f"strategy={display.one_line(self.strategy)}{failed})"
+            f"strategy={display.one_line(self.strategy)}{error_text})"
         )
 
     def _repr_html_(self) -> str:
-        shown = [
+        rows: list[tuple[str, Any]] = [
             ("answer", "none" if self.answer is None else self.answer),
             ("confidence", f"{self.confidence:.2f} ({self.confidence_of})"),
             ("candidates", len(self.candidates)),
@@ -610,19 +614,21 @@ class Solution:
             ("stopped by", self.stopped_by),
             ("strategy", self.strategy),
             ("model", self.model),
-            *([("oracle", "a verifier saw the reference answer")] if self.oracle else []),
-            *([("error", self.error)] if self.error is not None else []),
-            *(("warning", line) for line in self.warnings),
         ]
-        return display.facts("solution", shown)
+        if self.oracle:
+            rows.append(("oracle", "a verifier saw the reference answer"))
+        if self.error is not None:
+            rows.append(("error", self.error))
+        rows += [("warning", line) for line in self.warnings]
+        return display.facts("solution", rows)
 
     def receipt(self) -> Any:
-        """Return the cost of each phase, and what parts of the samples would have answered.
+        """Return the receipt (`tts.trace.receipt.Receipt`) of the search.
 
-        The class of the receipt is `tts.trace.receipt.Receipt`.
+        It has the cost of each phase, and the answers that parts of the samples would have given.
 
         Raises:
-            ConfigError: The solution has no trace, as one that was read from a study.
+            ConfigError: The solution has no trace, because it was read from a study.
         """
         if self.trace is None:
             raise ConfigError("the solution has no trace, so it has no receipt")
@@ -633,11 +639,9 @@ class Solution:
         """A description of `confidence`."""
         if self.calibrated:
             return "a probability of being right"
-        return (
-            "of one sample, so it says nothing"
-            if len(self.candidates) == 1
-            else "share of the selection's weight, not calibrated"
-        )
+        if len(self.candidates) == 1:
+            return "of one sample, so it says nothing"
+        return "share of the selection's weight, not calibrated"
 
     @property
     def text(self) -> str | None:
@@ -656,7 +660,7 @@ class Solution:
 
         Raises:
             ConfigError: The solution has no patch; `HEAD`, or a file that the patch touches, has changed since the
-                workspace was made; or the patch does not fit. No file is written then.
+                workspace was made; or the patch does not fit. On an error no file is written.
         """
         if self.target is None:
             raise ConfigError(
@@ -668,17 +672,17 @@ class Solution:
         self.target.apply(self.answer)
 
     def export(self, path: Any, form: str, **options: Any) -> Any:
-        """Write the search as rows for trainers, and a card beside them.
+        """Write the samples of the search as rows for a trainer, and a card that describes the rows.
 
-        The rows are judged by the problem's reference answer.
+        Samples are judged by the problem's reference answer.
 
         Args:
             path: The file; it ends in .jsonl or .parquet.
-            form: As in `Trace.export`.
-            options: The task and filters of `Trace.export`.
+            form: The form of the rows, as in `Trace.export`.
+            options: The task and filters, as in `Trace.export`.
 
         Returns:
-            What was written: its path, rows and what was left out.
+            The summary of `Trace.export`, with the path, the number of rows, and the reasons why others were left out.
 
         Raises:
             ConfigError: As `Trace.export`.

@@ -15,15 +15,15 @@ _DEPTH, _VALUES = 20, 1_000_000  # of a text: levels, and values with all that a
 
 
 def read_yaml(text: str, what: str = "study", extra: str = "experiments") -> Any:
-    """Return the value of a YAML text. Duplicate keys are refused, of which YAML would take the last.
+    """Return the value of a YAML text; duplicate keys are refused.
 
     Args:
         text: The text.
-        what: What it describes, for messages.
-        extra: The extra that has PyYAML, for messages.
+        what: The name of the text in messages.
+        extra: The optional extra that installs PyYAML, for messages.
 
     Raises:
-        ConfigError: It is not YAML, or too deep or too large for a file that people write.
+        ConfigError: The text is not YAML, has duplicate keys, or is too deep or too large for a file that people write.
         MissingDependency: PyYAML is not installed.
     """
     try:
@@ -56,29 +56,32 @@ def read_yaml(text: str, what: str = "study", extra: str = "experiments") -> Any
 
 
 def _check_extent(events: Iterable[Any], what: str) -> None:
-    """Check how deep the values of a YAML text are nested, and how many they are, from its events alone.
+    """Check the depth and the number of a YAML text's values.
+
+    Only its events are read, so aliases are counted without being copied.
 
     Raises:
-        ConfigError: they are too deep or too many.
+        ConfigError: the values are nested too deep, or are too many.
     """
     import yaml
 
-    open_: list[tuple[str | None, int]] = []  # anchors of the collections around, and the values before each
-    repeated: dict[str, int] = {}  # values after an anchor
-    count = 0
+    # the open collections, outermost first: the anchor of each, and the number of values before it
+    open_collections: list[tuple[str | None, int]] = []
+    anchor_sizes: dict[str, int] = {}  # the number of values of the collection with an anchor
+    count = 0  # values so far
     for event in events:
         if isinstance(event, yaml.AliasEvent):
-            count += repeated.get(event.anchor, 1)
+            count += anchor_sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.CollectionStartEvent):
-            open_.append((event.anchor, count))
+            open_collections.append((event.anchor, count))
             count += 1
         elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_.pop()
+            anchor, count_before = open_collections.pop()
             if anchor is not None:
-                repeated[anchor] = count - before
+                anchor_sizes[anchor] = count - count_before
         elif isinstance(event, yaml.ScalarEvent):
             count += 1
-        if len(open_) > _DEPTH:
+        if len(open_collections) > _DEPTH:
             line = event.start_mark.line + 1
             raise ConfigError(
                 f"the YAML is nested more than {_DEPTH} levels deep at line {line}, but a {what} has at most {_DEPTH}"

@@ -55,18 +55,20 @@ class SolveOptions(TypedDict, total=False):
 
 
 def _with_options(function: Function) -> Function:
-    """Show each option of a function, with its default, in the function's signature.
+    """Put each option of `SolveOptions`, with its default, into a function's signature.
 
     `help` and notebooks print the signature.
     """
     defaults = {"allow_oracle": False, "on_error": "raise"}
     signature = inspect.signature(function)
-    own_parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    own_parameters = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     options = [
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind.__forward_arg__
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=annotation.__forward_arg__
         )
-        for name, kind in SolveOptions.__annotations__.items()
+        for name, annotation in SolveOptions.__annotations__.items()
     ]
     function.__signature__ = signature.replace(parameters=[*own_parameters, *options])
     return function
@@ -85,7 +87,7 @@ def solve(
 
     Args:
         problem: Text, chat messages or a `Problem`.
-        budget: Tokens, a `Budget`, a dict of limits by unit, or an `Account`, whose total this and other calls share.
+        budget: Tokens, a `Budget`, a dict of limits by unit, or an `Account`, whose total several calls share.
         strategy: A plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
         seed: The same seed gives the same solution, unless `Solution.reproducible` is False.
         model: As in `Solver`.
@@ -103,11 +105,11 @@ def solve(
         usd_in: As in `Solver`, and as the option of `tts solve`.
         usd_out: As in `Solver`, and as the option of `tts solve`.
         backend: The name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
-        url: The url of a server with the model; None: that of the model's record; without one, the model runs in this
-            process.
+        url: The url of a server with the model; None: the url in the model's record. Without any url the model runs in
+            this process.
 
     Raises:
-        ConfigError: an argument is not valid; nothing has been spent.
+        ConfigError: an argument is not valid, and nothing has been spent.
         VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
         TTSError: the run failed before it had a single candidate.
         Interrupted: Ctrl-C; its `partial` is the solution so far.
@@ -153,7 +155,7 @@ def solve_many(
 ) -> list[Solution]:
     """Return the solutions of many problems, solved at once on one model, as `Solver.solve_many` does.
 
-    `budget` is the total for all problems: of an account, all that is left. `each` is a budget for every problem, in
+    `budget` is the total for all problems; an account gives all that is left. `each` is a budget for every problem, in
     place of a total. Failed problems have `Solution.error` set, and the others continue. Other options and errors are
     those of `solve`.
 
@@ -225,22 +227,24 @@ async def stream(
 
 
 def _solver(budget: BudgetLike | None, options: SolveOptions) -> Solver:
-    """Return a solver with options, on the models that are kept."""
+    """Return a solver with options, on the models that stay loaded between calls."""
     settings: dict[str, Any] = {**options}
-    if unknown := settings.keys() - SolveOptions.__annotations__:
+    unknown = settings.keys() - SolveOptions.__annotations__
+    if unknown:
         raise _unknown_option(min(unknown))
-    if (backend := settings.get("backend")) is not None and not isinstance(backend, str):
-        if (model := settings.get("model")) is not None:
+    backend, model = settings.get("backend"), settings.get("model")
+    if backend is not None and not isinstance(backend, str):
+        if model is not None:
             raise ConfigError(
                 f"model is {quote(model)}, but the backend that was given stands for a model",
                 hint="give one of them",
             )
-        settings |= {"model": backend, "backend": None}
+        settings["model"], settings["backend"] = backend, None
     return Solver(settings.pop("model", None), settings.pop("verifier", None), budget=budget, keep=_SHARED, **settings)
 
 
 def _unknown_option(name: str) -> ConfigError:
-    """Return the error for an unknown option, with the nearest options, or the place where it belongs."""
+    """Return the error for an unknown option; its hint has the nearest options, or says where it belongs."""
     if name in {field.name for field in dataclasses.fields(Sampling)}:
         return ConfigError(f"{name} is no option of its own", hint=f"write sampling=tts.Sampling({name}=…)")
     if name in Budget.__dataclass_fields__:

@@ -45,29 +45,29 @@ class Workers(ThreadPoolExecutor):
 
     def __init__(self) -> None:
         super().__init__(max_workers=1 << 16, thread_name_prefix="tts-worker")  # started as needed, idle ones first
-        self._room = threading.Semaphore(min(32, (os.cpu_count() or 1) + 4))
-        self._here = threading.local()
+        self._free_places = threading.Semaphore(min(32, (os.cpu_count() or 1) + 4))
+        self._thread_state = threading.local()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """See `ThreadPoolExecutor.submit`."""
         return super().submit(self._work, fn, *args, **kwargs)
 
     def _work(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        with self._room:
-            self._here.works = True
+        with self._free_places:
+            self._thread_state.is_worker = True
             return fn(*args, **kwargs)
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """Let another function work while the block waits, if the caller is one of these threads."""
-        works = hasattr(self._here, "works")
-        if works:
-            self._room.release()
+        """Let another function work while the block waits, if the caller is a thread of this pool."""
+        is_worker = hasattr(self._thread_state, "is_worker")
+        if is_worker:
+            self._free_places.release()
         try:
             yield
         finally:
-            if works:
-                self._room.acquire()
+            if is_worker:
+                self._free_places.acquire()
 
 
 class LoopThread:
@@ -92,7 +92,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._workers = Workers()
         self._thread: threading.Thread | None = None
-        self._over = False
+        self._is_over = False
         self._calls: dict[Future[Any], asyncio.Task[Any]] = {}  # calls under way; only the loop's thread uses them
 
     def _reset_after_fork(self) -> None:
@@ -102,18 +102,18 @@ class LoopThread:
     def _end_thread(self) -> None:
         """End the loop's thread before the interpreter ends.
 
-        A thread that is killed in the middle of a model's code takes the process with it.
+        If the interpreter killed the thread within a model's code, the process would crash.
         """
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
-            self._over = True
+            self._is_over = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=_PATIENCE)
 
     def refuse_inside(self) -> None:
-        """Refuse to wait for the loop in its own thread, which could never end.
+        """Refuse to wait for the loop in its own thread, because that wait would never end.
 
         Raises:
-            ConfigError: this is the loop's thread.
+            ConfigError: the caller is in the loop's thread.
         """
         if threading.current_thread() is self._thread:
             raise ConfigError(
@@ -126,10 +126,10 @@ class LoopThread:
         """Run a coroutine to its end, from any thread but the loop's own.
 
         Raises:
-            ConfigError: `refuse_inside`.
-            EngineError: the loop was left while the coroutine ran.
-            Interrupted: a KeyboardInterrupt, after the coroutine was cancelled and has ended; a second one does not
-                wait for that.
+            ConfigError: the caller is in the loop's thread (`refuse_inside`).
+            EngineError: an exception left the loop while the coroutine ran.
+            Interrupted: Ctrl-C was pressed; the coroutine was cancelled and has ended. A second Ctrl-C does not wait
+                for its end.
         """
         try:
             self.refuse_inside()
@@ -147,9 +147,9 @@ class LoopThread:
             _wait_until_free(lock)
             try:
                 partial = future.result()
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the coroutine was to end, and has
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - a cancelled coroutine may end in any way
                 partial = None
-            if future.cancelled():  # it has never begun
+            if future.cancelled():  # the coroutine has never begun
                 coroutine.close()
             raise Interrupted(partial) from None
 
@@ -181,15 +181,15 @@ class LoopThread:
     def _start_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]
     ) -> None:
-        if not future.set_running_or_notify_cancel():  # its caller has given up
+        if not future.set_running_or_notify_cancel():  # the caller has cancelled the call
             coroutine.close()
             return
         task = self._calls[future] = loop.create_task(coroutine)
-        task.add_done_callback(lambda done: self._end(future, done))
+        task.add_done_callback(lambda ended_task: self._end(future, ended_task))
 
     def _end(self, future: Future[Any], task: asyncio.Task[Any]) -> None:
         failure = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if self._calls.pop(future, None) is None:  # it has failed before: the loop was left
+        if self._calls.pop(future, None) is None:  # `_fail_calls` has ended the call
             return
         if failure is None:
             future.set_result(task.result())
@@ -198,27 +198,29 @@ class LoopThread:
 
     def _cancel(self, future: Future[Any]) -> None:
         def cancel() -> None:
-            if (task := self._calls.get(future)) is not None:
+            task = self._calls.get(future)
+            if task is not None:
                 task.cancel()
-            else:  # it has ended, or Ctrl-C kept it from beginning
+            else:  # the call has ended, or Ctrl-C kept it from beginning
                 future.cancel()
 
         self._running().call_soon_threadsafe(cancel)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         last_escape: BaseException | None = None
-        while not self._over:
+        while not self._is_over:
             try:
                 loop.run_forever()
-            except BaseException as escaped:  # noqa: BLE001 - it would end this thread, and no later call would ever return
-                if escaped is not last_escape:  # it leaves the loop again for every task that awaited the failed one
+            except BaseException as escaped:  # noqa: BLE001 - if the thread ended, no later call would ever return
+                # the same exception leaves the loop again for every task that awaited the failed one
+                if escaped is not last_escape:
                     self._fail_calls(escaped)
                 last_escape = escaped
 
     def _fail_calls(self, escaped: BaseException) -> None:
-        """End every call under way, since any of them may be the call that cannot go on.
+        """End every call under way with an error, since any of them may be unable to go on.
 
-        A call that ended with the escaped exception raises that exception.
+        A call whose task has ended is left out: it raises its own exception.
         """
         for future, task in list(self._calls.items()):
             if task.done():
@@ -234,10 +236,10 @@ class LoopThread:
 
 
 def _future_with_lock() -> tuple[Future[Any], threading.Lock]:
-    """Return a future, and a lock that is held until it has ended.
+    """Return a future, and a lock that is held until the future has ended.
 
-    Ctrl-C may strike while a thread waits. In `Future.result` it could strike just after the lock that the loop's
-    thread needs to end the future, and leave it locked.
+    Ctrl-C may strike while a thread waits. Within `Future.result` it could leave the future's own lock taken, and the
+    loop's thread could then never end the future. So a caller waits for this lock instead.
     """
     future: Future[Any] = Future()
     lock = threading.Lock()

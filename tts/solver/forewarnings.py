@@ -43,13 +43,12 @@ def score_warnings(
         expected: The tokens that a solution is expected to have.
     """
     scorers = {role: verifiers[role] for role in declared if role in verifiers}
-    unshown = [
-        line
-        for one in scorers.values()
-        for member in _leaves(one)
-        for line in _unshown(problem, member, backends[member.model], expected)
-    ]
-    return list(dict.fromkeys([*unshown, *_unpaid(problem, budget, backends, scorers, pairs, expected)]))
+    lines: list[str] = []
+    for scorer in scorers.values():
+        for member in _leaves(scorer):
+            lines += _unshown(problem, member, backends[member.model], expected)
+    lines += _unpaid(problem, budget, backends, scorers, pairs, expected)
+    return list(dict.fromkeys(lines))  # without duplicates
 
 
 def _leaves(verifier: Verifier) -> Iterator[Verifier]:
@@ -65,19 +64,19 @@ def _unshown(problem: Problem, verifier: Verifier, backend: Backend, expected: i
     """Yield the warning that prompts of a verifier are too long to be shown."""
     if not isinstance(verifier, ReplyingVerifier):
         return
-    longest = max((backend.count(prompt) for prompt in verifier.empty_prompts(problem)), default=0)
-    if longest + expected <= verifier.room:
+    question_tokens = max((backend.count(prompt) for prompt in verifier.empty_prompts(problem)), default=0)
+    if question_tokens + expected <= verifier.room:
         return
-    prompt_size = f"the {verifier.name}'s question and the problem take {longest:,} tokens"
+    prompt_size = f"the {verifier.name}'s question and the problem take {question_tokens:,} tokens"
     limit = f"its prompt may have {verifier.room:,}"
-    needed = longest + 2 * expected
+    needed = question_tokens + 2 * expected
     fits = backend.context is None or needed + verifier.behind_prompt <= backend.context
     cure = (
         f"give {verifier.name}(prompt_tokens={needed})"
         if fits
         else f"the model's context holds {backend.context:,}: judge by another model"
     )
-    if longest > verifier.room:
+    if question_tokens > verifier.room:
         yield f"no solution can be scored: {prompt_size}, and {limit}; {cure}"
     else:
         yield f"long solutions cannot be scored: {prompt_size}, a solution about {expected:,}, and {limit}; {cure}"
@@ -95,14 +94,15 @@ def _unpaid(
 
     Scores that cost by the token are left out: their reserve shrinks with the lengths that a search learns.
     """
-    rates = {role: token_rates(one, backends[one.model]) for role, one in scorers.items()}
+    rates = {role: token_rates(scorer, backends[scorer.model]) for role, scorer in scorers.items()}
     account = budget if isinstance(budget, Account) else Account(budget)
     policy = backends["policy"]
     cost = Costs(account, scorers, tuple(scorers), rates, pairs).row_cost(policy, policy.count(problem.prompt))
     for unit in account.units:
-        least, limit = cost.reserve(unit, 1), account.limit(unit)
-        if least and min(cost.generation(unit, expected), limit // 2) + least > limit:
-            names = ", ".join(sorted(one.name for one in scorers.values()))
+        score_cost, limit = cost.reserve(unit, 1), account.limit(unit)
+        solution_cost = min(cost.generation(unit, expected), limit // 2)
+        if score_cost and solution_cost + score_cost > limit:
+            names = ", ".join(sorted(scorer.name for scorer in scorers.values()))
             parts = (
                 f"a solution takes about {expected:,} tokens, and a score by {names} up to "
                 f"{cost.reserve('tokens', 1):,} more"
@@ -116,11 +116,10 @@ def _unpaid(
 
 def _cheaper_example(scorers: Mapping[str, Verifier]) -> str:
     """Return an example of the parameters that bound what a verifier may cost."""
-    example = next(
-        (member for scorer in scorers.values() for member in _leaves(scorer) if isinstance(member, ReplyingVerifier)),
-        None,
-    )
-    if example is None:
+    members = [member for scorer in scorers.values() for member in _leaves(scorer)]
+    replying = [member for member in members if isinstance(member, ReplyingVerifier)]
+    if not replying:
         return ""
+    example = replying[0]
     sizes = f"max_tokens={max(1, example.max_tokens // 2)}, prompt_tokens={example.room // 2}"
     return f", such as {example.name}(votes=1, {sizes})"

@@ -45,18 +45,19 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
 
     Args:
         model: A backend, a function, a record, or the name of a model.
-        name: The name of the backend that runs a model given by name or record; None: its own.
+        name: The name of the backend that runs a model given by name or record; None: the record's backend.
         url: The url of the server that runs the model; None: the model's own.
 
     Raises:
-        ConfigError: the model is unknown, writes nothing, or is no model at all; the backend is no name.
+        ConfigError: the model is unknown, writes nothing, or is no model at all; or `name` is no text.
     """
     given_name: Any = name
     if not isinstance(given_name, str | None):
         hint = "give a function or a backend as the model, in `models` of a Solver"
         raise ConfigError(f"backend is {quote(given_name)}, but must be the name of a backend", hint=hint)
     if isinstance(model, str | ModelRecord):
-        if name is not None and ":" in name and not isinstance(function := BACKENDS.get(name), type):
+        function = _function_at(name)
+        if name is not None and function is not None:
             return _function_model(model, name, function, url)
         record = registry.resolve(model, url) if isinstance(model, str) else model
         if record.readout:
@@ -69,7 +70,7 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
             record = dataclasses.replace(record, backend=backend, url=record.url if url is None else url)
         return _with_name(record)
     candidate: Any = model
-    if not isinstance(candidate, type):  # a class may have all that its objects have
+    if not isinstance(candidate, type):  # a class itself would pass the checks for its objects
         if isinstance(candidate, Backend):
             check_part(candidate, Backend, "the backend", "open")
             return candidate
@@ -81,42 +82,53 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     raise ConfigError(f"the model is {candidate!r}, but must be a name, a record, a backend or a function", hint=hint)
 
 
+def _function_at(name: str | None) -> WriteFunction | None:
+    """Return the function that writes text at a place, "module:name"; None: the name is another one."""
+    if name is None or ":" not in name:
+        return None
+    backend = BACKENDS.get(name)
+    return None if isinstance(backend, type) else backend
+
+
 def _function_model(
     model: str | ModelRecord, name: str, function: WriteFunction, url: str | None
 ) -> Backend | ModelRecord:
     """Return the model that a function stands for: the function itself, as a backend.
 
     Raises:
-        ConfigError: another model, or a server, is given beside it.
+        ConfigError: another model, or a server, is given beside the function.
     """
     if isinstance(model, ModelRecord) and model.name == name and url is None:
-        return model  # of a study, which names no model
+        return model  # the record of a study, which names the function alone
     if url is None and model == DEFAULT_MODEL:
         return FunctionBackend(function)
-    conflict = f"model is {(model if isinstance(model, str) else model.name)!r}" if url is None else f"url is {url!r}"
+    model_name = model if isinstance(model, str) else model.name
+    conflict = f"model is {model_name!r}" if url is None else f"url is {url!r}"
     raise ConfigError(
         f"{conflict}, but the backend {name!r} is a function, which stands for a model", hint="give one of them"
     )
 
 
 def with_prices(model: Backend | ModelRecord, **prices: str | None) -> Backend | ModelRecord:
-    """Return a model whose record has those prices that are not None.
+    """Return a model with prices in its record; a price of None changes nothing.
 
     Args:
-        model: What `resolve` returns.
+        model: A result of `resolve`.
         prices: Prices by field of a record, each with a number of tokens, such as "0.15/M".
 
     Raises:
         ConfigError: a price has no number of tokens, or the model is a backend or a function, which has no record.
     """
     given_prices = {name: price for name, price in prices.items() if price is not None}
-    if given_prices and not isinstance(model, ModelRecord):
+    if not given_prices:
+        return model
+    if not isinstance(model, ModelRecord):
         name, price = next(iter(given_prices.items()))
         raise ConfigError(
             f"{name} is {quote(price)}, but the model is a backend or a function, which has no record to price",
             hint="name the model, with url= for a server, or set the prices of the backend's own record",
         )
-    return registry.with_settings(model, given_prices) if given_prices and isinstance(model, ModelRecord) else model
+    return registry.with_settings(model, given_prices)
 
 
 def _with_name(record: ModelRecord) -> ModelRecord:
@@ -183,23 +195,23 @@ class ModelCache:
         self, models: Mapping[str, Backend | ModelRecord], probe_s: float | None = None
     ) -> Mapping[str, Backend]:
         """Return the backends of models (see `resolve`) by role; `probe_s`: as in `backend`."""
-        return _BackendsByRole(
-            {
-                role: self.backend(model, probe_s) if isinstance(model, ModelRecord) else model
-                for role, model in models.items()
-            }
-        )
+        by_role = {
+            role: self.backend(model, probe_s) if isinstance(model, ModelRecord) else model
+            for role, model in models.items()
+        }
+        return _BackendsByRole(by_role)
 
     def close(self) -> None:
         """Free every model and task; they are made anew at their next use.
 
         Raises:
-            ConfigError: `LoopThread.refuse_inside`.
+            ConfigError: the caller is in the loop's thread (`LoopThread.refuse_inside`).
         """
         LOOP.refuse_inside()
         for task in self._tasks.take():
             task.close()
-        if backends := self._backends.take():
+        backends = self._backends.take()
+        if backends:
             LOOP.run(_close(backends))
 
     def reset_in_child(self) -> None:
@@ -236,7 +248,7 @@ class Once(Generic[Key, Value]):
         self._made: dict[Key, Value] = {}
 
     def get(self, key: Key, make: Callable[[Key], Value]) -> Value:
-        """Return the value of a key, made if there is none."""
+        """Return the value of a key; it is made at the first use."""
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
@@ -269,13 +281,14 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
     try:
         return _check_backend(load(record, **options), record)
     except TypeError as failure:
-        if (unknown := _unknown_option(load, record)) is not None:
-            raise unknown from None
+        unknown_option = _unknown_option(load, record)
+        if unknown_option is not None:
+            raise unknown_option from None
         options_text = ", ".join(f"{name}={value!r}" for name, value in record.options)
-        renamed_options = [line for name, _ in record.options if (line := successor(f"{record.backend}.{name}"))]
+        renamings = [successor(f"{record.backend}.{name}") for name, _ in record.options]
         raise ConfigError(
             f"the backend {record.backend!r} does not take the options {options_text}: {failure}",
-            hint=", ".join(renamed_options),
+            hint=", ".join(line for line in renamings if line),
         ) from failure
 
 
@@ -286,24 +299,25 @@ def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigErro
     """
     parameters = inspect.signature(load).parameters
     known = set(parameters) - {"record"}
-    if not known or any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+    if not known or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    unknown = [name for name, _ in record.options if name not in known]
+    if not unknown:
         return None
     fields = {field.name for field in dataclasses.fields(ModelRecord)}
-    unknown = (name for name, _ in record.options if name not in known)
-    return next(
-        (unknown_name(f"option of the backend {record.backend!r}", name, {*known, *fields}) for name in unknown), None
-    )
+    return unknown_name(f"option of the backend {record.backend!r}", unknown[0], {*known, *fields})
 
 
 def _check_backend(backend: Any, record: ModelRecord) -> Backend:
-    """Return the backend of a record.
+    """Return the backend of a record, after a check.
 
     Raises:
-        ConfigError: It is no backend, or has no prices where its record has them.
+        ConfigError: The object is no backend, or it has no prices where its record has them.
     """
     check_part(backend, Backend, f"what {record.backend}.from_record returned", "open")
     for name in ("usd_in", "usd_out"):
-        if (price := getattr(record, name)) is not None and getattr(backend.rates, name) is None:
+        price = getattr(record, name)
+        if price is not None and getattr(backend.rates, name) is None:
             raise ConfigError(
                 f"{name} is {price} a million tokens, but the model {backend.name!r} takes no prices",
                 hint=f"leave {name} out",
@@ -350,40 +364,42 @@ class VerifierRoles:
         backends: Mapping[str, Backend],
     ) -> None:
         policy = models["policy"]
-        self._own = given is None
-        self._of_tasks: dict[str, Mapping[str, Verifier]] = {}
+        self._is_from_record = given is None  # whether the verifiers are those that the model's record names
+        self._by_task: dict[str, Mapping[str, Verifier]] = {}  # the verifiers that the record names for single tasks
         if given is None:
             record = policy if isinstance(policy, ModelRecord) else None
             verifier_name = own_verifier(record)
             given = {"main": make_verifier(verifier_name)} if verifier_name else {}
-            for task, verifier in () if record is None else record.task_verifiers:
-                self._of_tasks[task] = {"main": _fill_verifier(make_verifier(verifier), models, backends)}
+            task_verifiers = () if record is None else record.task_verifiers
+            for task, verifier in task_verifiers:
+                self._by_task[task] = {"main": _fill_verifier(make_verifier(verifier), models, backends)}
         self._verifiers = {role: _fill_verifier(verifier, models, backends) for role, verifier in given.items()}
 
     def fitting(
         self, task: Task, backends: Mapping[str, Backend], plan: Plan | None
     ) -> tuple[Mapping[str, Verifier], tuple[str, ...]]:
-        """Return the verifiers of a run, and notes.
+        """Return the verifiers of a run by role, and the notes for its solution.
 
-        The verifier of the model's record is left out where it cannot score the task on the backend.
+        A verifier that the model's record names is left out where it cannot score the task on the backend.
 
         Args:
             task: The task of the run.
             backends: The backends, by role.
-            plan: The plan of the run; None: it is yet to be chosen.
+            plan: The plan of the run; None: a plan is chosen later.
         """
-        if not self._own:
+        if not self._is_from_record:
             return self._verifiers, ()
-        own_verifiers = self._of_tasks.get(task.name, self._verifiers)
+        own_verifiers = self._by_task.get(task.name, self._verifiers)
         try:
             for verifier in own_verifiers.values():
                 check_fit(verifier, backends[verifier.model], task)
-        except CapabilityError as why:
-            parts = () if plan is None else (plan.strategy, plan.selection)
-            is_needed = (
-                plan is None or plan.selection is None or any("main" in needs_of(part).verifiers for part in parts)
-            )
-            return {}, (f"the model's own verifier was left out: {why.cause}",) if is_needed else ()
+        except CapabilityError as refusal:
+            if plan is None or plan.selection is None:
+                would_be_used = True
+            else:
+                would_be_used = any("main" in needs_of(part).verifiers for part in (plan.strategy, plan.selection))
+            note = f"the model's own verifier was left out: {refusal.cause}"
+            return {}, (note,) if would_be_used else ()
         return own_verifiers, ()
 
 
@@ -393,7 +409,7 @@ def own_verifier(record: ModelRecord | None, task: str = "") -> str:
 
 
 def make_verifiers(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, Verifier] | None:
-    """Return verifiers by role; None: nothing was given.
+    """Return verifiers by role; None where `given` is None.
 
     A single verifier has the role "main", and "none" stands for no role.
 

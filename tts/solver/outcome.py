@@ -33,28 +33,29 @@ def blame_context() -> Blame:
 async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidate]:
     """Run a strategy and return its candidates.
 
-    A strategy that returns nothing stands for all candidates of the search.
+    Where the strategy returns None, they are all candidates of the search.
 
     Raises:
-        ConfigError: the strategy returned something else.
+        ConfigError: the strategy returned something other than candidates.
     """
     result: Any = await _await_part(lambda: strategy.run(search), lambda: f"the strategy {strategy}")
     if result is None:
         return search.candidates
     listed: list[Any] = list(result) if isinstance(result, Iterable) else [result]
-    for wrong in (one for one in listed if not isinstance(one, Candidate)):
-        raise ConfigError(
-            f"the strategy {strategy} returned {quote(wrong)}, but must return candidates",
-            hint="search.finish(t) makes them",
-        )
-    return result if isinstance(result, Sequence) else listed  # the search's own list may grow yet
+    for item in listed:
+        if not isinstance(item, Candidate):
+            raise ConfigError(
+                f"the strategy {strategy} returned {quote(item)}, but must return candidates",
+                hint="search.finish(t) makes them",
+            )
+    return result if isinstance(result, Sequence) else listed  # not a copy: the search's own list may still grow
 
 
 async def select(selection: Selection, candidates: Sequence[Candidate], search: Search) -> Selected:
     """Return the choice of a selection.
 
     Raises:
-        TTSError: it returned something else.
+        TTSError: the selection returned no `Selected`, or one whose answers are no texts.
     """
     result = await _await_part(lambda: selection.select(candidates, search), lambda: f"the selection {selection}")
     if not isinstance(result, Selected):
@@ -68,10 +69,10 @@ async def select(selection: Selection, candidates: Sequence[Candidate], search: 
 
 
 def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision | None:
-    """Return the decision of a stop rule.
+    """Return the decision of a stop rule; None: the search goes on.
 
     Raises:
-        TTSError: it returned something else.
+        TTSError: the rule returned something else.
     """
     decision: Any = rule.should_stop(candidates)
     if decision is not None and not isinstance(decision, StopDecision):
@@ -84,9 +85,13 @@ def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision
 
 
 async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
-    """Call a part's method and await what it returns.
+    """Call a part's method and await its result.
 
-    Whatever it raises is the part's failure, except an end of the search.
+    An exception is a failure of the part, except one that ends the search.
+
+    Args:
+        call: A function that calls the method.
+        what: A function that returns the name of the part in errors.
     """
     with Blame(what, passes=(SearchEnded, Exhausted)):
         result = call()
@@ -106,22 +111,29 @@ class SearchOutcome:
     stop: StopDecision | None = None
     error: TTSError | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
-    # what was held for the last scores and not needed for them, by unit
+    # the part of the reservation that the last scores did not need, because they cost less, by unit
     cheaper: Mapping[str, int] = field(default_factory=dict)
 
     def fail(self, failure: TTSError, search: Search) -> None:
         """Note a failure; the first one is the error of the solution.
 
-        A ConfigError says that nothing was spent. After samples or scores it becomes an error that says what they took.
+        A ConfigError means that nothing was spent. After samples or scores it is replaced by an error that states what
+        they took.
         """
         spent = search.account.ledger.total()
         if isinstance(failure, ConfigError) and (spent.tokens or spent.samples or spent.verifier_calls):
-            samples, mistake = f"{spent.samples:,} sample{'' if spent.samples == 1 else 's'}", failure
-            early = "a strategy that declares this in its method needs is refused before anything is spent"
-            hint = "; ".join(filter(None, (mistake.hint, early if isinstance(mistake, CapabilityError) else "")))
-            failure = TTSError(f"{mistake.cause}; until then, {samples} took {spent.tokens:,} tokens", hint=hint)
-            failure.__cause__ = mistake
-        self.error, self.stopped_by = self.error or failure, "failed"
+            samples = "1 sample" if spent.samples == 1 else f"{spent.samples:,} samples"
+            hints = [failure.hint]
+            if isinstance(failure, CapabilityError):
+                hints.append("a strategy that declares this in its method needs is refused before anything is spent")
+            replacement = TTSError(
+                f"{failure.cause}; until then, {samples} took {spent.tokens:,} tokens",
+                hint="; ".join(hint for hint in hints if hint),
+            )
+            replacement.__cause__ = failure
+            failure = replacement
+        self.error = self.error or failure
+        self.stopped_by = "failed"
 
     def is_unjudged(self, on_error: OnError) -> bool:
         """Return whether a verifier failed under `on_error` of "raise".
@@ -140,7 +152,16 @@ def warnings_of(
     selection: Selection,
     capped: bool,
 ) -> list[str]:
-    """Return the warnings of a solution; `capped`: whether a cap of the caller's ends rows."""
+    """Return the warnings of a solution.
+
+    Args:
+        search: The search.
+        outcome: The outcome of the search.
+        selected: The choice of the selection.
+        usage: The usage of the whole run.
+        selection: The selection.
+        capped: Whether the caller's `max_tokens` ends rows.
+    """
     notes = list(search.notes.warnings)
     for label, source in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
         notes += [f"{count} {label} failed: {cause_of(kind, source.causes)}" for kind, count in source.failures.items()]
@@ -153,36 +174,44 @@ def warnings_of(
         notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}: see {TROUBLES}")
     elif not selected.answers and outcome.error is None:
         notes.append("no candidate was completed, so there is no answer")
-    unknown = search.scoring.unknown
-    notes += [
-        f"{number} of {unknown[label, 'of']} {label}"
-        + (f": the longest by {over:,} tokens" if (over := unknown[label, "over"]) else "")
-        for (label, kind), number in unknown.items()
-        if kind == "number" and number
-    ]
+    notes += _unknown_score_warnings(search)
     notes += _free_text_warning(search, outcome, selection)
     unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
     if unpaid:
         notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
     notes += _cut_short(search, usage, capped=capped)
     notes += _endless_thoughts(outcome.candidates)
-    idle = f"verifier calls that {selection} did not make" if outcome.held else ""
-    reserves: list[str] = []
-    for amounts, label in (
-        (outcome.held, idle),
-        (outcome.cheaper, "scores that cost less: what candidates have in common is read once"),
-    ):
-        shares = {unit: amount / search.account.limit(unit) for unit, amount in amounts.items()}
-        reserves += [
-            f"{share:.0%} of the {unit} were held for {label}"
-            for unit, share in shares.items()
-            if share >= _WORTH_SAYING
-        ]
-    return [*notes, *_left_over(search, outcome, explained=bool(reserves)), *reserves]
+    reserve_notes = [
+        *_reserve_warnings(search, outcome.held, f"verifier calls that {selection} did not make"),
+        *_reserve_warnings(
+            search, outcome.cheaper, "scores that cost less: what candidates have in common is read once"
+        ),
+    ]
+    return [*notes, *_left_over(search, outcome, explained=bool(reserve_notes)), *reserve_notes]
+
+
+def _unknown_score_warnings(search: Search) -> list[str]:
+    """Return a warning for each kind of unknown scores, with their number."""
+    unknown = search.scoring.unknown
+    notes: list[str] = []
+    for (label, kind), number in unknown.items():
+        if kind == "number" and number:
+            excess = unknown[label, "over"]
+            excess_text = f": the longest by {excess:,} tokens" if excess else ""
+            notes.append(f"{number} of {unknown[label, 'of']} {label}{excess_text}")
+    return notes
+
+
+def _reserve_warnings(search: Search, amounts: Mapping[str, int], label: str) -> list[str]:
+    """Return a warning for each unit of which a large share was held for a purpose and not used."""
+    shares = {unit: amount / search.account.limit(unit) for unit, amount in amounts.items()}
+    return [
+        f"{share:.0%} of the {unit} were held for {label}" for unit, share in shares.items() if share >= _WORTH_SAYING
+    ]
 
 
 def _free_text_warning(search: Search, outcome: SearchOutcome, selection: Selection) -> list[str]:
-    """Return the warning that a vote over free texts chose little more than the first of them."""
+    """Return the warning that no answer has more than half of the votes on free texts."""
     if search.task.name != "text" or not isinstance(selection, Majority):
         return []
     voters = [c for c in outcome.candidates if c.answer is not None]
@@ -197,7 +226,7 @@ def _free_text_warning(search: Search, outcome: SearchOutcome, selection: Select
 
 
 def _cut_short(search: Search, usage: Usage, *, capped: bool) -> list[str]:
-    """Return the warning that many tokens went into solutions cut short without an answer.
+    """Return the warning that many tokens went into solutions that were cut short without an answer.
 
     The warning states the length that solutions need.
     """
@@ -205,14 +234,14 @@ def _cut_short(search: Search, usage: Usage, *, capped: bool) -> list[str]:
     if share <= _WORTH_SAYING:
         return []
     lengths = search.rows.sizes.lengths("solve")
-    cut = sum(c.truncated and c.answer is None for c in search.candidates)
+    num_cut = sum(c.truncated and c.answer is None for c in search.candidates)
     length = (
         f"they take about {lengths.expected_length():,} tokens"
         if lengths.ended
         else f"they take more than {lengths.longest:,} tokens"
     )
     return [
-        f"{share:.0%} of the generated tokens went into {cut} of {len(search.candidates)} candidates that were cut "
+        f"{share:.0%} of the generated tokens went into {num_cut} of {len(search.candidates)} candidates that were cut "
         "short "
         f"without an answer; {length}: give a larger budget{', or max_tokens' if capped else ''}"
     ]
@@ -231,44 +260,45 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> list[str]:
-    """Return the warning that much of the budget is left.
-
-    It may not pay another solution to its end, or its score.
+    """Return the warning that much of the budget is left, because it may not pay another solution.
 
     Args:
         search: The search.
-        outcome: Its end.
-        explained: Whether another warning says what the rest was held for.
+        outcome: The outcome of the search.
+        explained: Whether another warning states what the remaining amount was held for.
     """
     unit, account = outcome.stopped_by.removeprefix("budget: "), search.account
-    if (
-        unit not in account.units
-        or unit == "samples"
-        or not (available := account.available(unit))
-        or available < _WORTH_SAYING * account.limit(unit)
-    ):
+    if unit not in account.units or unit == "samples":
+        return []
+    available = account.available(unit)
+    if not available or available < _WORTH_SAYING * account.limit(unit):
         return []
     cost = search.rows.sizes.sample_bound()
     tokens = search.rows.sizes.lengths("solve").expected_length()
     remainder = f"{available:,} {unit}" if unit != "usd" else f"{available / account.limit(unit):.0%} of the usd"
-    if (needed := cost.bound(unit, tokens)) <= available:
+    needed = cost.bound(unit, tokens)
+    if needed <= available:
         return [] if explained else [f"{remainder} are left, but what the strategy would do next may take more"]
-    scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
-    return [
-        f"{remainder} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"
-    ]
+    score_cost = cost.reserve(unit, tokens)
+    if unit == "usd":
+        needed_text = "more"
+    elif score_cost:
+        needed_text = f"{needed:,}, {score_cost:,} of them for its score"
+    else:
+        needed_text = f"{needed:,}"
+    return [f"{remainder} are left, but one more solution may take {needed_text}"]
 
 
 def truncated_tokens(search: Search) -> int:
     """Return the tokens that belong only to candidates that were cut short without an answer."""
-    cut = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
-    if not cut:
+    cut_paths = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
+    if not cut_paths:
         return 0
-    kept_nodes = search.tree.path_nodes(
-        [c.trajectory for c in search.candidates if not c.truncated or c.answer is not None]
-    )
-    nodes = (search.tree.nodes[number] for number in search.tree.path_nodes(cut) - kept_nodes)
-    return sum(search.tree.own_tokens(node) for node in nodes if node.parent is not None)
+    other_paths = [c.trajectory for c in search.candidates if not c.truncated or c.answer is not None]
+    tree = search.tree
+    lost_numbers = tree.path_nodes(cut_paths) - tree.path_nodes(other_paths)
+    lost_nodes = [tree.nodes[number] for number in lost_numbers]
+    return sum(tree.own_tokens(node) for node in lost_nodes if node.parent is not None)
 
 
 def cause_of(kind: str, causes: Mapping[str, str]) -> str:

@@ -170,10 +170,14 @@ class ProblemRun:
     def declared(self) -> tuple[str, ...]:
         """The roles that strategy, stop rule, selection and record score with.
 
-        Roles that the strategy scores by itself are left out.
+        Roles whose scores the strategy gives itself are left out.
         """
-        judged = [] if self._judged is None else [self._judged[0]]
-        return tuple(dict.fromkeys([*self._needs.verifiers, *judged, *self._chosen_by, *self.scored_by]))
+        stop_roles: list[str] = []
+        if self._judged is not None:
+            role, _aggregation = self._judged
+            stop_roles.append(role)
+        roles = [*self._needs.verifiers, *stop_roles, *self._chosen_by, *self.scored_by]
+        return tuple(dict.fromkeys(roles))  # without duplicates
 
     @cached_property
     def given(self) -> tuple[str, ...]:
@@ -213,18 +217,22 @@ class ProblemRun:
 
         Roles by which the strategy or the stop rule scores are left out.
         """
-        scored = {*self._needs.verifiers, *self._stop_needs.verifiers}
-        return {role: most for role, most in self._selection_needs.pairs.items() if most and role not in scored}
+        scoring_roles = {*self._needs.verifiers, *self._stop_needs.verifiers}
+        return {
+            role: num_pairs
+            for role, num_pairs in self._selection_needs.pairs.items()
+            if num_pairs and role not in scoring_roles
+        }
 
     def check(self) -> None:
-        """Refuse, before anything is spent, what cannot run.
+        """Refuse a run that cannot succeed, before anything is spent.
 
         Raises:
-            ConfigError: an account that is closed or of another process; an empty prompt; a role without a verifier; an
-                oracle without permission; a limit without rates; a task without the kind of prompt that the
-                strategy shows solutions in.
-            CapabilityError: the backend lacks what the strategy, a verifier or the sampling needs, or a verifier reads
-                other steps than the task's.
+            ConfigError: the account is closed or of another process; the prompt is empty; a role has no verifier; an
+                oracle has no permission; a limit has no rates; or the task lacks the kind of prompt in which the
+                strategy shows solutions.
+            CapabilityError: the backend lacks a capability that the strategy, a verifier or the sampling needs; or a
+                verifier reads other steps than those of the task.
             MissingDependency: the task needs a package that is not installed.
         """
         if isinstance(self.budget, Account):
@@ -236,7 +244,7 @@ class ProblemRun:
         self.check_plan()
 
     def check_plan(self) -> None:
-        """Refuse what fails for every problem: the part of `check` that reads no problem.
+        """Refuse a run that fails for every problem: the part of `check` that reads no problem.
 
         Raises:
             ConfigError: See `check`.
@@ -249,11 +257,16 @@ class ProblemRun:
             require_sampling(self.backends[role], self.sampling)
         self._check_roles()
         _check_pairs(self.selection, self._selection_needs, self.verifiers)
-        if vectors := self._selection_needs.vectors:
-            refuse_unpriced((self.embedder or NGRAMS) if vectors is True else vectors, self._limits)
+        vectors = self._selection_needs.vectors
+        if vectors:
+            embedder = (self.embedder or NGRAMS) if vectors is True else vectors
+            refuse_unpriced(embedder, self._limits)
         _check_thoughts(self._needs, self._limits)
-        if not self._limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
-            self.plan.strategy.size(None)  # which refuses where nothing else bounds it
+        bounding_limits = set(self._limits)
+        if not self.declared:  # without a verifier, limits of verifiers bound nothing
+            bounding_limits -= {"verifier_tokens", "verifier_calls"}
+        if not bounding_limits:
+            self.plan.strategy.size(None)  # refuses a strategy that only a budget would end
         for role, verifier in self.verifiers.items():
             if verifier.model not in self.backends:
                 raise ConfigError(
@@ -265,7 +278,8 @@ class ProblemRun:
                     f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs permission",
                     hint="pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
                 )
-        check_rates(self._limits, {role: (one.name, one.rates) for role, one in self.backends.items()}, self.verifiers)
+        names_and_rates = {role: (backend.name, backend.rates) for role, backend in self.backends.items()}
+        check_rates(self._limits, names_and_rates, self.verifiers)
 
     def forewarnings(self) -> list[str]:
         """Return the warnings that are known before anything is spent, of a run that `check` lets pass."""
@@ -304,7 +318,7 @@ class ProblemRun:
         A failure in the middle is part of the solution, and the candidates found before are kept.
 
         Raises:
-            ConfigError: `check`.
+            ConfigError: the run cannot succeed (`check`).
         """
         watched = Watched(
             SearchFacts(
@@ -387,7 +401,9 @@ class ProblemRun:
             if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = account.kept
-            outcome.cheaper = {unit: account.available(unit) - left for unit, left in available_before.items()}
+            outcome.cheaper = {
+                unit: account.available(unit) - amount_before for unit, amount_before in available_before.items()
+            }
         finally:
             account.free_all()
             try:
@@ -420,26 +436,25 @@ class ProblemRun:
         return self.selection.may_score if self._selection_needs.verifiers else _never
 
     def _account(self, noted: Callable[[Call], None]) -> Account:
-        """Return the account of the search: that of its budget, or a part of a shared account."""
+        """Return the account of the search: an account of its own budget, or a part of a shared account."""
         if self.open_account is not None:
             return self.open_account(noted)
         if isinstance(self.budget, Account):
             return self.budget.open_search(noted=noted)
-        return Account(
-            self.budget, clock=self.clock, started=self.clock() if self.started is None else self.started, noted=noted
-        )
+        started = self.clock() if self.started is None else self.started
+        return Account(self.budget, clock=self.clock, started=started, noted=noted)
 
     async def _explore(self, search: Search, outcome: SearchOutcome) -> None:
         """Run the strategy to its end, whichever way it ends.
 
-        Open rows then become candidates that were cut short.
+        Then rows that are still open become candidates that were cut short.
         """
         num_before, mistake = 0, None
         try:
             with blame_context():
-                async with _looks(self, search), search:
+                async with _live_reports(self, search), search:
                     mistake = await self._attempt(search, outcome)
-                    num_before = len(search.candidates)
+                    num_before = len(search.candidates)  # the end of the block adds those that were cut short
         except TTSError as failure:  # the boundary: a failed run is an outcome
             outcome.fail(failure, search)
         if mistake is not None:
@@ -454,22 +469,22 @@ class ProblemRun:
                 f"{cause}: {cause_of(kind, search.rows.causes)}", kind=kind, retry_s=search.rows.retry_s
             )
             if outcome.stopped_by not in ("interrupted", "budget: seconds"):
-                outcome.stopped_by = cause  # whichever way the strategy ended, it has nothing for this reason
+                outcome.stopped_by = cause  # the failed rows are why there is nothing, however the strategy ended
 
     async def _attempt(self, search: Search, outcome: SearchOutcome) -> ConfigError | None:
         """Run the strategy, and note how it ended.
 
-        Return a configuration error before which nothing was spent; None: there is none.
+        Returns:
+            A configuration error that came before anything was spent; None: there was none.
         """
         try:
             with blame_context():
-                strategy = self.plan.strategy.size(
-                    search.affordable_samples(stepwise="steps" in self._needs.capabilities)
-                )
+                num_affordable = search.affordable_samples(stepwise="steps" in self._needs.capabilities)
+                strategy = self.plan.strategy.size(num_affordable)
                 await self._run(strategy, search, outcome)
         except asyncio.CancelledError:
             outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
-        except TTSError as failure:  # the boundary, as above
+        except TTSError as failure:  # the boundary: a failed strategy is an outcome
             if isinstance(failure, ConfigError) and not search.account.ledger.calls:
                 return failure
             outcome.candidates = search.candidates
@@ -481,29 +496,30 @@ class ProblemRun:
         try:
             await search.open("solve")
             outcome.candidates = await candidates_of(strategy, search)
-            if search.notes.stop is not None:  # the strategy did not end at the stop
+            if search.notes.stop is not None:  # the strategy went on after a stop rule had fired
                 raise SearchEnded(search.notes.stop.reason, search.notes.stop)
         except SearchEnded as end:
             outcome.candidates = search.candidates
             outcome.stopped_by, outcome.stop = end.reason, end.stop
         # without a root, not even the prompt could be paid
         if search.tree.nodes and self._lacks_an_answer(search, outcome):
-            # the outcome's list may be the search's own, which grows
-            candidates, first = list(outcome.candidates), len(search.candidates)
+            candidates = list(outcome.candidates)  # a copy, for the list may be the search's own, which grows
+            num_before = len(search.candidates)
             with suppress(SearchEnded):
                 await complete_best(search)
-            outcome.candidates = [*candidates, *search.candidates[first:]]
+            outcome.candidates = [*candidates, *search.candidates[num_before:]]
             if search.notes.stop is not None:
                 outcome.stopped_by, outcome.stop = search.notes.stop.reason, search.notes.stop
 
     def _lacks_an_answer(self, search: Search, outcome: SearchOutcome) -> bool:
         """Whether a path is to be completed from the reserve.
 
-        This is so without a candidate, or where the budget ended the search before a candidate with an answer.
+        It is so where there is no candidate, or where the budget ended the search before any candidate had an answer.
         """
-        return not outcome.candidates or (
-            outcome.stopped_by.startswith("budget") and not votes_of(search.candidates).total
-        )
+        if not outcome.candidates:
+            return True
+        has_no_votes = not votes_of(search.candidates).total
+        return outcome.stopped_by.startswith("budget") and has_no_votes
 
     async def _choose(self, search: Search, outcome: SearchOutcome) -> Selected:
         """Return the choice of the selection; if the selection fails, the choice of a majority vote."""
@@ -513,11 +529,8 @@ class ProblemRun:
         search.account.keep_for_closing(_AFTER_S * len(search.candidates))
         selected: Selected | None = None
         try:
-            selection = (
-                Majority()
-                if outcome.stopped_by == "interrupted" or outcome.is_unjudged(self.on_error)
-                else self.selection
-            )
+            takes_vote = outcome.stopped_by == "interrupted" or outcome.is_unjudged(self.on_error)
+            selection = Majority() if takes_vote else self.selection
             with blame_context():
                 selected = await select(selection, candidates, search)
                 for role in self.scored_by:
@@ -531,7 +544,7 @@ class ProblemRun:
                     f"{end.reason} ended {self.selection} before it had chosen: the answer is that of a vote",
                     timed=True,
                 )
-        except TTSError as failure:  # the boundary, as above
+        except TTSError as failure:  # the boundary: a failed selection is an outcome
             outcome.fail(failure, search)
         if selected is None:
             selected = await Majority().select(candidates, search)
@@ -542,17 +555,18 @@ class ProblemRun:
         return selected
 
     def _apply_risk(self, selected: Selected, outcome: SearchOutcome) -> Selected:
-        """Return a choice without its answer where the risk does not allow it.
+        """Return a choice without its answers where the risk does not allow them.
 
-        A vote in place of the selection was not calibrated.
+        A vote that stands in for the selection was not calibrated, so its confidence counts as unknown.
         """
         if self.risk is None or not selected.answers:
             return selected
-        is_other = outcome.error is not None or outcome.stopped_by == "interrupted"
-        reason = self.risk.refusal(math.nan if is_other else selected.confidence)
+        is_vote_instead = outcome.error is not None or outcome.stopped_by == "interrupted"
+        reason = self.risk.refusal(math.nan if is_vote_instead else selected.confidence)
         return dataclasses.replace(selected, answers=(), abstained=reason) if reason else selected
 
     def _solution(self, search: Search, outcome: SearchOutcome, selected: Selected) -> Solution:
+        """Return the solution of a search that has ended."""
         account, tree = search.account, search.tree
         usage = dataclasses.replace(
             account.ledger.total(),
@@ -570,12 +584,16 @@ class ProblemRun:
             selection=self.selection,
             capped=self.sampling.max_tokens is not None,
         )
-        backends = {id(backend): backend for backend in self.backends.values()}.values()
-        costs = dict.fromkeys(note for backend in backends for note in metadata_of(backend).notes(usage))
-        warnings = (*self.notes, *account.shortages, *self._task_warnings(), *warnings, *costs)
+        warnings = (
+            *self.notes,
+            *account.shortages,
+            *self._task_warnings(),
+            *warnings,
+            *self._backend_notes(usage),
+        )
         return Solution(
             problem=self.problem,
-            answer=next(iter(selected.answers), None),
+            answer=selected.answers[0] if selected.answers else None,
             answers=selected.answers,
             abstained=selected.abstained,
             confidence=selected.confidence,
@@ -595,24 +613,36 @@ class ProblemRun:
             target=metadata_of(self.backends["policy"]).target,
         )
 
+    def _backend_notes(self, usage: Usage) -> list[str]:
+        """Return the notes of the backends on a usage, each backend and each note once."""
+        backends = {id(backend): backend for backend in self.backends.values()}
+        notes: list[str] = []
+        for backend in backends.values():
+            notes += metadata_of(backend).notes(usage)
+        return list(dict.fromkeys(notes))  # without duplicates
+
     @cached_property
     def _configured(self) -> str:
         """The plan with its selection, as a text."""
         return str(dataclasses.replace(self.plan, selection=self.selection))
 
     def _reproducible(self, search: Search, outcome: SearchOutcome) -> bool:
-        timed = (
+        """Return whether the same call gives the same solution again."""
+        depends_on_time = (
             search.notes.timed_out
             or search.notes.timed
             or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
+            or search.account.is_contended
         )
-        timed = timed or search.account.is_contended
-        return not timed and all(backend.caps.streams for backend in self.backends.values())
+        return not depends_on_time and all(backend.caps.streams for backend in self.backends.values())
 
     def _trace(
         self, search: Search, outcome: SearchOutcome, selected: Selected, usage: Usage, warnings: tuple[str, ...]
     ) -> Trace:
+        """Return the record of a search that has ended."""
         tokenizer = metadata_of(self.backends["policy"]).tokenizer
+        candidates = [*search.candidates, *selected.ranked]
+        nodes = RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), candidates, tokenizer)
         return Trace(
             problem=self.problem.text,
             task=self.task.name,
@@ -620,12 +650,10 @@ class ProblemRun:
             strategy=self._configured,
             seed=self.seed,
             budget=format_limits(self._limits),
-            answer=next(iter(selected.answers), None),
+            answer=selected.answers[0] if selected.answers else None,
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,
-            nodes=RecordedNodes(
-                self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked], tokenizer
-            ),
+            nodes=nodes,
             calls=tuple(search.account.ledger.calls),
             usage=usage,
             warnings=warnings,
@@ -638,16 +666,15 @@ class ProblemRun:
         )
 
     def _parts(self, search: Search, outcome: SearchOutcome) -> PartAnswers:
-        """Return the answers of parts of the samples, which are computed only when read."""
-        if outcome.error is not None or outcome.stopped_by in ("interrupted", "failed"):
-            return PartAnswers(
-                f"the search was {'interrupted' if outcome.stopped_by == 'interrupted' else 'ended by a failure'}"
-            )
+        """Return the answers that parts of the samples would have given; they are computed only when read."""
+        if outcome.stopped_by == "interrupted":
+            return PartAnswers("the search was interrupted")
+        if outcome.error is not None or outcome.stopped_by == "failed":
+            return PartAnswers("the search was ended by a failure")
         if self.risk is not None:
             return PartAnswers("the threshold of the calibrated risk holds for all samples alone")
-        return PartAnswers(
-            partial(part_answers, self.plan, self.selection, list(outcome.candidates), search.tree, self.verifiers)
-        )
+        candidates = list(outcome.candidates)
+        return PartAnswers(partial(part_answers, self.plan, self.selection, candidates, search.tree, self.verifiers))
 
 
 def _never(candidate: Candidate, agreeing: int) -> bool:
@@ -660,34 +687,35 @@ def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[S
 
     Its events have no more of the problem than a strategy may read.
     """
-    num_reported = [0]  # candidates
+    num_reported = 0  # candidates
 
     def report(search: Search) -> None:
-        texts = tuple(c.trajectory.full_text for c in search.candidates[num_reported[0] :])
-        num_reported[0] = len(search.candidates)
+        nonlocal num_reported
+        texts = tuple(c.trajectory.full_text for c in search.candidates[num_reported:])
+        num_reported = len(search.candidates)
         on_event(_event(run, search, Draft("", 0), texts))
 
     return report
 
 
 def _event(run: ProblemRun, search: Search, draft: Draft, texts: tuple[str, ...] = ()) -> Event:
-    """Return the progress of a search; it has no more of the problem than a strategy may read.
+    """Return the progress of a search; the event has no more of the problem than a strategy may read.
 
     Args:
         run: The run.
         search: The search.
-        draft: What rows under way have written.
+        draft: The text and tokens that rows under way have written.
         texts: The texts of new candidates.
     """
     problem, calls = run.problem.without_answer(), search.account.ledger.calls
     nodes = RecordedNodes(problem.text, search.tree, tuple(run.verifiers), search.candidates)
     return Event(
-        problem,
-        len(calls),
-        sum(call.usage.tokens for call in calls) + draft.tokens,
-        len(search.candidates),
-        votes_of(search.candidates).answer,
-        texts,
+        problem=problem,
+        calls=len(calls),
+        tokens=sum(call.usage.tokens for call in calls) + draft.tokens,
+        candidates=len(search.candidates),
+        answer=votes_of(search.candidates).answer,
+        texts=texts,
         nodes=lambda: nodes[:],
         writing=draft.text,
         marks=draft.marks,
@@ -695,12 +723,12 @@ def _event(run: ProblemRun, search: Search, draft: Draft, texts: tuple[str, ...]
 
 
 @asynccontextmanager
-async def _looks(run: ProblemRun, search: Search) -> AsyncGenerator[None]:
-    """Report what rows under way have written, for the block, if the run is live."""
+async def _live_reports(run: ProblemRun, search: Search) -> AsyncGenerator[None]:
+    """Report the progress of rows under way while the block runs, if the run is live."""
     if run.on_event is None or not run.live:
         yield
         return
-    task = asyncio.create_task(_look(run, search, run.on_event))
+    task = asyncio.create_task(_report_drafts(run, search, run.on_event))
     try:
         yield
     finally:
@@ -709,13 +737,14 @@ async def _looks(run: ProblemRun, search: Search) -> AsyncGenerator[None]:
             await task
 
 
-async def _look(run: ProblemRun, search: Search, on_event: Callable[[Event], None]) -> None:
-    """Report what rows under way have written whenever it has changed."""
+async def _report_drafts(run: ProblemRun, search: Search, on_event: Callable[[Event], None]) -> None:
+    """Report the text and tokens of rows under way, for ever, whenever they have changed."""
     last_draft = Draft("", 0)
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         draft = search.rows.draft()
-        if (draft.text or draft.tokens) and draft != last_draft:  # not every server shows its tokens
+        is_shown = bool(draft.text or draft.tokens)  # not every server shows its tokens
+        if is_shown and draft != last_draft:
             last_draft = draft
             on_event(_event(run, search, draft))
 
@@ -735,22 +764,23 @@ def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Tas
 
     Raises:
         CapabilityError: The backend, or this machine, lacks what the strategy needs.
-        ConfigError: The task lacks a prompt that the strategy needs, or no verifier has its role.
-        MissingDependency: What the strategy needs of this machine is not installed.
+        ConfigError: The task lacks a prompt that the strategy needs, or a role of the strategy has no verifier.
+        MissingDependency: A package that the strategy needs is not installed.
     """
     shows_tokens = metadata_of(policy).text_of is not None
     setting = RunSetting(caps=policy.caps, shows_tokens=shows_tokens, task=task, roles=roles)
     if not lacking(strategy, setting):
         if needs.task is not None:
-            needs.task(task)
+            needs.task(task)  # raises where the task does not fit
         if needs.machine is not None:
-            needs.machine()
+            needs.machine()  # raises where this machine lacks something
         return
     cure = f"the nearest strategy that can run here is {nearest(strategy, setting)}"
     try:
         require(policy, needs.capabilities, f"the strategy {strategy}")
     except CapabilityError as refusal:
-        raise CapabilityError(refusal.cause, hint="; ".join(filter(None, (refusal.hint, cure)))) from None
+        hint = f"{refusal.hint}; {cure}" if refusal.hint else cure
+        raise CapabilityError(refusal.cause, hint=hint) from None
     if "token_ids" in needs.capabilities and not shows_tokens:
         raise CapabilityError(
             f"the strategy {strategy} forks at a token, but the backend {policy.name!r} does not show the text of "
@@ -759,10 +789,10 @@ def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Tas
         )
     for kind in needs.prompts:
         if not has_prompt(task, kind):
-            revises = "give prompt='revise', or " if kind == "fuse" and has_prompt(task, "revise") else ""
+            may_revise = kind == "fuse" and has_prompt(task, "revise")
             raise ConfigError(
                 f"the strategy {strategy} takes the prompt {kind!r}, which the task {task.name!r} lacks",
-                hint=f"{revises}{cure}",
+                hint=f"give prompt='revise', or {cure}" if may_revise else cure,
             )
     for role in needs.verifiers:
         if role not in roles:
@@ -781,16 +811,16 @@ def _check_models(
 
     Raises:
         ConfigError: A role has no model, or the budget does not limit the unit in which models are compared.
-        CapabilityError: A model lacks what is used.
+        CapabilityError: A model lacks a capability that the strategy uses.
     """
-    for role, used in needs.models.items():
+    for role, capabilities in needs.models.items():
         if role not in backends:
             raise ConfigError(
                 f"the strategy {strategy} writes with the role {role!r}, but no model has it; those that have one: "
                 f"{', '.join(backends)}",
                 hint=f"Solver(models={{'policy': …, {role!r}: …}})",
             )
-        require(backends[role], used, f"the strategy {strategy}, of the role {role!r},")
+        require(backends[role], capabilities, f"the strategy {strategy}, of the role {role!r},")
     if needs.unit is not None and needs.unit not in limits:
         raise ConfigError(
             f"the strategy {strategy} compares models by their cost in {needs.unit}, but the budget limits "
@@ -800,7 +830,7 @@ def _check_models(
 
 
 def _check_pairs(selection: Selection, needs: Needs, verifiers: Mapping[str, Verifier]) -> None:
-    """Raise ConfigError where a selection compares candidates by a verifier that cannot."""
+    """Raise ConfigError where a selection compares candidates, but its verifier cannot compare."""
     for role in needs.pairs:
         traits = traits_of(verifiers[role])
         if traits.comparison is None or (needs.lists and traits.choice is None):
@@ -812,10 +842,12 @@ def _check_pairs(selection: Selection, needs: Needs, verifiers: Mapping[str, Ver
 
 def _check_thoughts(needs: Needs, limits: Mapping[str, float]) -> None:
     """Raise ConfigError where a budget of thoughts leaves nothing for a response."""
-    if (thought_tokens := needs.thought_tokens) is None:
+    thought_tokens = needs.thought_tokens
+    if thought_tokens is None:
         return
     for unit in ("tokens", "generated_tokens"):
-        if thought_tokens >= (limit := limits.get(unit, math.inf)):
+        limit = limits.get(unit, math.inf)
+        if thought_tokens >= limit:
             raise ConfigError(
                 f"thought_tokens is {thought_tokens}, but must be below the budget of {limit:g} {unit}, which pays "
                 "the response too",
@@ -824,7 +856,7 @@ def _check_thoughts(needs: Needs, limits: Mapping[str, float]) -> None:
 
 
 def _check_pictures(problem: Problem, backends: Mapping[str, Backend], limits: Mapping[str, float]) -> None:
-    """Refuse pictures where a model takes none, or where their input tokens count and are not known.
+    """Refuse pictures where a model takes none, or where a limit counts their unknown tokens.
 
     Args:
         problem: The problem.
@@ -837,6 +869,7 @@ def _check_pictures(problem: Problem, backends: Mapping[str, Backend], limits: M
     """
     if not pictures_in(problem.prompt):
         return
+    rated_limits = sorted(RATED & limits.keys())  # they count input tokens
     for role, backend in backends.items():
         if not backend.caps.pictures:
             raise CapabilityError(
@@ -845,9 +878,8 @@ def _check_pictures(problem: Problem, backends: Mapping[str, Backend], limits: M
                 hint="use a model on a server that takes pictures by chats (tts doctor --url; --model-option "
                 "mode=chat), or leave them out",
             )
-        if RATED & limits.keys() and metadata_of(backend).picture_tokens is None:
+        if rated_limits and metadata_of(backend).picture_tokens is None:
             raise ConfigError(
-                f"the budget limits {', '.join(sorted(RATED & limits.keys()))}, but the tokens of a picture are not "
-                "known",
+                f"the budget limits {', '.join(rated_limits)}, but the tokens of a picture are not known",
                 hint="give the model's record tokens_per_image, or limit other units",
             )

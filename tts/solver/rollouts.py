@@ -104,14 +104,15 @@ class RolloutGroup:
         return float(self.rewards.var()) if self.rollouts else 0.0
 
     def advantages(self, *, baseline: str = "group", scaled: bool = True) -> Floats:
-        """Return the advantage of each rollout, [n].
+        """Return the advantage of each rollout, [n]: its reward less a baseline.
 
         Args:
             baseline: "group": the mean of the group; "others": the mean of the group's other rollouts.
-            scaled: Whether they are divided by the standard deviation (over n - 1) and 1e-4, as TRL does by default.
+            scaled: Whether advantages are divided by the standard deviation (over n - 1) plus 1e-4, as TRL does by
+                default.
 
         Raises:
-            ConfigError: Another baseline.
+            ConfigError: The baseline is unknown.
         """
         check_choice("baseline", baseline, BASELINES)
         rewards = self.rewards
@@ -120,7 +121,9 @@ class RolloutGroup:
         advantages = rewards - rewards.mean()
         if baseline == "others":
             advantages *= len(rewards) / (len(rewards) - 1)
-        return advantages / (rewards.std(ddof=1) + _TINY) if scaled else advantages
+        if scaled:
+            advantages /= rewards.std(ddof=1) + _TINY
+        return advantages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,33 +170,37 @@ class SignalAllocator:
     sure: float = _SURE
 
     def next(self, successes: Floats, samples: NDArray[np.int64], cost: Floats, payable: float) -> NDArray[np.int64]:
-        """Return how many more samples each prompt gets, [P]; all 0: nothing is worth more.
+        """Return how many more samples each prompt gets, [P]; all 0: no prompt is worth more.
 
         Args:
-            successes: The summed rewards of each prompt, each reward in [0, 1].
-            samples: The samples of each prompt.
-            cost: The expected cost of a sample of each.
-            payable: The rest of the total, in the unit of the cost.
+            successes: The summed rewards of each prompt, [P]; each reward is in [0, 1].
+            samples: The samples of each prompt, [P].
+            cost: The expected cost of one sample of each prompt, [P].
+            payable: The amount that is left of the total, in the unit of the cost.
         """
         more = np.zeros(len(samples), np.int64)
-        fresh = np.flatnonzero(samples < self.first)
-        if len(fresh):
-            need = (self.first - samples[fresh]) * cost[fresh]
-            fresh = fresh[: max(1, int(np.searchsorted(np.cumsum(need), payable, side="right")))]
-            more[fresh] = self.first - samples[fresh]
+        new_prompts = np.flatnonzero(samples < self.first)  # prompts without their first samples
+        if len(new_prompts):
+            first_costs = (self.first - samples[new_prompts]) * cost[new_prompts]
+            num_paid = int(np.searchsorted(np.cumsum(first_costs), payable, side="right"))
+            new_prompts = new_prompts[: max(1, num_paid)]
+            more[new_prompts] = self.first - samples[new_prompts]
             return more
         value = expected_variance(successes, samples)
-        open_ = (value >= self.sure) & (samples < self.most)
-        order = np.argsort(-np.where(open_, value / cost, -np.inf), kind="stable")[: int(open_.sum())]
-        # half of what is left at most: the values are seen again before the rest is given
+        is_open = (value >= self.sure) & (samples < self.most)
+        worth = np.where(is_open, value / cost, -np.inf)
+        order = np.argsort(-worth, kind="stable")[: int(is_open.sum())]  # the open prompts, best first
         grants = np.minimum(self.step, self.most - samples[order])
-        served = np.cumsum(grants * cost[order]) <= max(payable / 2, 0.0)
-        served[: 1 if len(order) and grants[0] * cost[order[0]] <= payable else 0] = True
-        more[order[served]] = grants[served]
+        grant_costs = grants * cost[order]
+        # a wave spends at most half of what is left, so that the rest is divided by newer values
+        is_served = np.cumsum(grant_costs) <= max(payable / 2, 0.0)
+        if len(order) and grant_costs[0] <= payable:  # the best prompt may take all that is left
+            is_served[0] = True
+        more[order[is_served]] = grants[is_served]
         return more
 
     def reason(self, successes: Floats, samples: NDArray[np.int64]) -> str:
-        """Return why `next` gives no more.
+        """Return the reason why `next` gives no more samples.
 
         Args:
             successes: As in `next`.
@@ -201,37 +208,33 @@ class SignalAllocator:
         """
         if (samples >= self.most).all():
             return "samples drawn"
-        if (
-            samples.min() >= self.first
-            and not ((expected_variance(successes, samples) >= self.sure) & (samples < self.most)).any()
-        ):
-            return "settled: no group promises a difference"
+        if samples.min() >= self.first:
+            is_open = (expected_variance(successes, samples) >= self.sure) & (samples < self.most)
+            if not is_open.any():
+                return "settled: no group promises a difference"
         return "budget: what is left pays for no further sample"
 
 
 def expected_variance(successes: Floats, samples: NDArray[np.int64]) -> Floats:
-    """Return E[p (1 - p)] of each prompt, [P], under one Beta prior.
+    """Return the expected variance of a reward, E[p (1 - p)], of each prompt, [P].
 
-    The prior is fitted to all prompts by moments.
-
-    With the posterior Beta(a, b) the value is a b / ((a + b) (a + b + 1)).
+    The success rate p of a prompt has a Beta prior, which is fitted to all prompts by moments. With the posterior
+    Beta(a, b) the value is a b / ((a + b) (a + b + 1)).
 
     Args:
         successes: The summed rewards of each prompt, [P].
         samples: The samples of each prompt, [P], at least 1.
     """
-    a, b = fit_beta(successes, samples)
-    a, b = a + successes, b + samples - successes
+    prior_a, prior_b = fit_beta(successes, samples)
+    a, b = prior_a + successes, prior_b + samples - successes
     return a * b / ((a + b) * (a + b + 1))
 
 
 def fit_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the Beta law that has the mean and variance of the success rates.
+    """Return the parameters a and b of the Beta distribution of success rates, fitted by moments.
 
-    The noise of few samples is taken off the variance.
-
-    Where prompts differ no more than by chance, the law has a weight of 20 samples. Its weight is at least half a
-    sample.
+    The variance that comes from few samples a prompt is subtracted. The weight a + b is at least half a sample. Where
+    prompts differ no more than by chance, it is 20 samples.
 
     Args:
         successes: The summed rewards of each prompt, [P].
@@ -239,10 +242,12 @@ def fit_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, floa
     """
     shares = successes / samples
     mean = float(np.clip(shares.mean(), 0.01, 0.99))
-    between, within = float(shares.var()), mean * (1 - mean)
+    variance_between, variance_of_sample = float(shares.var()), mean * (1 - mean)
     noise = float((1 / samples).mean())
-    # var(share) = within * (rho + (1 - rho) * noise), with rho = 1 / (a + b + 1)
-    rho = (between / within - noise) / max(1e-9, 1 - noise) if within else 0.0
+    # variance_between = variance_of_sample * (rho + (1 - rho) * noise), with rho = 1 / (a + b + 1)
+    rho = 0.0
+    if variance_of_sample:
+        rho = (variance_between / variance_of_sample - noise) / max(1e-9, 1 - noise)
     weight = float(np.clip(1 / rho - 1, 0.5, 20)) if rho > 0 else 20.0
     return mean * weight, (1 - mean) * weight
 
@@ -266,8 +271,8 @@ def rollouts(  # noqa: PLR0913 - settings, by name
 
     Args:
         prompts: The prompts, with reference answers unless `reward` is given.
-        total: What all samples may cost together, with a limit in tokens; a number limits tokens. The total is never
-            passed.
+        total: The budget of all samples together, with a limit in tokens; a number limits tokens. The cost never
+            exceeds it.
         solver: The writer of the samples, with its task and sampling.
         reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a
             right answer, else 0.
@@ -281,10 +286,10 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         A group for each prompt, in the order given. A group that the total did not reach is empty.
 
     Raises:
-        ConfigError: There are no prompts, one has neither a reference answer nor a reward, the strategy has no size,
-            the objective is another one, a reward is not finite or, under "signal", not in [0, 1], or as
+        ConfigError: There are no prompts; a prompt has no reference answer, and no `reward` is given; the strategy has
+            no size; the objective is unknown; a reward is not finite or, under "signal", not in [0, 1]; or as
             `Solver.solve_many`.
-        Exception: What the reward raised, with the prompts' samples lost.
+        Exception: An error that `reward` raised; the samples are lost.
 
     Example:
         >>> import tts
@@ -294,7 +299,10 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         >>> found.spent["tokens"] <= 2000, len(found.groups), min(len(group.rollouts) for group in found.groups) >= 4
         (True, 3, True)
     """
-    problems = [one if isinstance(one, Problem) else Problem(one) for one in prompts]  # type: ignore[arg-type]
+    problems = [
+        prompt if isinstance(prompt, Problem) else Problem(prompt)  # type: ignore[arg-type]
+        for prompt in prompts
+    ]
     check_choice("objective", objective, OBJECTIVES)
     check_int("n", n, 2, optional=False)
     check_int("most", most, 2)
@@ -305,12 +313,14 @@ def rollouts(  # noqa: PLR0913 - settings, by name
             f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)"
         )
     most = 4 * n if most is None else most
-    allocator = (
-        SignalAllocator(first=min(_FIRST, n, most), most=most)
-        if objective == "signal"
-        else SignalAllocator(first=n, most=n)
+    by_signal = objective == "signal"
+    if by_signal:
+        allocator = SignalAllocator(first=min(_FIRST, n, most), most=most)
+    else:
+        allocator = SignalAllocator(first=n, most=n)
+    drawing = _Drawing(
+        problems, account=account, solver=solver, plan=plan, reward=reward, seed=seed, is_bounded=by_signal
     )
-    drawing = _Drawing(problems, account, solver, plan, reward, seed, is_bounded=objective == "signal")
     stop_reason = drawing.run(allocator)
     return Rollouts(groups=drawing.groups(), spent=drawing.spending(), stopped_by=stop_reason)
 
@@ -331,7 +341,7 @@ def is_cut_by_total(candidate: Candidate, max_tokens: int | None, context: int |
 
 
 def _plan_of(problems: Sequence[Problem], strategy: str | Plan | Strategy, *, judged: bool) -> Plan:
-    """Return the plan of a group, once prompts and strategy are known to make groups.
+    """Return the plan of a group, after a check of the prompts and the strategy.
 
     Args:
         problems: The prompts.
@@ -339,14 +349,14 @@ def _plan_of(problems: Sequence[Problem], strategy: str | Plan | Strategy, *, ju
         judged: Whether the reward is the verdict on the answer.
 
     Raises:
-        ConfigError: There are no prompts, one has no reference answer to be judged by, or the strategy has no size.
+        ConfigError: There are no prompts, a judged prompt has no reference answer, or the strategy has no size.
     """
     if not problems:
         raise ConfigError("there are no prompts, but a group needs one", hint="give a list of tts.Problem")
-    for one in problems if judged else ():
-        if one.answer is None:
+    for problem in problems:
+        if judged and problem.answer is None:
             raise ConfigError(
-                f"the prompt {quote(one.text)} has no reference answer",
+                f"the prompt {quote(problem.text)} has no reference answer",
                 hint="give Problem(..., answer=...), or reward=",
             )
     plan = parse(strategy) if isinstance(strategy, str) else strategy
@@ -368,7 +378,7 @@ class _NoChoice(Selection):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Return the candidates in draw order, with the first answer."""
         del search
-        answers = tuple(one.answer for one in candidates if one.answer is not None)
+        answers = tuple(c.answer for c in candidates if c.answer is not None)
         return Selected(answers=answers[:1], ranked=tuple(candidates), confidence=math.nan)
 
 
@@ -382,33 +392,31 @@ class _Drawing:
 
     def __init__(
         self,
-        given: Sequence[Problem],
+        problems: Sequence[Problem],
+        *,
         account: Account,
         solver: Solver,
         plan: Plan,
         reward: Reward | None,
         seed: int,
-        *,
         is_bounded: bool,
     ) -> None:
-        self._given, self._account, self._solver, self._plan, self._reward, self._seed = (
-            given,
-            account,
-            solver,
-            plan,
-            reward,
-            seed,
-        )
+        self._problems = problems
+        self._account = account
+        self._solver = solver
+        self._plan = plan
+        self._reward = reward
+        self._seed = seed
         self._is_bounded = is_bounded  # whether rewards must be in [0, 1]
-        self._before = dict(account.spent)
-        self.found: list[list[Rollout]] = [[] for _ in given]
-        self.cut: list[list[Rollout]] = [[] for _ in given]
-        self._cost = np.full(len(given), math.nan)  # tokens of a sample, prompt included
-        self._wave = 0
+        self._spent_before = dict(account.spent)
+        self.found: list[list[Rollout]] = [[] for _ in problems]
+        self.cut: list[list[Rollout]] = [[] for _ in problems]
+        self._cost = np.full(len(problems), math.nan)  # tokens of one sample of each problem, prompt included
+        self._num_calls = 0  # calls of the solver; each has a seed of its own
 
     def spending(self) -> dict[str, float]:
         """Return what was spent of the account, by unit."""
-        return {unit: amount - self._before.get(unit, 0) for unit, amount in self._account.spent.items()}
+        return {unit: amount - self._spent_before.get(unit, 0) for unit, amount in self._account.spent.items()}
 
     def groups(self) -> tuple[RolloutGroup, ...]:
         """Return the group of each prompt."""
@@ -419,39 +427,44 @@ class _Drawing:
         """Draw wave after wave, and return why no further wave is drawn."""
         while True:
             available = self._account.available("tokens")
-            samples = np.array([len(of) for of in self.found])
-            successes = np.array([float(np.clip([one.reward for one in of], 0, 1).sum()) for of in self.found])
-            known = self._cost[~np.isnan(self._cost)]
-            typical = float(known.mean()) if len(known) else 0.0
-            cost = np.where(np.isnan(self._cost), typical, self._cost)
-            if typical and available < _SPREAD * cost.min():
+            samples = np.array([len(group) for group in self.found])
+            rewards_by_prompt = [[rollout.reward for rollout in group] for group in self.found]
+            successes = np.array([float(np.clip(rewards, 0, 1).sum()) for rewards in rewards_by_prompt])
+            known_costs = self._cost[~np.isnan(self._cost)]
+            mean_cost = float(known_costs.mean()) if len(known_costs) else 0.0
+            cost = np.where(np.isnan(self._cost), mean_cost, self._cost)
+            if mean_cost and available < _SPREAD * cost.min():
                 return "budget: what is left pays for no further sample"
             more = allocator.next(successes, samples, np.maximum(1.0, _SPREAD * cost), float(available))
-            if not typical:  # a first prompt alone shows what a sample costs
-                more[np.flatnonzero(more)[1:]] = 0
+            if not mean_cost:  # the first wave draws samples of one prompt alone, to see what a sample costs
+                other_prompts = np.flatnonzero(more)[1:]
+                more[other_prompts] = 0
             if not more.any():
                 return allocator.reason(successes, samples)
             if not self._draw(more):
                 return "budget: it paid for no further sample"
 
     def _draw(self, more: NDArray[np.int64]) -> bool:
-        """Draw so many samples of each prompt, and return whether there were any."""
+        """Draw samples of each prompt, and return whether any was drawn.
+
+        Args:
+            more: The number of samples of each prompt, [P].
+        """
         num_drawn = 0
-        for size in np.unique(more[more > 0]).tolist():  # prompts of one size in one call
+        for size in np.unique(more[more > 0]).tolist():  # one call for all prompts that get equally many
             places = np.flatnonzero(more == size).tolist()
             strategy = dataclasses.replace(self._plan.strategy, n=size)  # pyright: ignore[reportArgumentType]
-            wave_seed = int(np.random.SeedSequence([self._seed, self._wave]).generate_state(1, np.uint32)[0])
-            self._wave += 1
-            problems = [self._given[place] for place in places]
+            (call_seed,) = np.random.SeedSequence([self._seed, self._num_calls]).generate_state(1, np.uint32)
+            self._num_calls += 1
+            problems = [self._problems[place] for place in places]
             plan = dataclasses.replace(self._plan, strategy=strategy)
-            for place, solution in zip(
-                places, self._solver.solve_for_training(problems, self._account, plan, wave_seed), strict=True
-            ):
+            solutions = self._solver.solve_for_training(problems, self._account, plan, int(call_seed))
+            for place, solution in zip(places, solutions, strict=True):
                 if isinstance(solution.error, ConfigError):
                     raise solution.error
                 samples = self._judge(place, solution)
-                self.found[place] += [one for one in samples if not math.isnan(one.reward)]
-                self.cut[place] += [one for one in samples if math.isnan(one.reward)]
+                self.found[place] += [sample for sample in samples if not math.isnan(sample.reward)]
+                self.cut[place] += [sample for sample in samples if math.isnan(sample.reward)]
                 num_drawn += len(samples)
                 if samples:
                     self._note_cost(place, solution.usage.tokens / len(samples))
@@ -462,18 +475,19 @@ class _Drawing:
         self._cost[place] = tokens if math.isnan(earlier_cost) else (earlier_cost + tokens) / 2
 
     def _judge(self, place: int, solution: Solution) -> list[Rollout]:
-        """Return the samples of a solution with their rewards; NaN where the total cut one."""
-        problem, trace = self._given[place], solution.trace
+        """Return the samples of a solution with their rewards; NaN for a sample that the total cut."""
+        problem, trace = self._problems[place], solution.trace
         if trace is None:
             return []
         run = self._solver.prepare(problem, Budget(samples=1), strategy="single")
         samples = trace.record(run.task, problem.id, problem.answer).samples
-        candidates = sorted(solution.candidates, key=lambda one: one.index)
+        candidates = sorted(solution.candidates, key=lambda candidate: candidate.index)
         results = list[Rollout]()
         for sample, candidate in zip(samples, candidates, strict=True):
-            prompt = len(sample.tokens.prompt) if sample.tokens is not None else 0
+            prompt_tokens = len(sample.tokens.prompt) if sample.tokens is not None else 0
+            context = run.backends["policy"].context
             is_cut = solution.stopped_by.startswith("budget") and is_cut_by_total(
-                candidate, run.sampling.max_tokens, run.backends["policy"].context, prompt
+                candidate, run.sampling.max_tokens, context, prompt_tokens
             )
             results.append(
                 Rollout(
@@ -491,7 +505,7 @@ class _Drawing:
         """Return the reward of a sample.
 
         Raises:
-            ConfigError: The reward is no finite number, or not in [0, 1] where sizes follow it.
+            ConfigError: The reward is no finite number, or must be in [0, 1] and is not.
         """
         if self._reward is None:
             return float(sample.right is True)

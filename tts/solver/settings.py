@@ -27,46 +27,46 @@ def setting_of(words: str) -> RunSetting:
     """Return the setting that words describe.
 
     Args:
-        words: Separated by blanks. A backend ("engine", "function", …), or "server" with its interface: "chat-only"
-            (the default), "continued-chat", "text" or "tokens". Beside it "thinking" (its model thinks, by marks that
-            are known), "no-verifier", and a task.
+        words: Words separated by blanks. One is a backend ("engine", "function", …), or "server" with its interface:
+            "chat-only" (the default), "continued-chat", "text" or "tokens". Others may be "thinking" (the model thinks
+            between known marks), "no-verifier", and a task.
 
     Raises:
-        ConfigError: a word is none of these, or there is no backend, or two.
+        ConfigError: a word is unknown, or there is no backend, or two.
     """
-    places = [word for word in words.split() if word in (*BACKENDS.names(), "server", "function")]
-    if len(places) != 1:
-        backend_names = " and ".join(places) or "no backend"
+    backends = [word for word in words.split() if word in (*BACKENDS.names(), "server", "function")]
+    if len(backends) != 1:
+        backend_names = " and ".join(backends) or "no backend"
         raise ConfigError(
             f"the setting is {words!r}, which has {backend_names}, but must have one",
             hint="for example 'server chat-only' or 'engine'",
         )
-    modes = [word for word in words.split() if word in MODES and places == ["server"]]
+    modes = [word for word in words.split() if word in MODES and backends == ["server"]]
     if len(modes) > 1:
         raise ConfigError(
             f"the setting is {words!r}, which asks the server as {' and '.join(modes)}, but must name one of them"
         )
-    others = [word for word in words.split() if word not in (*places, *modes, *_WORDS)]
-    if len(others) > 1 or any(word not in tasks.names() for word in others):
+    task_names = [word for word in words.split() if word not in (*backends, *modes, *_WORDS)]
+    if len(task_names) > 1 or any(name not in tasks.names() for name in task_names):
         known = ", ".join((*MODES, *_WORDS, *tasks.names()))
         raise ConfigError(
             f"the setting is {words!r}, but may only have one task beside its backend, and words that are known",
             hint=known,
         )
-    caps, shows_tokens = _caps(places[0], modes)
+    caps, shows_tokens = _caps(backends[0], modes)
     return RunSetting(
         caps=dataclasses.replace(caps, thoughts="thinking" in words.split()),
         shows_tokens=shows_tokens,
-        task=tasks.get(others[0]) if others else None,
+        task=tasks.get(task_names[0]) if task_names else None,
         roles=() if "no-verifier" in words.split() else None,
     )
 
 
-def _caps(place: str, modes: list[str]) -> tuple[Caps, bool]:
-    """Return the capabilities of a backend, and whether it shows the text of single tokens."""
-    if place in ("server", "openai"):
+def _caps(backend: str, modes: list[str]) -> tuple[Caps, bool]:
+    """Return the capabilities of a backend, and whether the backend shows the text of single tokens."""
+    if backend in ("server", "openai"):
         mode = MODES[modes[0]] if modes else "chat"
         return Capabilities(root="", model="", mode=mode, logprobs=mode in ("tokens", "text")).caps, False
-    if place == "function":
+    if backend == "function":
         return FunctionBackend.caps, False
-    return BACKENDS.get(place).caps, True
+    return BACKENDS.get(backend).caps, True

@@ -55,36 +55,39 @@ _BEFORE = ("flops", "usd")  # units that a prompt costs, spent before the first 
 def divide(total: Budget, parts: int) -> list[Budget]:
     """Return shares of a budget that sum to it.
 
-    Counts differ by at most one. The limit `seconds` is not divided: it holds for all.
+    Whole numbers differ by at most one between shares. The limit `seconds` is not divided: it holds for all.
 
     Raises:
-        ConfigError: a count is smaller than the number of parts.
+        ConfigError: a whole number is smaller than the number of parts.
     """
     shares: list[dict[str, float]] = [{} for _ in range(parts)]
     for unit, value in total.limits.items():
-        if isinstance(value, int) and unit not in ("flops", "seconds", "usd"):
-            if value < parts:
-                raise ConfigError(
-                    f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}"
-                )
-            for i in range(parts):
-                shares[i][unit] = value // parts + (1 if i < value % parts else 0)
-        else:
-            for share in shares:
-                share[unit] = value if unit == "seconds" else value / parts
+        is_count = isinstance(value, int) and unit not in ("flops", "seconds", "usd")
+        if is_count and value < parts:
+            raise ConfigError(
+                f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}"
+            )
+        for place, share in enumerate(shares):
+            if is_count:
+                share[unit] = value // parts + int(place < value % parts)
+            elif unit == "seconds":
+                share[unit] = value
+            else:
+                share[unit] = value / parts
     return [Budget(**share) for share in shares]  # type: ignore[arg-type]
 
 
 def divide_account(total: Account, parts: int) -> list[Account]:
-    """Return equal parts of what is left of an account.
+    """Return equal parts of the amounts that are left of an account.
 
-    A part may have nothing, and a remainder goes to the first.
+    A part may have nothing. A remainder goes to the first parts, one unit to each.
     """
-    whole = {unit: total.available(unit) for unit in total.units}
-    return [
-        total.reserve_part({unit: amount // parts + (place < amount % parts) for unit, amount in whole.items()})
-        for place in range(parts)
-    ]
+    available = {unit: total.available(unit) for unit in total.units}
+    accounts: list[Account] = []
+    for place in range(parts):
+        amounts = {unit: amount // parts + int(place < amount % parts) for unit, amount in available.items()}
+        accounts.append(total.reserve_part(amounts))
+    return accounts
 
 
 def _cut(amount: int, ends: Sequence[int]) -> list[int]:
@@ -142,25 +145,23 @@ class SharedBudget:
         self._total = {unit: account.available(unit) for unit in account.units}
         self._gate = gate
         self._places = [Place() for _ in range(count)]
-        # what each place has shown
-        self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Evidence)}
-        self._cost = {unit: np.ones(count) for unit in self._total}  # the cost of one more sample of each problem
-        self._had = np.zeros((count, len(auto.plans())), np.int64)  # the greatest size of each plan
+        # by field of `Evidence`: the values of all problems
+        self._evidence = {field.name: np.full(count, field.default) for field in dataclasses.fields(Evidence)}
+        self._sample_cost = {unit: np.ones(count) for unit in self._total}  # of one more sample of each problem
+        self._plan_sizes = np.zeros((count, len(auto.plans())), np.int64)  # [problems, plans], the greatest sizes
         self._answers_alone = [answers_alone(parse(text)) for text in auto.plans()]
-        self._length, self._longest = (
-            np.ones(count),
-            0,
-        )  # tokens of a typical sample of each problem, and of the longest sample so far
-        # alone: one problem is at work with all that is left; over: that did not pay for a sample
-        self._alone = self._over = False
-        self._waits = np.zeros(count, np.bool_)
-        self._num_away = count
+        self._typical_tokens = np.ones(count)  # of a sample of each problem
+        self._longest_tokens = 0  # of any sample so far
+        self._is_alone = False  # whether one problem is at work with all that is left
+        self._is_over = False  # whether all that is left did not pay for a sample
+        self._is_waiting = np.zeros(count, np.bool_)
+        self._num_running = count  # searches at work
         self._pace = Pace()
         self._allocator: Allocator | None = None
-        # samples of one problem; where n is None it is known in the first wave
-        self._most = math.inf if auto.n is None else auto.n
-        self._seen = 0  # samples when the allocator last learnt
-        self._foreign = ""
+        # of one problem; where n is None, the first wave determines the number
+        self._max_samples = math.inf if auto.n is None else auto.n
+        self._num_learnt = 0  # samples when the allocator last learnt
+        self._misfit = ""  # the warning that the performance model does not fit these problems
 
     def strategy(self, place: int) -> BudgetShare:
         """Return the strategy of the problem at a place."""
@@ -176,33 +177,41 @@ class SharedBudget:
         return self._account.reserve_part(amounts, noted=noted)
 
     async def next_round(self, place: int, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
-        """Return the unspent credit of the last round and wait for the next; other searches may run meanwhile."""
+        """Give back the unspent credit of the last round, wait for the next round and return it.
+
+        Other searches may run meanwhile.
+
+        Args:
+            place: The index of the problem.
+            search: The search of the problem.
+            found: The evidence so far.
+            had: The greatest size of each plan that the search has run.
+        """
         entry = self._places[place]
         if entry.search is None:
-            self._length[place] = max(1, search.task.typical_tokens("solve"))
-            entry.search, entry.typical = search, self._typical(search, int(self._length[place]))
+            self._typical_tokens[place] = max(1, search.task.typical_tokens("solve"))
+            entry.search, entry.typical = search, self._typical(search, int(self._typical_tokens[place]))
         search.account.refund()
-        num_drawn = found.samples + found.beside
-        is_barren = entry.granted > 0 and num_drawn == self._found["samples"][place] + self._found["beside"][place]
-        self._over = self._over or (is_barren and self._alone)
+        num_candidates = found.samples + found.beside
+        num_before = self._evidence["samples"][place] + self._evidence["beside"][place]
+        is_barren = entry.granted > 0 and num_candidates == num_before  # the last round paid for no sample
+        self._is_over = self._is_over or (is_barren and self._is_alone)
         self._note(place, search, found)
         for plan, size in had.items():
-            self._had[place, plan] = size
-        if is_barren or found.samples >= self._most:
-            cap_reason = (
-                "samples drawn"
-                if self.auto.n is not None
-                else f"samples drawn: the most of one problem, {self._most:g}; n= allows more"
-            )
-            return Round(0, why="budget: it paid for no further sample" if is_barren else cap_reason)
+            self._plan_sizes[place, plan] = size
+        if is_barren:
+            return Round(0, why="budget: it paid for no further sample")
+        if found.samples >= self._max_samples:
+            cap_text = f": the most of one problem, {self._max_samples:g}; n= allows more"
+            return Round(0, why="samples drawn" if self.auto.n is not None else f"samples drawn{cap_text}")
         entry.waiting = asyncio.get_running_loop().create_future()
-        self._waits[place] = True
+        self._is_waiting[place] = True
         self._gate.release()
         try:
             self._set_idle(entry)
             return await entry.waiting
         finally:
-            entry.waiting, self._waits[place] = None, False
+            entry.waiting, self._is_waiting[place] = None, False
             await self._gate.acquire()
 
     def leave(self, place: int) -> None:
@@ -210,73 +219,87 @@ class SharedBudget:
         self._set_idle(self._places[place])
 
     def _note(self, place: int, search: Search, found: Evidence) -> None:
-        """Record what a problem has shown, and what a sample of it costs.
+        """Record the evidence of a problem, and the cost of one of its samples.
 
-        The cost is a mean, in which the problem's own samples count once each, and the typical cost counts twice.
+        The cost is a mean. Each of the problem's own samples counts once, and the typical cost counts twice.
         """
-        for name, values in self._found.items():
+        for name, values in self._evidence.items():
             values[place] = getattr(found, name)
-        self._longest = max(self._longest, max((c.trajectory.num_tokens for c in search.candidates), default=0))
+        lengths = [c.trajectory.num_tokens for c in search.candidates]
+        self._longest_tokens = max([self._longest_tokens, *lengths])
         account, n, entry = search.account, found.samples, self._places[place]
         if entry.spent is not None:
-            entry.beside.update({unit: account.spending(unit) - before for unit, before in entry.spent.items()})
+            for unit, spent_before in entry.spent.items():
+                entry.beside[unit] += account.spending(unit) - spent_before
             entry.spent = None
-        for unit, cost in self._cost.items():
+        for unit, cost in self._sample_cost.items():
             own_cost = account.spending(unit) + account.reservation(unit) - entry.beside[unit] if n else 0
             cost[place] = (own_cost + 2 * entry.typical[unit]) / (n + 2)
 
     def _set_idle(self, entry: Place) -> None:
         """Note that a problem's search no longer runs; the last one to stop begins the next wave."""
         if not entry.away:
-            return  # its search ended while it waited for a round, or because the wave gave it none
-        self._num_away -= 1
+            return  # it was noted before: the search ended while it waited, or because the wave gave it no round
+        self._num_running -= 1
         entry.away = False
-        if not self._num_away:
+        if not self._num_running:
             try:
-                self._wave(np.flatnonzero(self._waits))
-            except Exception as failure:  # noqa: BLE001 - every problem that waits fails with it, not the last one alone
-                for other in self._places:
-                    if other.waiting is not None and not other.waiting.done():
-                        other.waiting.set_exception(failure)
+                self._wave(np.flatnonzero(self._is_waiting))
+            except Exception as failure:  # noqa: BLE001 - it fails every problem that waits, not the last one alone
+                for place_entry in self._places:
+                    if place_entry.waiting is not None and not place_entry.waiting.done():
+                        place_entry.waiting.set_exception(failure)
 
     def _wave(self, waiting: Whole) -> None:
-        """Divide what is left over the problems that wait."""
+        """Divide the amounts that are left among the problems that wait.
+
+        Args:
+            waiting: The places of the problems.
+        """
         if not len(waiting):
             return
         available, seconds = self._available_amounts(), self._search(waiting[0]).account.seconds_left
-        if self._over or min(available.values(), default=1) <= 0 or seconds == 0:
+        if self._is_over or min(available.values(), default=1) <= 0 or seconds == 0:
             self._end(waiting, "budget: it is used up" if seconds != 0 else "budget: seconds")
             return
-        # the cost of one sample, as a share of what is left, in the unit where this share is greatest
-        cost = most = np.full(len(waiting), 1e-12)
+        # the cost of one sample of each problem, as a share of what is left, in the unit where this share is greatest
+        cost = np.full(len(waiting), 1e-12)
+        most = cost  # the greatest cost that a first sample may have
         reach = self._reach(waiting)
         for unit, amount in available.items():
-            share = self._cost[unit][waiting] / amount
-            cost, most = np.maximum(cost, share), np.maximum(most, share if unit in _COUNTED else share * reach)
-        evidence = {name: values[waiting] for name, values in self._found.items()}
+            share = self._sample_cost[unit][waiting] / amount
+            cost = np.maximum(cost, share)
+            most = np.maximum(most, share if unit in _COUNTED else share * reach)
+        evidence = {name: values[waiting] for name, values in self._evidence.items()}
         # a first sample is tried with whatever is left
         cost = np.where(evidence["samples"] == 0, np.minimum(cost, 1.0), cost)
         waves, timed = math.inf, False
         if seconds is not None:
             self._pace.end(seconds)
-            timed = bool((1 / self._pace.payable(seconds) > cost).any())
-            cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
-        mean, most = float(cost.mean()), np.maximum(cost, most)
+            time_cost = 1 / self._pace.payable(seconds)  # one sample, as a share of the time that is left
+            timed = bool((time_cost > cost).any())
+            cost = np.maximum(cost, time_cost)
+            waves = self._pace.waves(seconds)
+        most = np.maximum(cost, most)
+        mean = float(cost.mean())
         # the unit of the state is the mean cost of a sample
-        state = self.auto.state(evidence, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])
+        state = self.auto.state(
+            evidence, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._plan_sizes[waiting]
+        )
         if self._allocator is None:
-            # samples that a problem can have on average; 0: there is a time limit alone, and no wave was timed yet
-            average = 1 / mean / len(waiting) if available else 0.0
+            # samples that a problem can have on average; 0: time alone is limited, and no wave was timed so far
+            mean_samples = 1 / mean / len(waiting) if available else 0.0
             weighted = bool(evidence["weighted"].any())
-            self._allocator = self.auto.allocator(alone=False, checked=state.checked, weighted=weighted, each=average)
+            self._allocator = self.auto.allocator(
+                alone=False, checked=state.checked, weighted=weighted, each=mean_samples
+            )
             if self.auto.n is None and available:
-                self._most = max(_MOST, int(_OF_MEAN * average + 1e-6))
+                self._max_samples = max(_MOST, int(_OF_MEAN * mean_samples + 1e-6))
         self._learn(waiting, state, evidence["agreeing"])
         grant = self._allocator.next(state)
         if grant.reason:
-            self._end(
-                waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}", available
-            )
+            kind = "settled" if "price" in grant.reason else "budget"
+            self._end(waiting, f"{kind}: {grant.reason}", available)
             return
         self._give(waiting, grant, state, available, timed=timed or grant.hurried)
         if seconds is not None:
@@ -287,77 +310,92 @@ class SharedBudget:
     ) -> None:
         """Share out all credit that is left, in proportion to the grants.
 
-        So no sample is cut short.
+        Nothing is held back, so no sample is cut short.
+
+        Args:
+            waiting: The places of the problems that wait.
+            grant: The samples and plans of the wave, one entry a waiting problem.
+            state: The state that the grant was made from.
+            available: The amounts that are left, by unit.
+            timed: Whether the grant depends on the time that is left.
         """
         due = self._due(grant, state)
         served = self._payable(grant, due, state)
-        weight = due[served]
         # whole numbers, so that equal weights get equal credit
-        ends = list(itertools.accumulate(max(1, round(w * 2**40 / float(weight.max()))) for w in weight.tolist()))
-        shares = {unit: _cut(amount, ends) for unit, amount in available.items()}
-        self._num_away, self._alone = len(served), len(served) == 1 and not grant.plan[served[0]]
+        weights = [max(1, round(amount * 2**40 / float(due[served].max()))) for amount in due[served].tolist()]
+        ends = list(itertools.accumulate(weights))
+        credit_by_unit = {unit: _cut(amount, ends) for unit, amount in available.items()}
+        self._num_running = len(served)
+        self._is_alone = len(served) == 1 and not grant.plan[served[0]]
         for number, i in enumerate(served.tolist()):
             place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
             entry, search = self._places[place], self._search(place)
             if plan:
                 entry.spent = {unit: search.account.spending(unit) for unit in self._total}
             if not self._answers_alone[plan]:
-                samples = int(min(samples, self._most - int(self._found["samples"][place])))
-            search.account.draw({unit: credit[number] for unit, credit in shares.items()})
+                samples = int(min(samples, self._max_samples - int(self._evidence["samples"][place])))
+            search.account.draw({unit: amounts[number] for unit, amounts in credit_by_unit.items()})
             search.notes.timed |= timed
             entry.away, entry.granted = True, samples
-            reason = (
-                "an even share: votes do not show which problems would gain more"
-                if grant.even
-                else "pilots, to see how hard it is"
-            )
             if grant.rate[i]:
-                name, least = self.auto.plans()[plan], grant.price * state.cost[i]
+                name, least_rate = self.auto.plans()[plan], grant.price * state.cost[i]
                 reason = (
                     f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this "
-                    f"cost, {least:.2g}"
+                    f"cost, {least_rate:.2g}"
                 )
+            elif grant.even:
+                reason = "an even share: votes do not show which problems would gain more"
+            else:
+                reason = "pilots, to see how hard it is"
             self._send(entry, Round(samples, plan, reason))
 
     def _due(self, grant: WaveGrant, state: ProblemStates) -> Floats:
-        """Return the pay of each problem, in mean samples.
+        """Return the credit that each problem needs, [waiting], in units of a mean sample.
 
-        A search is paid what it was allowed when its performance was measured.
+        Another strategy than plain samples gets the limit that it had when its performance was measured.
         """
         due, plans, model = state.due(grant.samples), self.auto.plans(), self.auto.model
-        for plan in sorted(set(grant.plan[grant.samples > 0].tolist()) - {0}):
-            mask = (grant.plan == plan) & (grant.samples > 0)
-            allowed = shipped.load(str(model)).limit(plans[plan], grant.samples[mask]) * state.cost[mask]
-            due[mask] = np.maximum(due[mask], allowed)
+        granted_plans = set(grant.plan[grant.samples > 0].tolist())
+        for plan in sorted(granted_plans - {0}):  # 0: plain samples
+            has_plan = (grant.plan == plan) & (grant.samples > 0)
+            measured_limit = shipped.load(str(model)).limit(plans[plan], grant.samples[has_plan])
+            due[has_plan] = np.maximum(due[has_plan], measured_limit * state.cost[has_plan])
         return due
 
     def _payable(self, grant: WaveGrant, due: Floats, state: ProblemStates) -> Whole:
-        """Return the places in a wave that are served.
+        """Return the indices of the waiting problems that are served.
 
-        Where what is left does not pay all searches, those that gain most are served.
+        Where the credit does not pay all searches, those with the greatest gain for their cost are served.
 
-        A search costs more on a hard problem than the mean that was measured. So it gets what it was allowed then, and
-        what it leaves pays for the next ones. Without that, searches that all begin at once are all cut short.
+        A search costs more on a hard problem than the mean that was measured. So it gets the limit of that measurement,
+        and its unspent credit pays for later searches. If all searches began at once, all would be cut short.
         """
         served = np.flatnonzero(grant.samples)
         if due[served].sum() <= state.left or not grant.plan[served].any():
             return served
-        order = served[np.argsort(-(grant.rate / state.cost)[served], kind="stable")]
-        count = int(np.searchsorted(np.cumsum(due[order]), state.left, side="right"))
-        return np.sort(order[: max(1, count)])
+        gains = (grant.rate / state.cost)[served]
+        order = served[np.argsort(-gains, kind="stable")]
+        num_paid = int(np.searchsorted(np.cumsum(due[order]), state.left, side="right"))
+        return np.sort(order[: max(1, num_paid)])
 
     def _end(self, waiting: Whole, why: str, available: Mapping[str, int] | None = None) -> None:
-        unit, share = min(
-            ((u, amount / self._total[u]) for u, amount in (available or {}).items()),
-            key=lambda one: one[1],
-            default=("", 0.0),
-        )
-        why = f"{why}; {share:.0%} of the total {unit} is left" if share >= _WORTH_SAYING else why
+        """End the searches of all problems that wait.
+
+        Args:
+            waiting: The places of the problems.
+            why: The reason.
+            available: The amounts that are left, by unit; None: nothing is reported about them.
+        """
+        shares = {unit: amount / self._total[unit] for unit, amount in (available or {}).items()}
+        if shares:
+            scarcest_unit = min(shares, key=shares.__getitem__)
+            share = shares[scarcest_unit]
+            if share >= _WORTH_SAYING:
+                why = f"{why}; {share:.0%} of the total {scarcest_unit} is left"
         for place in waiting.tolist():
-            solved = self._found["solved"][place]
-            self._send(
-                self._places[place], Round(0, why="settled: the checker has accepted an answer" if solved else why)
-            )
+            is_solved = self._evidence["solved"][place]
+            reason = "settled: the checker has accepted an answer" if is_solved else why
+            self._send(self._places[place], Round(0, why=reason))
 
     def _send(self, entry: Place, granted: Round) -> None:
         cast("asyncio.Future[Round]", entry.waiting).set_result(granted)  # only waiting problems get rounds
@@ -376,36 +414,42 @@ class SharedBudget:
 
         The run's own cap of a sample is not exceeded.
         """
-        typical, cap = self._length[waiting], self._search(waiting[0]).rows.sampling.max_tokens or math.inf
-        return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
+        typical, cap = self._typical_tokens[waiting], self._search(waiting[0]).rows.sampling.max_tokens or math.inf
+        return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest_tokens), cap) / typical)
 
     def _available_amounts(self) -> dict[str, int]:
         """Return the amounts that are neither spent nor held, by unit."""
         return {unit: self._account.available(unit) for unit in self._total}
 
     def _learn(self, waiting: Whole, state: ProblemStates, agreeing: Whole) -> None:
-        """Adapt the allocator whenever samples have doubled since the last time.
+        """Adapt the allocator to these problems, whenever their samples have doubled since the last time.
 
-        Also check that the performance model fits these problems.
+        Then a performance model is also checked: if its population does not fit the votes, every problem gets a
+        warning.
+
+        Args:
+            waiting: The places of the problems that wait.
+            state: Their state.
+            agreeing: The samples of each that gave its most frequent answer.
         """
         num_samples = int(state.samples.sum())
-        if self._allocator is None or len(waiting) < _FEWEST or num_samples < max(len(waiting), 2 * self._seen):
+        if self._allocator is None or len(waiting) < _FEWEST or num_samples < max(len(waiting), 2 * self._num_learnt):
             return
         values = self._allocator.values
-        if isinstance(values, Curved) and not self._foreign:
-            alike = (state.samples == np.bincount(state.samples).argmax()) & (state.samples > 1)
-            if alike.sum() >= _FEWEST:
-                p = shift(
-                    values.model.population, agreeing[alike], np.zeros_like(agreeing[alike]), state.samples[alike]
-                )
+        if isinstance(values, Curved) and not self._misfit:
+            commonest_size = np.bincount(state.samples).argmax()
+            is_tested = (state.samples == commonest_size) & (state.samples > 1)
+            if is_tested.sum() >= _FEWEST:
+                votes = agreeing[is_tested]
+                p = shift(values.model.population, votes, np.zeros_like(votes), state.samples[is_tested])
                 if p < _FOREIGN:
-                    self._foreign = (
+                    self._misfit = (
                         "the votes are not like those of the problems that the performance model was "
                         f"fitted to (p = {p:.1g})"
                     )
                     for place in waiting.tolist():
-                        self._search(place).notes.warn(self._foreign)
-        self._seen = num_samples
+                        self._search(place).notes.warn(self._misfit)
+        self._num_learnt = num_samples
         self._allocator = self._allocator.adapt(state)
 
 

@@ -155,27 +155,31 @@ class Solver(HintsKeywords):
         self._cache = ModelCache() if keep is None else keep
         self._task = task if task is None or isinstance(task, str) else make_task(task)
         self._owned = keep is None
-        began = clock()
+        started = clock()
         self._models = {role: resolve(model, backend, url) for role, model in roles.items()}
         self._models["policy"] = with_prices(self._models["policy"], usd_in=usd_in, usd_out=usd_out)
-        self._record = policy if isinstance(policy := self._models["policy"], ModelRecord) else None
-        self._task_of(_ANY)  # made now, like the backends, so that a mistake shows here; first, for servers are probed
-        records = {
-            role: one
-            for role, one in self._models.items()
-            if isinstance(one, ModelRecord) and one.backend == registry.SERVER
+        policy = self._models["policy"]
+        self._record = policy if isinstance(policy, ModelRecord) else None
+        self._task_of(_ANY)  # made now, so that a mistake shows here, before servers are probed for the backends
+        servers = {
+            role: model
+            for role, model in self._models.items()
+            if isinstance(model, ModelRecord) and model.backend == registry.SERVER
         }
         limits = None if budget is None else read_limits(budget)
-        seconds = None if limits is None else _first_seconds(limits, records)
-        backends = self._cache.backends(self._models, None if seconds is None else seconds / 2 / len(roles))
-        self._began = began if records and seconds is not None and not isinstance(limits, Account) else None
+        seconds = None if limits is None else _first_seconds(limits, servers)
+        probe_seconds = None if seconds is None else seconds / 2 / len(roles)
+        backends = self._cache.backends(self._models, probe_seconds)
+        # when the seconds of the first budget began, if making this solver counts against them
+        counts_time = bool(servers) and seconds is not None and not isinstance(limits, Account)
+        self._started = started if counts_time else None
         self._scorers = VerifierRoles(scorers, self._models, backends)
         self._described = (
             None if scorers is None else {role: describe_verifier(verifier) for role, verifier in scorers.items()}
         )
-        self._expected = (
-            expected_tokens if expected_tokens is not None or self._record is None else self._record.expected_tokens
-        )
+        self._expected = expected_tokens
+        if expected_tokens is None and self._record is not None:
+            self._expected = self._record.expected_tokens
         self._sampling = sampling_with(sampling or Sampling(), temperature=temperature, max_tokens=max_tokens)
         self._on_error: OnError = on_error
         self._allow_oracle = allow_oracle
@@ -190,8 +194,8 @@ class Solver(HintsKeywords):
         """Return the solution of a problem; works in a script, in a notebook and inside a running event loop.
 
         Raises:
-            ConfigError: an argument is not valid, and nothing has been spent; or this was called, without await, in the
-                library's own thread.
+            ConfigError: an argument is not valid, and nothing has been spent; or the caller is in the library's own
+                thread, where `asolve` must be awaited.
             VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
             TTSError: the run failed before it had a single candidate; with one, the solution is returned with its
                 `error` set.
@@ -210,18 +214,18 @@ class Solver(HintsKeywords):
     ) -> ProblemRun:
         """Return the run that `solve` would make, without starting it.
 
-        `ProblemRun.check` refuses what cannot run; `ProblemRun.solve` is awaited in the library's own loop
-        (`tts.solver.model_cache.LOOP`).
+        `ProblemRun.check` refuses a run that cannot succeed. `ProblemRun.solve` must be awaited in the library's own
+        loop (`tts.solver.model_cache.LOOP`).
 
         Raises:
-            ConfigError: as `solve`, but for what `ProblemRun.check` finds.
+            ConfigError: as `solve`, except for the mistakes that `ProblemRun.check` finds.
         """
         return self._run(_problem(problem), read_limits(budget), strategy, seed, self._first_start())
 
     def _first_start(self) -> float | None:
         """Return when the seconds of the first budget began, if this solver was made within them."""
-        began, self._began = self._began, None
-        return began
+        started, self._started = self._started, None
+        return started
 
     def solve_many(
         self,
@@ -240,27 +244,28 @@ class Solver(HintsKeywords):
         Args:
             problems: The problems.
             budget: The total; its `seconds` hold for all problems together. `auto` gives each sample to the problem
-                where it gains most. Other strategies get equal shares; a remainder goes to the first problems. Of an
-                account, all that is left when the problems begin is the total; what they do not spend goes back to it.
-            each: A budget for every problem, in place of a total; no account, which is a total.
-            strategy: The strategy or plan, as `solve` takes it.
+                where it gains most. Other strategies get equal shares; a remainder goes to the first problems. An
+                account gives all that it has left when the problems begin, and gets the unspent amounts back.
+            each: A budget for every problem, in place of a total. It is no account, because an account is a total.
+            strategy: The strategy or plan, as in `solve`.
             seed: The seed of the run, below 2**64.
 
         Raises:
             ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for
                 all problems.
-            Interrupted: Ctrl-C; its `partial` is the list of solutions so far, those of problems that had not begun
-                without candidates.
+            Interrupted: Ctrl-C; its `partial` is the list of solutions so far. A problem that had not begun has a
+                solution without candidates.
         """
-        many = self._many(problems, budget, each, strategy, seed)
-        return [] if many is None else LOOP.run(many)
+        run = self._many(problems, budget, each, strategy, seed)
+        return [] if run is None else LOOP.run(run)
 
     def solve_for_training(
         self, problems: Sequence[Problem], total: Account, strategy: Plan, seed: int
     ) -> list[Solution]:
-        """Solve many problems by all that is left of an account.
+        """Solve many problems with all that is left of an account, as `solve_many` does.
 
-        The call is as `solve_many`. Traces have the law that drew each token, where the backend shows it.
+        Where the backend shows them, traces have the log-probabilities under the law (the probability distribution)
+        that drew each token.
 
         Args:
             problems: The problems.
@@ -271,8 +276,8 @@ class Solver(HintsKeywords):
         Raises:
             ConfigError: As `solve_many`.
         """
-        many = self._many(problems, total, None, strategy, seed, with_laws=True)
-        return [] if many is None else LOOP.run(many)
+        run = self._many(problems, total, None, strategy, seed, with_laws=True)
+        return [] if run is None else LOOP.run(run)
 
     async def asolve_many(
         self,
@@ -284,8 +289,8 @@ class Solver(HintsKeywords):
         seed: int = 0,
     ) -> list[Solution]:
         """`solve_many`, awaited, in any event loop; cancelled, it cancels all searches."""
-        many = self._many(problems, budget, each, strategy, seed)
-        return [] if many is None else await LOOP.wait(many)
+        run = self._many(problems, budget, each, strategy, seed)
+        return [] if run is None else await LOOP.wait(run)
 
     def stream(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
@@ -317,25 +322,21 @@ class Solver(HintsKeywords):
             with_laws: Whether traces have the probabilities under the law that drew the tokens.
         """
         problem_list = self._with_task(_problems(problems))
-        if (budget is None) == (each is None):
-            raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
-        if isinstance(each, Account):
-            raise ConfigError(
-                f"each is {quote(each)}, but an account is a total, not a budget a problem",
-                hint="give it as budget=…",
-            )
+        _check_one_budget(budget, each)
         total = None if budget is None else read_limits(budget)
-        shared = total is not None and isinstance(self._run(_ANY, total, strategy, seed).plan.strategy, Auto)
+        is_shared = total is not None and isinstance(self._run(_ANY, total, strategy, seed).plan.strategy, Auto)
         if total is None:
             shares: Sequence[Budget | Account] = [Budget.of(each)] * len(problem_list)  # type: ignore[arg-type]
-        elif shared or isinstance(total, Account):
+        elif is_shared or isinstance(total, Account):
             shares = [total] * len(problem_list)
         else:
             shares = divide(total, len(problem_list))
         if not problem_list:
             return None
-        began = self._first_start()
-        started = None if budget is None else self._clock() if began is None else began
+        first_start = self._first_start()
+        started = None if budget is None else first_start
+        if budget is not None and started is None:
+            started = self._clock()
         template = self._run(_ANY, shares[0], strategy, seed, started)
         with_laws = with_laws and template.backends["policy"].caps.sampling_logprobs
         template = dataclasses.replace(template, sampling_logprobs=with_laws)
@@ -344,17 +345,17 @@ class Solver(HintsKeywords):
             LOG.warning(line)
 
         def run(problem: Problem, share: Budget | Account) -> ProblemRun:
-            if problem.task is not None:  # verifiers read by the steps of the task, so the template does not fit
-                return dataclasses.replace(
-                    self._run(problem, share, strategy, seed, started), sampling_logprobs=with_laws
-                )
+            if problem.task is not None:  # the template has another task, perhaps with other verifiers
+                own_run = self._run(problem, share, strategy, seed, started)
+                return dataclasses.replace(own_run, sampling_logprobs=with_laws)
             check_problem(problem)
             return dataclasses.replace(template, problem=problem, budget=share)
 
         if isinstance(total, Account):
             return self._solve_from(total, template, run, problem_list)
-        account = None if total is None or not shared else Account(total, clock=self._clock, started=started)
-        return self._solve_all(template, run, list(zip(problem_list, shares, strict=True)), account)
+        account = Account(total, clock=self._clock, started=started) if total is not None and is_shared else None
+        jobs = list(zip(problem_list, shares, strict=True))
+        return self._solve_all(template, run, jobs, account)
 
     def _with_task(self, problems: list[Problem]) -> list[Problem]:
         """Return problems with the task that their reference answers call for, where nobody named one.
@@ -364,18 +365,16 @@ class Solver(HintsKeywords):
         Raises:
             ConfigError: the references fit no task.
         """
-        own_task = self._own_task
-        task = (
-            self._task.name
-            if isinstance(self._task, Task)
-            else self._task or (None if own_task == "text" else own_task)
-        )
-        problems = with_final_answers(problems, task, "the list of problems")
-        if (
-            self._task is not None
-            or own_task not in (None, "text")
-            or any(problem.task is not None for problem in problems)
-        ):
+        model_task = self._own_task
+        if isinstance(self._task, Task):
+            task_name: str | None = self._task.name
+        elif self._task:
+            task_name = self._task
+        else:
+            task_name = None if model_task == "text" else model_task
+        problems = with_final_answers(problems, task_name, "the list of problems")
+        names_task = self._task is not None or model_task not in (None, "text")
+        if names_task or any(problem.task is not None for problem in problems):
             return problems
         choice = choose_task((problem.answer for problem in problems), "the list of problems")
         if choice is None or choice.task == "text":
@@ -390,13 +389,22 @@ class Solver(HintsKeywords):
         make: Callable[[Problem, Budget | Account], ProblemRun],
         problems: Sequence[Problem],
     ) -> list[Solution]:
-        """Solve problems by all that is left of an account."""
+        """Solve problems with all that is left of an account.
+
+        Args:
+            account: The account.
+            template: The run of any problem.
+            make: A function that returns the run of a problem with its budget.
+            problems: The problems.
+        """
         with account.take_all() as total:
             if isinstance(template.plan.strategy, Auto):
-                return await self._solve_all(template, make, [(problem, total) for problem in problems], total)
-            with ExitStack() as parts:
-                shares = [parts.enter_context(part) for part in divide_account(total, len(problems))]
-                return await self._solve_all(template, make, list(zip(problems, shares, strict=True)), None)
+                shared_jobs = [(problem, total) for problem in problems]
+                return await self._solve_all(template, make, shared_jobs, total)
+            with ExitStack() as open_parts:
+                shares = [open_parts.enter_context(part) for part in divide_account(total, len(problems))]
+                jobs = list(zip(problems, shares, strict=True))
+                return await self._solve_all(template, make, jobs, None)
 
     async def _solve_all(
         self,
@@ -405,13 +413,21 @@ class Solver(HintsKeywords):
         jobs: Sequence[tuple[Problem, Budget | Account]],
         account: Account | None,
     ) -> list[Solution]:
+        """Solve problems at once.
+
+        Args:
+            template: The run of any problem.
+            make: A function that returns the run of a problem with its budget.
+            jobs: The problems with their budgets.
+            account: The account that `auto` divides among the problems; None: each problem has a budget of its own.
+        """
         gate = asyncio.Semaphore(self._concurrency)
         auto = template.plan.strategy
         shared = None
         if account is not None and isinstance(auto, Auto):
             shared = SharedBudget(auto, account, len(jobs), gate)
 
-        async def one(place: int, problem: Problem, share: Budget | Account) -> Solution:
+        async def solve_job(place: int, problem: Problem, share: Budget | Account) -> Solution:
             async with gate:
                 try:
                     run = make(problem, share)
@@ -425,7 +441,7 @@ class Solver(HintsKeywords):
                     if shared is not None:
                         shared.leave(place)
 
-        tasks = [asyncio.create_task(one(i, *job)) for i, job in enumerate(jobs)]
+        tasks = [asyncio.create_task(solve_job(place, problem, share)) for place, (problem, share) in enumerate(jobs)]
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
@@ -440,18 +456,18 @@ class Solver(HintsKeywords):
     def _run(
         self, problem: Problem, budget: Budget | Account, strategy: Any, seed: int, started: float | None = None
     ) -> ProblemRun:
+        """Return the run of a problem; `started`: when its seconds began, None: when the run begins."""
         check_problem(problem)
         plan = self._strategy if strategy is None else _plan(strategy)
         task, backends = self._task_of(problem), self._cache.backends(self._models)
         verifiers, notes = self._scorers.fitting(task, backends, plan)
         verifier_texts = {"main": own_verifier(self._record, task.name)} if self._described is None else self._described
         verifier_models = {verifier.model for verifier in verifiers.values()}
-        names = {role: each.name for role, each in self._models.items()}
-        model = names.pop("policy")
+        described = {role: verifier_texts[role] for role in verifiers}
+        other_names = {role: model.name for role, model in self._models.items()}
+        policy_name = other_names.pop("policy")
         if plan is None or isinstance(plan.strategy, Auto):
-            plan, plan_notes = choose_plan(
-                plan, model, task.name, {role: verifier_texts[role] for role in verifiers}, names, verifier_models
-            )
+            plan, plan_notes = choose_plan(plan, policy_name, task.name, described, other_names, verifier_models)
             notes += plan_notes
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
@@ -465,7 +481,7 @@ class Solver(HintsKeywords):
             verifiers=verifiers,
             sampling=self._sampling,
             expected_tokens=_expected_tokens_of(self._expected, problem),
-            model=model,
+            model=policy_name,
             clock=self._clock,
             allow_oracle=self._allow_oracle,
             on_error=self._on_error,
@@ -474,8 +490,8 @@ class Solver(HintsKeywords):
             started=started,
             embedder=self._embedder,
             on_event=self._on_event,
-            named={**names, "policy": model},
-            described={role: verifier_texts[role] for role in verifiers},
+            named={**other_names, "policy": policy_name},
+            described=described,
         )
         if self._thresholds is None or self._risk is None:
             return run
@@ -494,10 +510,10 @@ class Solver(HintsKeywords):
         return self._cache.task(chosen) if isinstance(chosen, str) else chosen
 
     def close(self) -> None:
-        """Free the models and tasks that this solver made; should it be used again, they are made again.
+        """Free the models and tasks that this solver made; the next use makes them anew.
 
         Raises:
-            ConfigError: this was called in the library's own thread.
+            ConfigError: the caller is in the library's own thread.
         """
         if self._owned:
             self._cache.close()
@@ -519,10 +535,24 @@ def _check_settings(concurrency: Any, expected_tokens: Any, on_error: Any) -> No
         raise ConfigError(f"on_error is {on_error!r}, but must be 'raise' or 'keep'")
 
 
+def _check_one_budget(budget: Any, each: Any) -> None:
+    """Raise ConfigError unless exactly one of a total and a budget for every problem is given."""
+    if (budget is None) == (each is None):
+        raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
+    if isinstance(each, Account):
+        raise ConfigError(
+            f"each is {quote(each)}, but an account is a total, not a budget a problem", hint="give it as budget=…"
+        )
+
+
 def _check_roles(roles: Mapping[str, Model], **given: str | None) -> None:
     """Raise ConfigError without a policy, or where a backend or url has no model to run.
 
-    Both run only models that are given by name.
+    A backend or url runs only models that are given by name or record.
+
+    Args:
+        roles: The models by role.
+        given: The backend and the url, by the name of the argument.
     """
     if "policy" not in roles:
         raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
@@ -539,7 +569,7 @@ def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
     """Return the thresholds of a calibration.
 
     Raises:
-        ConfigError: A risk has no calibration, or the other way round; or the calibration does not keep the risk.
+        ConfigError: Only one of risk and calibration is given, or the calibration does not keep the risk.
     """
     if risk is None and calibration is None:
         return None
@@ -562,17 +592,27 @@ def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
 def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord]) -> float | None:
     """Return the seconds of the first budget.
 
-    A ConfigError is raised where servers' models lack rates for a limit.
+    Raises:
+        ConfigError: models on servers lack the rates that a limit needs.
     """
-    check_rates(budget.limits, {role: (record.backend, registry.rates(record)) for role, record in servers.items()}, {})
-    return (isinstance(budget, Account) and budget.seconds_left) or budget.limits.get("seconds")
+    names_and_rates = {role: (record.backend, registry.rates(record)) for role, record in servers.items()}
+    check_rates(budget.limits, names_and_rates, {})
+    seconds_left = budget.seconds_left if isinstance(budget, Account) else None
+    return seconds_left or budget.limits.get("seconds")
 
 
 async def _solve_run(run: ProblemRun) -> Solution:
+    """Return the solution of a run that is solved alone.
+
+    Raises:
+        TTSError: The run failed, and its error is one that the caller shall see.
+    """
     solution = await dataclasses.replace(run, forewarn=LOG.warning, live=True).solve()
     error = solution.error
-    judged = isinstance(error, VerifierError)
-    if error is None or (run.on_error == "keep" if judged else solution.candidates):
+    if error is None:
+        return solution
+    is_kept = run.on_error == "keep" if isinstance(error, VerifierError) else bool(solution.candidates)
+    if is_kept:
         return solution
     if isinstance(error, TTSError):
         error.partial = solution
@@ -582,9 +622,13 @@ async def _solve_run(run: ProblemRun) -> Solution:
 def _failed_solution(
     template: ProblemRun, problem: Problem, share: Budget | Account, failure: Exception | None = None
 ) -> Solution:
-    """Return the solution of a problem that failed.
+    """Return the solution of a problem that failed; no failure: it was interrupted before it began.
 
-    Without a failure, the problem had not begun when all were interrupted.
+    Args:
+        template: The run of any problem.
+        problem: The problem.
+        share: The budget of the problem.
+        failure: The failure; None: there was none.
     """
     cause = failure.cause if isinstance(failure, TTSError) else repr(failure)
     remaining = share.limits if isinstance(share, Budget) else share.remainder()

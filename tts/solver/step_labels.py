@@ -84,17 +84,17 @@ class StepLabels:
     def export(self, path: str | Path) -> Exported:
         """Write rows of the form "trl-prm" with a card; paths with an unknown step are left out.
 
-        Soft labels are shares of right rollouts. Where a binary search gave labels alone, they are 1 and 0.
+        The value of a step is its share of right rollouts. A binary search gives no shares, so its values are 1 and 0.
 
         Args:
             path: The file; it ends in .jsonl or .parquet.
 
         Raises:
-            ConfigError: Another ending, or no path is known to its end.
+            ConfigError: The path has another ending, or every labelled path has an unknown step.
         """
         samples = [
-            PathSample(prompt=self.prompt, text="".join(one.steps), steps=one.steps, values=_values(one))
-            for one in self.paths
+            PathSample(prompt=self.prompt, text="".join(path.steps), steps=path.steps, values=_values(path))
+            for path in self.paths
         ]
         rows = SearchRows(
             problem=self.problem.id or self.problem.text,
@@ -132,7 +132,7 @@ def label_steps(
 
     Args:
         found: A solution whose problem has a reference answer.
-        budget: What all rollouts of the problem may cost.
+        budget: The budget of all rollouts together.
         solver: The writer of the rollouts, with its task and temperature.
         k: The rollouts from each prefix, at least 1.
         method: "each": every step has a value; "first_error": a binary search for the first step after which no rollout
@@ -143,7 +143,7 @@ def label_steps(
         The labels of each candidate, in draw order. Steps that the budget did not reach are None.
 
     Raises:
-        ConfigError: The problem has no reference answer, k or the method is of no use, or as `Solver.solve`.
+        ConfigError: The problem has no reference answer, `k` is below 1, the method is unknown, or as `Solver.solve`.
         CapabilityError: The model's backend cannot continue a given text.
 
     Example:
@@ -164,9 +164,9 @@ def label_steps(
         )
     task = solver.prepare(found.problem, Budget(samples=1), strategy="single").task
     is_right = _judge_of(task, reference)
-    candidates = sorted(found.candidates, key=lambda one: one.index)
-    paths = [tuple(task.split(one.trajectory.full_text)) for one in candidates]
-    rights = [is_right(one) for one in candidates]
+    candidates = sorted(found.candidates, key=lambda candidate: candidate.index)
+    paths = [tuple(task.split(c.trajectory.full_text)) for c in candidates]
+    rights = [is_right(c) for c in candidates]
     values: dict[Steps, list[bool]] = {}
     rollouts = StepRollouts(
         paths=tuple(paths), rights=tuple(rights), k=k, method=method, is_right=is_right, values=values
@@ -189,7 +189,7 @@ def label_steps(
 
 
 def _judge_of(task: Task, reference: str) -> Callable[[Candidate], bool]:
-    """Return a function that judges candidates, each answer once."""
+    """Return a function that judges candidates by a reference answer; each answer is judged once."""
     verdicts: dict[str | None, bool] = {None: False}
 
     def is_right(candidate: Candidate) -> bool:
@@ -236,7 +236,7 @@ class StepRollouts(Strategy):
         return f"step_rollouts(k={self.k}, method={self.method!r})"
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Roll out prefixes until all that the method asks for are known.
+        """Roll out prefixes until the method needs no more of them.
 
         Raises:
             SearchEnded: The budget is used up.
@@ -251,9 +251,9 @@ class StepRollouts(Strategy):
         return search.candidates
 
     async def _find_first_error(self, search: Search, nodes: dict[Steps, Trajectory], path: Steps) -> None:
-        """Search for the first hopeless prefix.
+        """Search for the first hopeless prefix of a path, one without a right rollout.
 
-        At each step, the prefix of `low` steps is hopeful, and that of `high` steps is hopeless.
+        Throughout, the prefix of `low` steps is hopeful, and the prefix of `high` steps is hopeless.
         """
         low, high = 0, len(path)
         while high - low > 1:
@@ -264,39 +264,46 @@ class StepRollouts(Strategy):
                 high = middle
 
     async def _is_hopeful(self, search: Search, nodes: dict[Steps, Trajectory], prefix: Steps) -> bool:
-        """Roll a prefix out k times, unless done before, and return whether any rollout is right."""
-        if prefix not in self.values:
-            for count in range(1, len(prefix) + 1):
-                if prefix[:count] not in nodes:
-                    (nodes[prefix[:count]],) = await search.extend([nodes[prefix[: count - 1]]], prefix[count - 1])
-            first = len(search.candidates)
-            try:
-                await search.complete([nodes[prefix]], n=self.k)
-            except SearchEnded:
-                if len(search.candidates) - first == self.k:
-                    self.values[prefix] = [self.is_right(one) for one in search.candidates[first:]]
-                raise
-            self.values[prefix] = [self.is_right(one) for one in search.candidates[first:]]
+        """Return whether any of k rollouts from a prefix is right; they are drawn at the first call."""
+        if prefix in self.values:
+            return any(self.values[prefix])
+        parent = nodes[()]
+        for place, step in enumerate(prefix):
+            steps = prefix[: place + 1]
+            if steps not in nodes:
+                (nodes[steps],) = await search.extend([parent], step)
+            parent = nodes[steps]
+        num_before = len(search.candidates)
+        try:
+            await search.complete([nodes[prefix]], n=self.k)
+        except SearchEnded:
+            rollouts = search.candidates[num_before:]
+            if len(rollouts) == self.k:  # all rollouts ended, so the values are known
+                self.values[prefix] = [self.is_right(rollout) for rollout in rollouts]
+            raise
+        self.values[prefix] = [self.is_right(rollout) for rollout in search.candidates[num_before:]]
         return any(self.values[prefix])
 
     def label(self, path: Steps, *, right: bool) -> LabelledPath:
-        """Return a path with what is known of its steps."""
-        shares = [self._share(path[:count]) for count in range(1, len(path))] + [float(right)] * bool(path)
+        """Return a path with the labels of its steps, as far as they are known.
+
+        Args:
+            path: The steps of the path.
+            right: Whether the path ends right.
+        """
+        shares = [self._share(path[:count]) for count in range(1, len(path))]
+        if path:
+            shares.append(float(right))
         if self.method == "each":
-            hard = [None if share is None else share > 0 for share in shares]
-        else:
-            hopeful = [i for i, share in enumerate(shares) if share is not None and share > 0]
-            hopeless = [i for i, share in enumerate(shares) if share == 0]
-            last_hopeful, first_hopeless = max(hopeful, default=-1), min(hopeless, default=len(path))
-            is_found = (
-                first_hopeless - last_hopeful <= 1
-            )  # else the budget ended the search between them, or an early prefix misjudges
-            hard = (
-                [True if i <= last_hopeful else (False if i >= first_hopeless else None) for i in range(len(path))]
-                if is_found
-                else [None] * len(path)
-            )
-        return LabelledPath(path, tuple(shares), tuple(hard), right)
+            hard: list[bool | None] = [None if share is None else share > 0 for share in shares]
+            return LabelledPath(steps=path, soft=tuple(shares), hard=tuple(hard), right=right)
+        last_hopeful = max((i for i, share in enumerate(shares) if share is not None and share > 0), default=-1)
+        first_hopeless = min((i for i, share in enumerate(shares) if share == 0), default=len(path))
+        if first_hopeless - last_hopeful <= 1:
+            hard = [i <= last_hopeful for i in range(len(path))]
+        else:  # the budget ended the binary search, or rollouts misjudged an early prefix
+            hard = [None] * len(path)
+        return LabelledPath(steps=path, soft=tuple(shares), hard=tuple(hard), right=right)
 
     def _share(self, prefix: Steps) -> float | None:
         verdicts = self.values.get(prefix)

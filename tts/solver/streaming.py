@@ -16,7 +16,7 @@ from tts.types import Solution
 async def stream_events(
     run: ProblemRun, solve: Callable[[ProblemRun], Coroutine[Any, Any, Solution]]
 ) -> AsyncGenerator[Event]:
-    """Yield the events of a run as they come; the last one has the solution.
+    """Yield the events of a run as they come; the last event has the solution.
 
     If the caller closes the generator early, the search is cancelled.
 
@@ -28,7 +28,7 @@ async def stream_events(
         TTSError: as `Solver.solve`.
     """
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
-    last_event = Event(run.problem.without_answer(), 0, 0, 0, None)
+    last_event = Event(run.problem.without_answer(), calls=0, tokens=0, candidates=0, answer=None)
 
     def tell(event: Event) -> None:
         if run.on_event is not None:
@@ -39,7 +39,10 @@ async def stream_events(
     task = asyncio.ensure_future(LOOP.wait(solve(dataclasses.replace(run, on_event=tell))))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (event := await queue.get()) is not None:
+        while True:
+            event = await queue.get()
+            if event is None:  # the run has ended
+                break
             last_event = event
             yield event
         yield dataclasses.replace(last_event, texts=(), solution=await task)

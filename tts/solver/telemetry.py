@@ -21,6 +21,7 @@ import asyncio
 import importlib
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -75,8 +76,8 @@ def enable(provider: Any = None, *, texts: bool = False, clock: Callable[[], int
 
     Args:
         provider: A tracer provider of OpenTelemetry; None: the program's.
-        texts: Whether prompts, answers and solutions are in them.
-        clock: Nanoseconds since the epoch.
+        texts: Whether the spans have prompts, answers and solutions.
+        clock: A function that returns nanoseconds since the epoch.
 
     Raises:
         MissingDependency: OpenTelemetry is not installed.
@@ -114,6 +115,7 @@ def begin_span(facts: SearchFacts) -> SearchSpan | None:
 
 
 def _api() -> Any:
+    """Return the tracing module of OpenTelemetry."""
     try:
         return importlib.import_module("opentelemetry.trace")
     except ImportError as failure:
@@ -180,7 +182,7 @@ class SearchSpan:
             "tts.candidates": len(solution.candidates),
             "tts.stopped_by": solution.stopped_by,
         }
-        if solution.confidence == solution.confidence:
+        if not math.isnan(solution.confidence):
             attributes["tts.confidence"] = solution.confidence
         if self._settings.texts and solution.text is not None:
             attributes["gen_ai.output.messages"] = _messages((Message("assistant", solution.text),))
@@ -197,6 +199,7 @@ class SearchSpan:
 
 
 def _usage_attributes(usage: Usage) -> Mapping[str, Any]:
+    """Return a usage as attributes of a span; unknown amounts are left out."""
     attributes: dict[str, Any] = {
         "gen_ai.usage.input_tokens": usage.prompt_tokens + (usage.reused_tokens or 0),
         "gen_ai.usage.output_tokens": usage.generated_tokens + usage.cancelled_tokens,
@@ -253,18 +256,18 @@ class Watched:
             )
 
     def end(self, solution: Solution) -> None:
-        """Report the end."""
+        """Report the end of the search."""
         if self._span is not None:
             self._span.end(solution)
         for line in solution.warnings:
             _LOG.warning("%s: %s", self._name, line)
         if solution.error is not None:
             _LOG.error("%s: failed: %s", self._name, solution.error)
-        usage, answered = solution.usage, "no answer" if solution.answer is None else "an answer"
+        usage = solution.usage
         _LOG.info(
             "%s: ends with %s, confidence %.2f, %d candidates, %d tokens, %.3f s, stopped by %s",
             self._name,
-            answered,
+            "no answer" if solution.answer is None else "an answer",
             solution.confidence,
             len(solution.candidates),
             usage.tokens,

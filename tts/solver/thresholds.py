@@ -127,8 +127,8 @@ class Thresholds(Section):
         """Return the thresholds of a chain of links, calibrated as a whole.
 
         Args:
-            problems: The names of the calibration problems, each once, none of which is to be reported on.
-            links: What each link answered to them.
+            problems: The names of the calibration problems, each once. None of them may be a test problem later.
+            links: The outcomes of each link on these problems.
             level: The share of given answers that may be wrong, above 0 and below 1.
             delta: The probability that the level is exceeded, above 0 and below 1.
 
@@ -136,12 +136,13 @@ class Thresholds(Section):
             ConfigError: The problems are too few, a name comes twice, or no thresholds keep the level.
         """
         if len(set(problems)) < len(problems):
-            twice = next(name for place, name in enumerate(problems) if name in problems[:place])
+            repeated_name = next(name for place, name in enumerate(problems) if name in problems[:place])
             raise ConfigError(
-                f"the calibration problem {quote(twice)} comes twice, but problems must be drawn independently"
+                f"the calibration problem {quote(repeated_name)} comes twice, but problems must be drawn independently"
             )
-        confidences, right = [link.confidences for link in links], [link.right for link in links]
-        chain = calibrate_chain(confidences, right, proposers(list(problems)), level, delta)
+        confidences = [link.confidences for link in links]
+        is_right = [link.right for link in links]
+        chain = calibrate_chain(confidences, is_right, proposers(list(problems)), level, delta)
         return cls(
             guarantee=_guarantee(chain, len(problems), level, delta),
             level=level,
@@ -155,9 +156,9 @@ class Thresholds(Section):
                 LinkThreshold(
                     **dataclasses.asdict(link.use),
                     digest=link.use.digest,
-                    threshold=None if math.isinf(least) else least,
+                    threshold=None if math.isinf(threshold) else threshold,
                 )
-                for link, least in zip(links, chain.thresholds, strict=True)
+                for link, threshold in zip(links, chain.thresholds, strict=True)
             ],
         )
 
@@ -221,27 +222,28 @@ class Thresholds(Section):
         """Return the least confidence at which a link answers.
 
         Args:
-            use: What is to answer.
+            use: The model, strategy, budget and other settings that are to answer.
             place: The place of the link in its chain.
             of: The number of links of the chain.
 
         Raises:
-            ConfigError: The calibration is of another chain, or of another use; the text names what differs.
+            ConfigError: The calibration is of another chain, or of another use; the error names the difference.
         """
         if len(self.links) != of:
             raise ConfigError(f"the calibration is of a chain of {len(self.links)}, but this one has {of}", hint=_CURE)
         link = self.links[place]
-        for one in dataclasses.fields(CalibratedUse):
-            calibrated_value, used_value = getattr(link, one.name), getattr(use, one.name)
+        for field in dataclasses.fields(CalibratedUse):
+            calibrated_value, used_value = getattr(link, field.name), getattr(use, field.name)
             if calibrated_value != used_value:
                 raise ConfigError(
-                    f"the calibration is for the {one.name} {quote(calibrated_value)}, but this is {quote(used_value)}",
+                    f"the calibration is for the {field.name} {quote(calibrated_value)}, but this is {quote(used_value)}",
                     hint=_CURE,
                 )
         return link.least
 
 
 def _guarantee(chain: CalibratedChain, n: int, level: float, delta: float) -> str:
+    """Return the guarantee of a calibration on n problems, in words."""
     return (
         f"Of the answers that are given to problems exchangeable with the {n} calibration problems, at most a share "
         f"{level:g} is wrong. "

@@ -85,33 +85,36 @@ class TrlRollouts:
         """Return the rows of a batch, in the order of its prompts.
 
         Args:
-            prompts: The prompts as texts or messages, each as often in a row as its group has samples.
+            prompts: The prompts as texts or messages. Each is repeated, in a row, once for each sample of its group.
             trainer: The `GRPOTrainer`.
 
         Raises:
             ConfigError: A group is not whole, has no reference answer, or was cut short by the total; the backend
-                shows no token ids or log-probabilities, has another tokenizer or temperature than the trainer; or as
-                `tts.rollouts`.
+                shows no token ids or log-probabilities; the backend has another tokenizer or temperature than the
+                trainer; or as `tts.rollouts`.
         """
         size = int(trainer.num_generations if trainer.model.training else trainer.num_generations_eval)
         problems = self._problems_of(prompts, size)
         seed_sequence = np.random.SeedSequence([self.seed, self._calls, int(trainer.accelerator.process_index)])
         self._calls += 1
+        has_own_rewards = self.reward is not None or self.answers is not None  # if not, TRL's functions judge
         with self._solver_of(trainer) as solver:
             _check_backend(solver, trainer)
             result = rollouts(
                 problems,
                 self.account,
                 solver=solver,
-                reward=self.reward if self.reward is not None or self.answers is not None else _no_reward,
+                reward=self.reward if has_own_rewards else _no_reward,
                 strategy=self.strategy,
                 objective="uniform",
                 n=size,
                 seed=int(seed_sequence.generate_state(1, np.uint32)[0]),
             )
+        samples: list[Rollout] = []
         for group in result.groups:
             _check_size(group, size, result.stopped_by)
-        return self._rows([one for group in result.groups for one in group.rollouts])
+            samples += group.rollouts
+        return self._rows(samples)
 
     def _problems_of(self, prompts: Sequence[Any], size: int) -> list[Problem]:
         """Return a problem for each group of equal prompts in a row.
@@ -122,7 +125,7 @@ class TrlRollouts:
         problems = list[Problem]()
         for start in range(0, len(prompts), size):
             prompt = prompts[start]
-            count = sum(other == prompt for other in prompts[start : start + size])
+            count = sum(neighbour == prompt for neighbour in prompts[start : start + size])
             text = prompt_text(Problem(prompt).prompt)
             if count < size:
                 raise ConfigError(
@@ -140,7 +143,7 @@ class TrlRollouts:
 
     @contextmanager
     def _solver_of(self, trainer: Any) -> Generator[Solver]:
-        """Give the solver of the caller, or one with the weights that the trainer has now."""
+        """Yield the solver of the caller, or a new solver with the trainer's present weights."""
         if self.solver is not None:
             yield self.solver
             return
@@ -152,21 +155,22 @@ class TrlRollouts:
             LOOP.run(backend.close())
 
     def _rows(self, samples: Sequence[Rollout]) -> dict[str, list[Any]]:
-        """Return rollouts as the columns that TRL asks for."""
-        tokens = [one.tokens for one in samples if one.tokens is not None]
-        rows: dict[str, list[Any]] = {
-            "prompt_ids": [list(one.prompt) for one in tokens],
-            "completion_ids": [list(one.ids) for one in tokens],
+        """Return rollouts as the columns of rows that TRL expects."""
+        token_records = [sample.tokens for sample in samples if sample.tokens is not None]
+        columns: dict[str, list[Any]] = {
+            "prompt_ids": [list(record.prompt) for record in token_records],
+            "completion_ids": [list(record.ids) for record in token_records],
             "logprobs": [
-                list(one.logprobs if one.sampling_logprobs is None else one.sampling_logprobs) for one in tokens
+                list(record.logprobs if record.sampling_logprobs is None else record.sampling_logprobs)
+                for record in token_records
             ],
-            "env_mask": [[int(wrote) for wrote in one.written] for one in tokens],
-            "rollout_answer": [one.answer for one in samples],
-            "rollout_truncated": [one.truncated for one in samples],
+            "env_mask": [[int(is_written) for is_written in record.written] for record in token_records],
+            "rollout_answer": [sample.answer for sample in samples],
+            "rollout_truncated": [sample.truncated for sample in samples],
         }
         if self.answers is not None or self.reward is not None:
-            rows["rollout_reward"] = [one.reward for one in samples]
-        return rows
+            columns["rollout_reward"] = [sample.reward for sample in samples]
+        return columns
 
 
 class _PlainText(TextTask):
@@ -200,15 +204,15 @@ def _no_reward(problem: Problem, text: str) -> float:
 
 
 def _check_size(group: RolloutGroup, size: int, stopped_by: str) -> None:
-    """Raise ConfigError where a group is not as large as the trainer's, or has rows without tokens."""
+    """Raise ConfigError where a group has another size than the trainer's, or a rollout has no tokens."""
     if len(group.rollouts) != size:
         raise ConfigError(
             f"the group of the prompt {quote(group.problem.text)} has {len(group.rollouts)} rollouts, "
             f"but GRPOTrainer needs groups of num_generations={size} ({stopped_by})",
             hint="give a larger total, or a strategy that writes n texts",
         )
-    for one in group.rollouts:
-        if one.tokens is None or not one.tokens.ids:
+    for rollout in group.rollouts:
+        if rollout.tokens is None or not rollout.tokens.ids:
             raise ConfigError(
                 f"a rollout of the prompt {quote(group.problem.text)} has no tokens, but GRPOTrainer needs one",
                 hint="raise max_completion_length, or take a backend with token ids",
@@ -219,9 +223,10 @@ def _sampling_of(trainer: Any) -> Sampling:
     """Return the sampling of the trainer.
 
     Raises:
-        ConfigError: The trainer has a repetition penalty, which the engine lacks.
+        ConfigError: The trainer has a repetition penalty, but the engine has none.
     """
-    if (penalty := trainer.repetition_penalty) not in (None, 1, 1.0):
+    penalty = trainer.repetition_penalty
+    if penalty not in (None, 1, 1.0):
         raise ConfigError(
             f"repetition_penalty of the trainer is {penalty}, but rollouts have none", hint="leave it out of GRPOConfig"
         )
@@ -235,10 +240,10 @@ def _sampling_of(trainer: Any) -> Sampling:
 
 
 def _engine_of(trainer: Any) -> Any:
-    """Return the engine on the weights that the trainer has now.
+    """Return an engine with the trainer's present weights.
 
     Raises:
-        ConfigError: The model has adapters, or is of a kind that the engine does not run.
+        ConfigError: The model has adapters, or the engine does not run its architecture.
     """
     from tts.backends.engine.backend import EngineBackend
     from tts.backends.engine.loading import EngineOptions, make_runner
@@ -257,9 +262,9 @@ def _engine_of(trainer: Any) -> Any:
 
 
 def _check_backend(solver: Solver, trainer: Any) -> None:
-    """Raise ConfigError where the rows of a solver would not be the trainer's.
+    """Raise ConfigError where a trainer cannot train on the rollouts of a solver.
 
-    The backend must show tokens, and have the trainer's tokenizer and temperature.
+    The backend must show token ids and log-probabilities, and have the trainer's tokenizer and temperature.
     """
     run = solver.prepare(Problem("?"), Budget(samples=1), strategy="single")
     backend = run.backends["policy"]
@@ -288,7 +293,8 @@ def _check_tokenizer(backend: Backend, trainer_tokenizer: Any) -> None:
         )
     for token in range(0, size, max(1, size // _PROBES)):
         text = trainer_tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        if (own_text := _text_of(own_tokenizer, token)) != text:
+        own_text = _text_of(own_tokenizer, token)
+        if own_text != text:
             raise ConfigError(
                 f"the tokenizer of the backend {backend.name!r} differs from that of the trainer: "
                 f"token {token} is {quote(str(own_text))}, not {quote(text)}",
