@@ -420,8 +420,10 @@ class _Drawing:
 
     def groups(self) -> tuple[RolloutGroup, ...]:
         """Return the group of each prompt."""
-        parts = zip(self._given, self.found, self.cut, strict=True)
-        return tuple(RolloutGroup(problem=problem, rollouts=tuple(of), cut=tuple(cut)) for problem, of, cut in parts)
+        return tuple(
+            RolloutGroup(problem=problem, rollouts=tuple(judged), cut=tuple(cut))
+            for problem, judged, cut in zip(self._problems, self.found, self.cut, strict=True)
+        )
 
     def run(self, allocator: SignalAllocator) -> str:
         """Draw wave after wave, and return why no further wave is drawn."""
