@@ -100,19 +100,20 @@ class Allocator:
             raise ConfigError("share is 0, but must be above 0", hint="1 spends what is left in one wave")
 
     def next(self, state: ProblemStates) -> WaveGrant:
-        """Return the grants of the next wave; their cost is at most `state.left`.
+        """Return the grants of the next wave; they cost at most `state.left`.
 
         Raises:
             ConfigError: a cost is not above 0, `left` is not finite, `waves` is below 1, or evidence has a NaN.
         """
         _check(state)
-        zero = np.zeros_like(state.samples)
-        nothing = WaveGrant(zero, zero, np.zeros(len(zero)), 0.0)
+        zeros = np.zeros_like(state.samples)  # [P]
+        nothing = WaveGrant(samples=zeros, plan=zeros, rate=np.zeros(len(zeros)), price=0.0)
         if not state.open.any():
             return dataclasses.replace(nothing, reason="every problem has ended")
         if state.left < state.cost[state.open].min():
             return dataclasses.replace(nothing, reason="the budget is used up")
-        if (pilots := self._pilots(state)).any():
+        pilots = self._pilots(state)
+        if pilots.any():
             may_exceed_left = bool(pilots.sum() > 1 and state.due(pilots).sum() > state.left)
             return dataclasses.replace(nothing, samples=pilots, price=self.price, hurried=may_exceed_left)
         worth = self.values.worth(state, self.price)
@@ -123,36 +124,44 @@ class Allocator:
         if not len(served):
             return dataclasses.replace(nothing, rate=worth.rate, reason="more samples are worth less than their price")
         served = served[np.argsort(-value[served], kind="stable")]
-        wanted = np.where(worth.plan > 0, worth.block, np.maximum(1, (state.samples * self.growth).astype(np.int64)))
-        sample_cost = (state.cost * worth.cost / worth.block)[served]  # where it is one of a block
+        growth = np.maximum(1, (state.samples * self.growth).astype(np.int64))
+        wanted = np.where(worth.plan > 0, worth.block, growth)  # samples of each problem, [P]
+        sample_cost = (state.cost * worth.cost / worth.block)[served]  # one sample's share of the cost of its block
         cost = wanted[served] * sample_cost
-        due = state.left / state.waves  # so that time does not end before what is left is spent
-        if 0 < cost.sum() < due:
-            wanted = np.ceil(wanted * (due / cost.sum()) - 1e-6).astype(np.int64)
+        paced_spending = state.left / state.waves  # a smaller wave would leave credit when the time ends
+        if 0 < cost.sum() < paced_spending:
+            wanted = np.ceil(wanted * (paced_spending / cost.sum()) - 1e-6).astype(np.int64)
             cost = wanted[served] * sample_cost
-        unhurried = self.share * min(state.left, float(cost.sum()))  # what a wave spends without a deadline
-        wave = max(unhurried, due)
-        cost_before = np.cumsum(cost) - cost
-        fits = (cost_before < wave) & (cost_before + cost <= state.left)
-        samples, plan = zero.copy(), worth.plan
-        samples[served[fits]] = wanted[served[fits]]
-        if not fits.any():  # no block can be paid: one plain sample, for the first problem whose sample can
-            plan = zero
-            samples[served[state.cost[served] <= state.left][:1]] = 1
+        unhurried_spending = self.share * min(state.left, float(cost.sum()))  # of a wave without a deadline
+        wave_spending = max(unhurried_spending, paced_spending)
+        cost_before = np.cumsum(cost) - cost  # the cost of the problems served earlier
+        is_paid = (cost_before < wave_spending) & (cost_before + cost <= state.left)
+        samples, plan = zeros.copy(), worth.plan
+        samples[served[is_paid]] = wanted[served[is_paid]]
+        if not is_paid.any():  # no block can be paid: one plain sample for the first problem that can pay it
+            plan = zeros
+            payable = served[state.cost[served] <= state.left]
+            samples[payable[:1]] = 1
         if not samples.any():
             return dataclasses.replace(
                 nothing, rate=worth.rate, reason="what is left pays for no sample where one would help"
             )
-        return WaveGrant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > unhurried)
+        return WaveGrant(
+            samples=samples,
+            plan=plan,
+            rate=worth.rate,
+            price=float(value[samples > 0].min()),
+            hurried=paced_spending > unhurried_spending,
+        )
 
     @staticmethod
     def _spread(state: ProblemStates, nothing: WaveGrant) -> WaveGrant:
-        """Return one sample for each problem that has fewest, as far as what is left pays.
+        """Return a grant of one sample for each problem with the fewest, as far as the credit pays.
 
-        It is more than one where time presses.
+        Where time presses, each gets several.
         """
-        behind = state.open & (state.samples == state.samples[state.open].min())
-        served = behind & (np.cumsum(behind * state.cost) <= state.left)
+        has_fewest = state.open & (state.samples == state.samples[state.open].min())
+        served = has_fewest & (np.cumsum(has_fewest * state.cost) <= state.left)
         if not served.any():
             return dataclasses.replace(
                 nothing, reason="what is left pays for no sample of the problems that have fewest"
@@ -162,23 +171,28 @@ class Allocator:
         return dataclasses.replace(nothing, samples=served * rounds, even=True, hurried=rounds > 1)
 
     def _pilots(self, state: ProblemStates) -> Whole:
-        """Return first samples for the problems that have fewer than all should: as many as the budget pays for all, or
-        one for some.
+        """Return the pilots that problems lack, [P].
+
+        All problems get as many as the budget pays for all. If it does not pay one for all, some problems get one.
         """
 
         def missing_samples(wanted: int) -> Whole:
             return np.where(state.open, np.maximum(0, wanted - state.samples), 0)
 
-        paid = bisect.bisect_right(
+        # the greatest number up to `pilots` that the budget pays for all; 0: not even one
+        num_pilots = bisect.bisect_right(
             range(1, self.pilots + 1), state.left, key=lambda wanted: state.due(missing_samples(wanted)).sum()
         )
-        if paid:
-            return missing_samples(paid)
-        lacking = missing_samples(1)
-        # so many must be served now, and the first is even with less than it may need
-        hurried = max(1.0, lacking.sum() / state.waves)
-        served = (np.cumsum(state.due(lacking)) <= state.left) | (np.cumsum(lacking) <= hurried)
-        return np.where(served & (np.cumsum(lacking * state.cost) <= state.left), lacking, 0)
+        if num_pilots:
+            return missing_samples(num_pilots)
+        missing_first = missing_samples(1)
+        # Time may require a number of problems in this wave, and at least one is served: these are served even where
+        # the credit pays only the usual cost of a sample, and not all that a first sample may need.
+        num_required = max(1.0, missing_first.sum() / state.waves)
+        pays_all_needs = np.cumsum(state.due(missing_first)) <= state.left
+        is_required = np.cumsum(missing_first) <= num_required
+        pays_usual_cost = np.cumsum(missing_first * state.cost) <= state.left
+        return np.where((pays_all_needs | is_required) & pays_usual_cost, missing_first, 0)
 
     def adapt(self, state: ProblemStates) -> Allocator:
         """Return the allocator whose population has learnt from the problems' first samples."""
@@ -186,6 +200,7 @@ class Allocator:
 
 
 def _check(state: ProblemStates) -> None:
+    """Raise ConfigError where a state has a number outside its range."""
     if not (np.isfinite(state.cost).all() and (state.cost > 0).all()):
         raise ConfigError("cost has a value that is not above 0, but every sample of a problem costs something")
     if not np.isfinite(state.left):

@@ -144,14 +144,19 @@ class Auto(Strategy):
 
         Models are compared in the unit of the performance model.
         """
-        each = [needs_of(parse(text).strategy) for text in self._other_texts()]
-        models: dict[str, tuple[str, ...]] = {}
-        for role, used in (item for needs in each for item in needs.models.items()):
-            models[role] = tuple(dict.fromkeys((*models.get(role, ()), *used)))
+        capabilities: dict[str, None] = {}  # an ordered set, as are the others
+        verifiers: dict[str, None] = {}
+        models: dict[str, dict[str, None]] = {}  # the capabilities that a model must have, by its role
+        for text in self._other_texts():
+            needs = needs_of(parse(text).strategy)
+            capabilities.update(dict.fromkeys(needs.capabilities))
+            verifiers.update(dict.fromkeys(needs.verifiers))
+            for role, model_capabilities in needs.models.items():
+                models.setdefault(role, {}).update(dict.fromkeys(model_capabilities))
         return Needs(
-            capabilities=tuple(dict.fromkeys(name for needs in each for name in needs.capabilities)),
-            verifiers=tuple(dict.fromkeys(role for needs in each for role in needs.verifiers)),
-            models=models,
+            capabilities=tuple(capabilities),
+            verifiers=tuple(verifiers),
+            models={role: tuple(names) for role, names in models.items()},
             unit=self._unit,
         )
 
@@ -163,63 +168,67 @@ class Auto(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Run round after round, until a round grants nothing."""
-        probe, had = await self._probe(search), dict[int, int]()
-        answer = slice(None)  # the candidates that choose it
-        others = set[int]()  # indices of candidates of other strategies
+        probe = await self._probe(search)
+        plan_sizes: dict[int, int] = {}  # the greatest size of each other plan so far
+        answering = slice(None)  # the candidates among which the answer is chosen
+        others = set[int]()  # the indices of candidates of other strategies
         while True:
             found = dataclasses.replace(await self._find(search, others), probe=probe)
-            step = await self.next_round(search, found, had)
+            step = await self.next_round(search, found, plan_sizes)
             if step.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
                 search.notes.reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
             if not step.samples:
-                raise _search_end(step.why, answer)
-            first, ended = len(search.candidates), None
-            chosen = slice(first, None)  # of the candidates that the step makes, those that it answers with
+                raise _search_end(step.why, answering)
+            num_before = len(search.candidates)
+            round_end: SearchEnded | None = None  # an end of the round that may end the problem
+            round_answers = slice(num_before, None)  # the candidates of the round that it answers with
             try:
                 if step.plan:
-                    had[step.plan] = max(step.samples, had.get(step.plan, 0))
+                    plan_sizes[step.plan] = max(step.samples, plan_sizes.get(step.plan, 0))
                     run = self._run_plan if found.samples else self._run_alone
-                    chosen = _place_of(await run(search, step), search.candidates, first)
+                    round_answers = _place_of(await run(search, step), search.candidates, num_before)
                 else:
                     await self._draw_plain(search, step.samples)
             except SearchEnded as end:
-                # the plan's own rule ended it
-                ended = None if step.plan and end.stop is not None and search.notes.stop is None else end
-                # the strategy is done, not the problem
-                if (own := end.before_choice) is not None and end.stop is not None:
-                    chosen, ended = end.stop.used, own if own.reason.startswith("budget") else None
+                by_own_rule = bool(step.plan) and end.stop is not None and search.notes.stop is None
+                round_end = None if by_own_rule else end
+                before_choice = end.before_choice
+                if before_choice is not None and end.stop is not None:  # the plan's strategy is done, not the problem
+                    round_answers = end.stop.used
+                    round_end = before_choice if before_choice.reason.startswith("budget") else None
             if step.plan:
-                others.update(range(first, len(search.candidates)))
-            alone = answers_alone(parse(self.plans()[step.plan])) and not found.checked
-            if alone and any(c.answer is not None for c in search.candidates[chosen]):
-                answer = slice(*chosen.indices(len(search.candidates)))
-            if ended is not None and not self.may_continue(ended):
-                raise ended if ended.stop is not None else _search_end(ended.reason, answer)
+                others.update(range(num_before, len(search.candidates)))
+            is_alone = answers_alone(parse(self.plans()[step.plan])) and not found.checked
+            if is_alone and any(c.answer is not None for c in search.candidates[round_answers]):
+                answering = slice(*round_answers.indices(len(search.candidates)))
+            if round_end is not None and not self.may_continue(round_end):
+                raise round_end if round_end.stop is not None else _search_end(round_end.reason, answering)
 
     async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
-        """Return what to do next, by a budget of the problem's own.
+        """Return the next round of a problem with a budget of its own.
 
         Args:
             search: The search of the problem.
-            found: What the problem has shown.
+            found: The evidence so far.
             had: The greatest size of each other plan so far.
 
         Returns:
-            Without samples, the search is over; `why` is the reason.
+            The round. If it has no samples, the search is over, and `why` is the reason.
         """
-        units, most = search.affordable_samples(), None if self.n is None else self.n - found.samples
-        left = min(each for each in (units, most) if each is not None)
+        num_affordable = search.affordable_samples()
+        num_allowed = None if self.n is None else self.n - found.samples
+        left = min(number for number in (num_affordable, num_allowed) if number is not None)
         if left <= 0:
             return Round(0, why="samples drawn")
-        if not had and (direct := self._direct(search, found, float(left))) is not None:
+        direct = None if had else self._direct(search, found, float(left))
+        if direct is not None:
             return direct
         allocator = self.allocator(alone=True, checked=found.checked, each=found.samples + left)
-        shown = {f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}
+        evidence = {field.name: np.array([getattr(found, field.name)]) for field in dataclasses.fields(found)}
         plans = self.plans()
-        state = self.state(
-            shown, np.ones(1), float(left), had=np.array([[had.get(plan, 0) for plan in range(len(plans))]])
-        )
+        plan_sizes = np.array([[had.get(plan, 0) for plan in range(len(plans))]])  # [1, plans]
+        state = self.state(evidence, np.ones(1), float(left), had=plan_sizes)
         grant = allocator.next(state)
         rate = float(grant.rate[0])
         if grant.reason:
@@ -234,22 +243,22 @@ class Auto(Strategy):
         return Round(int(grant.samples[0]), plan, why)
 
     def _direct(self, search: Search, found: Evidence, left: float) -> Round | None:
-        """Return the search that a problem begins with in place of pilots.
+        """Return the round of the search with which a problem begins in place of pilots.
 
-        None stands for a problem that begins with pilots, or has begun.
+        None: the problem begins with pilots, or has samples already.
         """
         if self.model is None or self.pilots is not None or self.mean is not None or found.samples or found.checked:
             return None
         plans, known = self.plans(), shipped.load(self.model)
-        if known.unit == "tokens" and (tokens := search.left.get("tokens")) is not None:
-            left = tokens / known.tokens  # no length is known yet but that of the fit
+        tokens_left = search.left.get("tokens")
+        if known.unit == "tokens" and tokens_left is not None:
+            left = tokens_left / known.tokens  # the only length known before a sample is that of the model's fit
         direct = known.direct(left, [text for text in plans[1:] if not answers_alone(parse(text))])
         if direct is None:
             return None
         text, size = direct
-        return Round(
-            size, plans.index(text), f"{text}: at this budget it reaches more than pilots and what follows them"
-        )
+        why = f"{text}: at this budget it reaches more than pilots and what follows them"
+        return Round(samples=size, plan=plans.index(text), why=why)
 
     def may_continue(self, end: SearchEnded) -> bool:
         """Return whether another round may follow one that ended so.
@@ -262,38 +271,40 @@ class Auto(Strategy):
     def _size(self, search: Search, step: Round) -> Strategy:
         """Return the strategy of a round with its size.
 
-        The number of samples of another model is what the grant pays.
+        The round is granted in samples of the policy. Another model gets as many samples as this grant pays.
         """
         strategy = parse(self.plans()[step.plan]).strategy
-        if not isinstance(strategy, BestOfN):  # without a width it would spend all that is left
-            return (
-                strategy
-                if getattr(strategy, "n", 1) is not None
-                else dataclasses.replace(cast("Any", strategy), n=step.samples)
-            )
+        if not isinstance(strategy, BestOfN):
+            if getattr(strategy, "n", 1) is not None:
+                return strategy
+            return dataclasses.replace(cast("Any", strategy), n=step.samples)  # else it would spend all that is left
         sizes, unit = search.rows.sizes, self._unit or "tokens"
-        own, other = (sizes.sample_cost(role, unit) for role in ("policy", strategy.writer))
-        return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
+        policy_cost = sizes.sample_cost("policy", unit)
+        writer_cost = sizes.sample_cost(strategy.writer, unit)
+        num_paid = max(1, round(step.samples * policy_cost / max(1, writer_cost)))
+        return dataclasses.replace(strategy, n=strategy.n or num_paid)
 
     async def _run_alone(self, search: Search, step: Round) -> Sequence[Candidate]:
-        """Run the strategy of a first round as it is without `auto`.
+        """Run the strategy of a first round as it would run without `auto`.
 
-        It runs by the whole budget, which fills in its size.
+        The whole budget determines the size of the strategy.
 
         Raises:
-            SearchEnded: The budget of the problem, the time or a stop rule ended it.
+            SearchEnded: The budget of the problem, the time or a stop rule ended the strategy.
         """
         plan = parse(self.plans()[step.plan])
-        stepwise = "steps" in needs_of(plan.strategy).capabilities
+        is_stepwise = "steps" in needs_of(plan.strategy).capabilities
+        strategy = plan.strategy.size(search.affordable_samples(stepwise=is_stepwise))
         with _rule_of(plan, search):
-            return await plan.strategy.size(search.affordable_samples(stepwise=stepwise)).run(search)
+            return await strategy.run(search)
 
     async def _run_plan(self, search: Search, step: Round) -> Sequence[Candidate]:
-        """Run the strategy of a round; one that only the budget ends is paid by a part that has what the round's
-        samples cost.
+        """Run the strategy of a round.
+
+        A strategy that only a budget ends is paid by a part of the account: the cost of the round's samples.
 
         Raises:
-            SearchEnded: The budget of the problem, the time or a stop rule ended it.
+            SearchEnded: The budget of the problem, the time or a stop rule ended the strategy.
         """
         strategy, rows = self._size(search, step), search.rows
         if _is_bounded(strategy):
@@ -301,11 +312,11 @@ class Auto(Strategy):
                 return await strategy.run(search)
         account = search.account
         known = shipped.load(str(self.model))
-        allowed = float(known.limit(self.plans()[step.plan], np.array([step.samples]))[0])
-        samples = {unit: rows.sizes.sample_cost("policy", unit) for unit in account.units}
-        amounts = {unit: int(allowed * cost) for unit, cost in samples.items()}
-        # the rest pays no sample
-        if not any(amount + samples[unit] <= account.available(unit) for unit, amount in amounts.items()):
+        (limit,) = known.limit(self.plans()[step.plan], np.array([step.samples])).tolist()  # in plain samples
+        sample_costs = {unit: rows.sizes.sample_cost("policy", unit) for unit in account.units}
+        amounts = {unit: int(limit * cost) for unit, cost in sample_costs.items()}
+        pays_another = [amount + sample_costs[unit] <= account.available(unit) for unit, amount in amounts.items()]
+        if not any(pays_another):  # nothing would be left for another sample, so the strategy may have all
             return await strategy.run(search)
         try:
             with rows.pay_from(account.reserve_part(amounts)):
@@ -316,55 +327,51 @@ class Auto(Strategy):
             return search.candidates if end.stop is None else search.candidates[end.stop.used]
 
     async def _draw_plain(self, search: Search, samples: int) -> None:
-        """Draw plain samples; the first of a problem at the temperature that the performance model has for it."""
-        first = None if self.model is None or search.candidates else shipped.load(self.model).first
-        if first is not None:
-            await search.complete([search.root], n=1, temperature=first)
+        """Draw plain samples; the performance model may have another temperature for a problem's first sample."""
+        first_temperature = None if self.model is None or search.candidates else shipped.load(self.model).first
+        if first_temperature is not None:
+            await search.complete([search.root], n=1, temperature=first_temperature)
             samples -= 1
         if samples:
             await search.complete([search.root], n=samples)
 
     async def _find(self, search: Search, others: Collection[int]) -> Evidence:
-        """Return the evidence from plain samples.
-
-        It has their scores if the selection needs all of these in any case.
+        """Return the evidence from plain samples, weighted by a verifier's scores where there is one.
 
         Args:
             search: The search.
             others: The indices of candidates of other strategies.
         """
-        every = search.candidates
-        is_sample = [place not in others and c.trajectory.model == "policy" for place, c in enumerate(every)]
-        candidates = [c for c, own in zip(every, is_sample, strict=True) if own]
-        beside = len(every) - len(candidates)
-        found = dataclasses.replace(
-            Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates), beside=beside
-        )
+        candidates = search.candidates
+        is_sample = [place not in others and c.trajectory.model == "policy" for place, c in enumerate(candidates)]
+        samples = [c for c, is_plain in zip(candidates, is_sample, strict=True) if is_plain]
+        logprob = _mean(_logprob(c) for c in samples)
+        num_others = len(candidates) - len(samples)
+        evidence = dataclasses.replace(Evidence.of(samples), logprob=logprob, beside=num_others)
         role = self.verifier or "main"
         scoring = search.scoring
-        if role not in scoring.verifiers or any(c.trajectory.node in scoring.unscorable for c in every):
-            return found
+        if role not in scoring.verifiers or any(c.trajectory.node in scoring.unscorable for c in candidates):
+            return evidence
         verifier = scoring.get(role)
-        if not every:
+        if not candidates:
             return Evidence(checked=proves(verifier), weighted=True)
-        scores = await search.score([c.trajectory for c in every], role, required=False)
-        units = to_unit(scores, range_of(verifier, scores))[is_sample]
-        if not np.isnan(units).all():
-            weighted = Evidence.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
-            found = dataclasses.replace(weighted, logprob=found.logprob, beside=beside)
-        found = dataclasses.replace(found, weighted=True)
+        scores = await search.score([c.trajectory for c in candidates], role, required=False)
+        weights = to_unit(scores, range_of(verifier, scores))[is_sample]  # [samples], NaN: unknown
+        if not np.isnan(weights).all():
+            by_weight = Evidence.of(samples, np.nan_to_num(weights, nan=0.0).tolist())
+            evidence = dataclasses.replace(by_weight, logprob=logprob, beside=num_others)
+        evidence = dataclasses.replace(evidence, weighted=True)
         if not proves(verifier):
-            return found
-        accepted = any(
-            c.answer is not None and score == verifier.range[1] for c, score in zip(every, scores.tolist(), strict=True)
+            return evidence
+        _, greatest_score = verifier.range
+        is_solved = any(
+            c.answer is not None and score == greatest_score
+            for c, score in zip(candidates, scores.tolist(), strict=True)
         )
-        return dataclasses.replace(found, checked=True, solved=accepted)
+        return dataclasses.replace(evidence, checked=True, solved=is_solved)
 
     async def _probe(self, search: Search) -> float:
-        """Return the estimate from the prompt by the performance model's probe.
-
-        It is NaN without a probe or a hidden state.
-        """
+        """Return the reading of the prompt by the performance model's probe; NaN: there is no reading."""
         probe = None if self.model is None else shipped.load(self.model).probe
         if probe is None:
             return math.nan
@@ -395,29 +402,33 @@ class Auto(Strategy):
         """Return the values of samples, before any is drawn.
 
         Args:
-            checked: Whether a checker judges them.
-            each: The samples of a problem that are to be expected.
-            twins: Whether a wrong answer may lead as often as a right one, as far as votes tell; see
-                `Population.with_twins`. It concerns votes without a performance model alone.
+            checked: Whether a checker judges samples.
+            each: The expected number of samples of a problem.
+            twins: Whether votes cannot tell a wrong answer that leads from a right one (`Population.with_twins`). It
+                concerns only votes without a performance model.
 
         Raises:
             ConfigError: the performance model cannot be read, or has no curve of plain samples.
         """
-        guess = (
-            None
-            if self.expected is None
-            else Guess(self.expected, _CERTAINTY if self.certainty is None else self.certainty)
-        )
+        guess = None
+        if self.expected is not None:
+            guess = Guess(self.expected, _CERTAINTY if self.certainty is None else self.certainty)
         known = None if self.model is None else shipped.load(self.model)
-        return _values(known, None if checked else _ROOM[each > _ROOM[0] // 4], guess, twins=twins)
+        small_room, large_room = _ROOM
+        room = large_room if each > small_room // 4 else small_room
+        return _values(known, None if checked else room, guess, twins=twins)
 
     def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> ProblemStates:
-        """Return the allocator's state of problems, from fields of `Evidence`, each of shape [P].
+        """Return the allocator's state of problems.
 
-        `more` holds other fields of the state.
+        Args:
+            found: The fields of `Evidence` by name, each of shape [P].
+            cost: The cost of one sample of each problem, [P].
+            left: The credit that is left, in the unit of the cost.
+            more: Other fields of the state.
         """
         checked, samples = bool(found["checked"].all()), found["samples"]
-        # on the kinds that all have
+        # on the kinds of the grid, which every performance model has
         evidence = evidence_of(self.estimators, Population.beta(), found, samples.astype(np.float64))
         return ProblemStates.of(
             samples,
@@ -433,29 +444,29 @@ class Auto(Strategy):
         )
 
     def allocator(self, *, alone: bool, checked: bool = False, weighted: bool = False, each: float = 0.0) -> Allocator:
-        """Return the allocator. Waves at most double for a single problem, and are small for many.
+        """Return the allocator; its waves are wide for a single problem, and narrow for many.
 
         Args:
             alone: Whether the problem has a budget of its own.
             checked: Whether a checker judges samples.
             weighted: Whether the scores of another verifier weigh the votes.
-            each: The samples of a problem that are to be expected.
+            each: The expected number of samples of a problem.
         """
         by_votes = not (alone or checked or weighted or self.model) and self.price is None
         values = self.values(checked=checked, each=each, twins=by_votes)
-        price = (_PRICE if alone else 0.0) if self.price is None else self.price
         if alone and self.mean is not None:
             return Allocator(
                 values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean)
             )
         if alone:
-            # a search needs what pilots would spend, and begins without them
-            first = _PILOTS if len(self.plans()) == 1 else 1
-            return Allocator(values=values, pilots=self.pilots or first, growth=0.5, share=1.0, price=price)
-        few = _COMPARED if self._unit is not None and not checked else 1
+            # a search of the performance model would lack the credit that more pilots spend
+            pilots = self.pilots or (_PILOTS if len(self.plans()) == 1 else 1)
+            price = _PRICE if self.price is None else self.price
+            return Allocator(values=values, pilots=pilots, growth=0.5, share=1.0, price=price)
+        pilots = self.pilots or (_COMPARED if self._unit is not None and not checked else 1)
         if by_votes:
-            return Allocator(values=values, pilots=self.pilots or few, price=_VOTES_PRICE, even=True)
-        return Allocator(values=values, pilots=self.pilots or few, price=price)
+            return Allocator(values=values, pilots=pilots, price=_VOTES_PRICE, even=True)
+        return Allocator(values=values, pilots=pilots, price=self.price or 0.0)
 
     def default_selection(self, *, verified: bool) -> Selection:
         """Return `weighted` with a verifier, by the role that is read, else `majority`."""
@@ -469,8 +480,7 @@ class Auto(Strategy):
             roles: The roles that verifiers have.
 
         Raises:
-            ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for
-                scores.
+            ConfigError: no verifier has the role, or neither the selection nor any possible strategy uses scores.
         """
         if self.verifier is None:
             return
@@ -501,14 +511,20 @@ def _is_bounded(strategy: Strategy) -> bool:
 
 
 def _place_of(chosen: Sequence[Candidate], candidates: Sequence[Candidate], first: int) -> slice:
-    """Return the place of the candidates that a strategy returned.
+    """Return the slice of the candidates that a strategy returned.
 
-    Where others stand between them, it is that of all from the first one on.
+    Where other candidates stand between them, the slice has all candidates of the round.
+
+    Args:
+        chosen: The candidates that the strategy returned.
+        candidates: All candidates of the search.
+        first: The place of the first candidate of the round.
     """
     nodes = {c.trajectory.node for c in chosen}
     places = [place for place in range(first, len(candidates)) if candidates[place].trajectory.node in nodes]
-    closed = bool(places) and places[-1] - places[0] + 1 == len(places)
-    return slice(places[0], places[-1] + 1) if closed else slice(first, None)
+    if places and places[-1] - places[0] + 1 == len(places):  # in one piece
+        return slice(places[0], places[-1] + 1)
+    return slice(first, None)
 
 
 def _search_end(reason: str, answer: slice) -> SearchEnded:
@@ -528,18 +544,22 @@ def _mean(values: Iterable[float]) -> float:
 
 @lru_cache(maxsize=8)
 def _values(known: PerformanceModel | None, room: int | None, guess: Guess | None, *, twins: bool) -> Values:
-    """Return the values of samples by a performance model, otherwise by `room` votes.
+    """Return the values of samples.
 
-    None as `room` stands for a checker's verdicts.
+    Args:
+        known: The performance model; None: votes or verdicts alone decide.
+        room: The number of votes that are told apart; None: a checker's verdicts decide.
+        guess: The user's estimate of the success rate; None: no estimate.
+        twins: Whether votes cannot tell a wrong answer that leads from a right one.
     """
     population = Population.beta() if known is None else known.population
     if twins and known is None and room is not None:
         population = population.with_twins()
-    if guess is not None:  # it is the same for all problems: another population
-        weight = population.posterior(guess.evidence(population, np.zeros(1), np.zeros(1)))[0]
+    if guess is not None:  # the guess is the same for all problems, so it changes the population
+        (weight,) = population.posterior(guess.evidence(population, np.zeros(1), np.zeros(1)))
         population = dataclasses.replace(population, weight=weight)
     if known is None:
         return Checked(population) if room is None else Voted(population, room)
-    sampled = [text for text in known.curves if draws_plain(parse(text))]
-    others = [text for text in known.curves if not draws_plain(parse(text))]
-    return Curved(known, (sampled[0], *others), population, room or _ROOM[0])
+    plain_texts = [text for text in known.curves if draws_plain(parse(text))]
+    other_texts = [text for text in known.curves if not draws_plain(parse(text))]
+    return Curved(known, (plain_texts[0], *other_texts), population, room or _ROOM[0])

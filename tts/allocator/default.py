@@ -39,32 +39,36 @@ def choose_plan(
     others: Mapping[str, str],
     asked: Collection[str],
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Return the plan of a run, and notes on how it came about.
+    """Return the plan of a run, and notes on how the plan was made.
 
     Args:
         plan: The plan as the caller gave it; None: there was none.
-        model: The policy's name.
-        task: The task's.
-        verifiers: The verifiers by role, as `shipped.describe_verifier`.
+        model: The name of the policy.
+        task: The name of the task.
+        verifiers: The verifiers by role, as `shipped.describe_verifier` writes them.
         others: Names of the models beside the policy, by role.
         asked: The roles of models that verifiers call.
 
     Raises:
-        ConfigError: a performance model cannot be read, or `Auto.check`.
+        ConfigError: a performance model cannot be read, or the scores of a verifier would not be used (`Auto.check`).
     """
     if plan is None and task == "text" and not verifiers and shipped.fitting(model, task, verifiers) is None:
         return parse(_FREE_TEXT), (_MORE,)
-    named, plan = plan is not None, Plan.of(Auto()) if plan is None else plan
+    is_given = plan is not None
+    if plan is None:
+        plan = Plan.of(Auto())
     if not isinstance(plan.strategy, Auto):
         return plan, ()
     auto, selection, notes = _with_model(plan.strategy, plan.selection, model, task, verifiers, others)
-    if idle := [role for role in others if role not in needs_of(auto).models and role not in asked]:
-        notes = (*notes, _IDLE.format(roles=", ".join(map(repr, idle))))
+    idle_roles = [role for role in others if role not in needs_of(auto).models and role not in asked]
+    if idle_roles:
+        notes = (*notes, _IDLE.format(roles=", ".join(map(repr, idle_roles))))
     roles = () if selection is None else needs_of(selection).verifiers
-    # scores that are not needed are not read
+    # where nothing needs the scores of "main", `auto` reads those of the selection
     if auto.verifier is None and roles and "main" not in (*roles, *needs_of(auto).verifiers):
         auto = dataclasses.replace(auto, verifier=roles[0])
-    notes = notes if named else ()  # where no strategy was named, how it works is no warning
+    if not is_given:  # who named no strategy is not warned of how the default works
+        notes = ()
     auto.check(selection or auto.default_selection(verified=bool(verifiers)), verifiers)
     return dataclasses.replace(plan, strategy=auto, selection=selection), notes
 
@@ -77,16 +81,19 @@ def _with_model(
     verifiers: Mapping[str, str],
     others: Mapping[str, str],
 ) -> tuple[Auto, Selection | None, tuple[str, ...]]:
-    """Return `auto` with a performance model, where there is one, the selection, and notes on them."""
+    """Return `auto` with a performance model, if there is one, the selection, and notes on both."""
     if auto.model is None:
-        if (name := shipped.fitting(model, task, verifiers, others)) is None:
-            why = (
+        name = shipped.fitting(model, task, verifiers, others)
+        if name is None:
+            note = (
                 "auto has no performance model: votes decide, under a broad population of problems, and draws plain "
                 "samples"
             )
-            return auto, selection, (why,)
+            return auto, selection, (note,)
         auto = dataclasses.replace(auto, model=name)
     known = shipped.load(str(auto.model))
-    if why := known.fits(model, task, verifiers, others):
-        return auto, selection, (f"the performance model {auto.model!r} is of something else: {why}",)
-    return auto, selection or parse(next(iter(known.curves))).selection, ()
+    misfit = known.fits(model, task, verifiers, others)
+    if misfit:
+        return auto, selection, (f"the performance model {auto.model!r} is of something else: {misfit}",)
+    first_text = next(iter(known.curves))
+    return auto, selection or parse(first_text).selection, ()

@@ -83,29 +83,34 @@ class Population:
 
     @classmethod
     def from_rates(cls, share: ArrayLike, lures: ArrayLike | None = None) -> Population:
-        """Return the kinds of the grid, from shares of problems at each success rate and each lure.
+        """Return the population with the kinds of the grid: each pair of a rate and a lure.
 
-        The rates are `RATES` and the lures `LURES`. None as `lures` stands for equal shares.
+        Args:
+            share: The share of problems at each of `RATES`.
+            lures: The share of problems at each of `LURES`; None: equal shares.
 
         Raises:
-            ConfigError: the shares are not as many as the grid, negative, or all zero.
+            ConfigError: the shares are not as many as the grid has, are negative, or are all zero.
         """
-        shares = _shares("share", share, len(RATES))
-        luring = _shares("lures", np.ones(len(LURES)) if lures is None else lures, len(LURES))
-        rate, fraction = (axis.ravel() for axis in np.meshgrid(RATES, LURES, indexing="ij"))
-        return cls(rate, (1 - rate) * fraction, np.outer(shares, luring).ravel())
+        rate_shares = _shares("share", share, len(RATES))
+        lure_shares = _shares("lures", np.ones(len(LURES)) if lures is None else lures, len(LURES))
+        rates, fractions = np.meshgrid(RATES, LURES, indexing="ij")
+        rate = rates.ravel()
+        weight = np.outer(rate_shares, lure_shares).ravel()
+        return cls(rate=rate, lure=(1 - rate) * fractions.ravel(), weight=weight)
 
     @classmethod
     def beta(
         cls, mean: float = 0.5, strength: float = 1.0, *, hopeless: float = 0.05, trivial: float = 0.02
     ) -> Population:
-        """Return a Beta law of success rates, with some problems never solved and some always solved.
+        """Return a population whose success rates have a Beta distribution, except for some extreme problems.
 
         Args:
-            mean: The mean of the Beta law, in (0, 1): the estimate of a user or a probe.
-            strength: The number of samples that it is worth, above 0; a small number puts most problems near 0 and 1.
-            hopeless: The share of problems at a rate of exactly 0, on top.
-            trivial: The share of problems at a rate of exactly 1, on top.
+            mean: The mean of the Beta distribution, in (0, 1): the estimate of a user or a probe.
+            strength: The number of samples that this estimate is worth, above 0. A small number puts most problems near
+                the rates 0 and 1.
+            hopeless: The further share of problems at a rate of exactly 0.
+            trivial: The further share of problems at a rate of exactly 1.
 
         Raises:
             ConfigError: a value is outside its range.
@@ -117,7 +122,8 @@ class Population:
         from scipy import special
 
         edges = np.concatenate([[0.0], (RATES[1:] + RATES[:-1]) / 2, [1.0]])
-        share = np.diff(special.betainc(mean * strength, (1 - mean) * strength, edges)) * (1 - hopeless - trivial)
+        beta_share = np.diff(special.betainc(mean * strength, (1 - mean) * strength, edges))  # between two edges
+        share = beta_share * (1 - hopeless - trivial)
         share[0] += hopeless
         share[-1] += trivial
         return cls.from_rates(share)
@@ -127,23 +133,27 @@ class Population:
 
         The twin of a kind has its success rate and its lure exchanged.
 
-        Votes that no verifier weighs show how often two answers are given, and never which of them is right. So the two
-        kinds share their weight in a proportion that no number of votes changes: by the density of Beta(.5, .5) success
-        rates and lures that are evenly distributed over what is left, times 1.5 for the one whose wrong answer leads.
-        That factor is our choice: with it an answer of half the votes beside one of a seventh is right as often as not,
-        so that more of their votes gain nothing.
+        Votes that no verifier weighs show how often two answers are given, and never which of the answers is right. So
+        a kind and its twin divide their weight in a proportion that no number of votes changes. The proportion is that
+        of two densities: success rates have a Beta(.5, .5) distribution, and lures are evenly distributed over the
+        remaining chance. The kind whose wrong answer leads counts 1.5 times. That factor is our choice. With it, an
+        answer of half the votes beside an answer of a seventh is right as often as not, so more votes gain nothing.
         """
 
         def density(rate: Floats) -> Floats:
-            near = np.clip(rate, _LEAST_RATE, 1 - _LEAST_RATE)
-            return 1 / (np.sqrt(near * (1 - near)) * (1 - near))
+            inner_rate = np.clip(rate, _LEAST_RATE, 1 - _LEAST_RATE)
+            return 1 / (np.sqrt(inner_rate * (1 - inner_rate)) * (1 - inner_rate))
 
-        own, twin = density(self.rate), density(self.lure)
-        leads = self.rate >= self.lure
-        own, twin = np.where(leads, own, own * _LURED_ODDS), np.where(leads, twin * _LURED_ODDS, twin)
-        kept = self.weight * own / (own + twin)
-        rates, lures = np.concatenate([self.rate, self.lure]), np.concatenate([self.lure, self.rate])
-        return Population(rates, lures, np.concatenate([kept, self.weight - kept]), self.problems)
+        right_leads = self.rate >= self.lure  # [Z]; in the twin the wrong answer leads then
+        own_odds = np.where(right_leads, density(self.rate), density(self.rate) * _LURED_ODDS)
+        twin_odds = np.where(right_leads, density(self.lure) * _LURED_ODDS, density(self.lure))
+        own_weight = self.weight * own_odds / (own_odds + twin_odds)
+        return Population(
+            rate=np.concatenate([self.rate, self.lure]),
+            lure=np.concatenate([self.lure, self.rate]),
+            weight=np.concatenate([own_weight, self.weight - own_weight]),
+            problems=self.problems,
+        )
 
     # Likelihoods ------------------------------------------------------------------------------------------------------
 
@@ -151,22 +161,27 @@ class Population:
         """Return the log-likelihood [S, Z] of samples that a perfect checker judged.
 
         It is -inf for kinds that cannot give the samples.
+
+        Args:
+            right: Numbers of right samples, [S].
+            wrong: Numbers of wrong samples, [S].
         """
         from scipy import special
 
-        won, lost = _counts("right", right), _counts("wrong", wrong)
-        return special.xlogy(won[:, None], self.rate) + special.xlog1py(lost[:, None], -self.rate)
+        num_right, num_wrong = _counts("right", right), _counts("wrong", wrong)
+        return special.xlogy(num_right[:, None], self.rate) + special.xlog1py(num_wrong[:, None], -self.rate)
 
     def vote_likelihood(self, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> Floats:
         """Return the log-likelihood [S, Z] of votes.
 
-        The right answer is unknown, so the likelihood is a sum over the possible ones.
+        The right answer is unknown, so the likelihood is a sum over the classes (groups of equal answers) that may be
+        right.
 
         Args:
             leader: Numbers of samples with the most frequent answer, [S].
             second: Numbers of samples with the second most frequent answer, [S].
-            samples: Numbers of all samples, [S]. Other samples (without an answer, or in smaller classes) count as
-                scattered.
+            samples: Numbers of all samples, [S]. Samples without an answer, or in smaller classes, count as scattered:
+                each stands alone.
 
         Raises:
             ConfigError: counts are negative or inconsistent.
@@ -174,33 +189,50 @@ class Population:
         from scipy import special
 
         a, b, n = _votes(leader, second, samples)
-        lone = n - a  # samples outside the leading class, where all of them stand alone
+        num_lone = n - a  # samples outside the leading class, if each of them stands alone
 
-        def chance(right: Whole, lure: Whole, ways: ArrayLike = 1.0) -> Floats:
-            rest = n - right - lure
-            found = special.xlogy(right[:, None], self.rate) + special.xlogy(lure[:, None], self.lure)
-            found = found + special.xlogy(np.maximum(rest, 0)[:, None], self.scattered)
+        def log_chance(right: Whole, lure: Whole, ways: ArrayLike = 1.0) -> Floats:
+            """Return the log-chance of so many right, luring and otherwise scattered samples, in `ways` orders."""
+            num_scattered = n - right - lure
+            of_samples = special.xlogy(right[:, None], self.rate) + special.xlogy(lure[:, None], self.lure)
+            of_samples = of_samples + special.xlogy(np.maximum(num_scattered, 0)[:, None], self.scattered)
             with np.errstate(divide="ignore"):
-                choices = np.log(np.broadcast_to(np.asarray(ways, np.float64), n.shape))
-            return np.where(rest[:, None] >= 0, found + choices[:, None], -np.inf)
+                log_ways = np.log(np.broadcast_to(np.asarray(ways, np.float64), n.shape))
+            return np.where(num_scattered[:, None] >= 0, of_samples + log_ways[:, None], -np.inf)
 
         zero, one = np.zeros_like(n), np.ones_like(n)
-        both = np.logaddexp(chance(a, b), chance(b, a))
-        led = np.logaddexp.reduce([chance(a, one, lone), chance(a, zero), chance(one, a, lone), chance(zero, a)])
-        alone = np.logaddexp.reduce(
-            [chance(one, one, n * (n - 1.0)), chance(one, zero, n), chance(zero, one, n), chance(zero, zero)]
+        two_classes = np.logaddexp(log_chance(a, b), log_chance(b, a))
+        one_class = np.logaddexp.reduce(
+            [
+                log_chance(a, one, num_lone),
+                log_chance(a, zero),
+                log_chance(one, a, num_lone),
+                log_chance(zero, a),
+            ]
         )
-        return np.where((b >= 2)[:, None], both, np.where((a >= 2)[:, None], led, alone))
+        all_alone = np.logaddexp.reduce(
+            [
+                log_chance(one, one, n * (n - 1.0)),
+                log_chance(one, zero, n),
+                log_chance(zero, one, n),
+                log_chance(zero, zero),
+            ]
+        )
+        one_or_none = np.where((a >= 2)[:, None], one_class, all_alone)
+        return np.where((b >= 2)[:, None], two_classes, one_or_none)
 
     def posterior(self, log_likelihood: Floats) -> Floats:
         """Return the posterior weights [S, Z] of kinds given observations.
 
         They are the weights of the prior if no kind can give the observations.
+
+        Args:
+            log_likelihood: [S, Z], of `verdict_likelihood` or `vote_likelihood`.
         """
         with np.errstate(divide="ignore"):
-            joint = log_likelihood + np.log(self.weight)
-        top = joint.max(axis=1, keepdims=True)
-        weights = np.exp(joint - np.where(np.isfinite(top), top, 0.0))
+            log_joint = log_likelihood + np.log(self.weight)
+        log_max = log_joint.max(axis=1, keepdims=True)  # subtracted, so that no exponential vanishes
+        weights = np.exp(log_joint - np.where(np.isfinite(log_max), log_max, 0.0))
         total = weights.sum(axis=1, keepdims=True)
         return np.where(total > 0, weights / np.where(total > 0, total, 1.0), self.weight)
 
@@ -213,64 +245,75 @@ class Population:
     def fit(self, log_likelihood: Floats, count: ArrayLike | None = None) -> Population:
         """Return the population of maximum posterior for observations.
 
-        Its prior is this population, worth ten problems.
+        The prior is this population, with the weight of ten problems.
 
         Source: expectation and maximisation for mixing weights, with Dirichlet pseudo-counts of mean `weight`
             (Dempster, Laird and Rubin 1977); it rises in likelihood at each round and its maximum is the only one.
 
         Args:
             log_likelihood: [S, Z], of `verdict_likelihood` or `vote_likelihood`.
-            count: [S], how many problems show each observation; None: one each.
+            count: [S], the number of problems that show each observation; None: one each.
         """
-        size = np.ones(len(log_likelihood)) if count is None else np.asarray(count, np.float64)
-        total, weight = float(size.sum()), self.weight
-        top = log_likelihood.max(axis=1, keepdims=True)
-        known = np.isfinite(top[:, 0])
-        chance, size = np.exp(log_likelihood[known] - top[known]), size[known]
+        num_problems = np.ones(len(log_likelihood)) if count is None else np.asarray(count, np.float64)
+        total = float(num_problems.sum())
+        log_max = log_likelihood.max(axis=1, keepdims=True)
+        is_possible = np.isfinite(log_max[:, 0])  # for some kind
+        chance = np.exp(log_likelihood[is_possible] - log_max[is_possible])
+        num_possible = num_problems[is_possible]
+        weight = self.weight
         for _ in range(_ROUNDS):
-            mixed = chance @ weight
-            share = weight * (chance.T @ (size / np.maximum(mixed, 1e-300)))
-            after = (share + _PRIOR * self.weight) / (share.sum() + _PRIOR)
-            moved, weight = float(np.abs(after - weight).sum()), after
-            if moved < _SETTLED:
+            marginal = chance @ weight
+            expected_problems = weight * (chance.T @ (num_possible / np.maximum(marginal, 1e-300)))  # of each kind
+            new_weight = (expected_problems + _PRIOR * self.weight) / (expected_problems.sum() + _PRIOR)
+            change = float(np.abs(new_weight - weight).sum())
+            weight = new_weight
+            if change < _SETTLED:
                 break
-        return Population(self.rate, self.lure, weight, problems=self.problems + int(total))
+        return Population(rate=self.rate, lure=self.lure, weight=weight, problems=self.problems + int(total))
 
 
 def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> float:
     """Return the p-value of a posterior predictive check of votes on new problems.
 
-    It tests whether they look like the votes that the population was fitted to.
+    The check tests whether the votes look like those that the population was fitted to.
 
-    Idea: problems are grouped by what share of their first samples agrees; under the population each group has a known
-        expected size, and Pearson's statistic compares; where nearly all are expected in one group, the binomial tail
-        of those outside it does. All problems must show equally many samples, at least two.
+    Idea: problems are grouped by the number of votes for their most frequent answer. Under the population each group
+        has a known expected size, and Pearson's statistic compares these with the observed sizes. If nearly all
+        problems are expected in one group, the binomial tail of the number outside that group is taken instead.
+
+    Args:
+        population: The population.
+        leader: The votes for the most frequent answer of each problem, [P].
+        second: The votes for the second most frequent answer, [P].
+        samples: The samples of each problem, [P]; one number for all, at least two.
 
     Raises:
         ConfigError: numbers of samples differ, or are below two.
     """
     from scipy import special
 
-    a, _, n = _votes(leader, second, samples)
+    a, _second, n = _votes(leader, second, samples)
     if not len(n) or n.min() != n.max() or n[0] < 2:
         raise ConfigError("samples differs between problems or is below 2, but must be one number for all, at least 2")
-    size, expected = int(n[0]), np.zeros(int(n[0]) + 1)
-    for first in range(1, size + 1):
-        for other in range(min(first, size - first) + 1):
-            if other == 1 or (first == 1 and other == 0 and size > 1):
-                continue  # lone answers are counted once, with `second` 0
-            ways = _patterns(first, other, size - first - other)
-            expected[first] += ways * float(
-                np.exp(population.vote_likelihood([first], [other], [size])[0]) @ population.weight
-            )
+    size = int(n[0])
+    expected = np.zeros(size + 1)  # the share of problems by the votes of their leading answer
+    for num_leading in range(2, size + 1):
+        for num_second in range(min(num_leading, size - num_leading) + 1):
+            if num_second == 1:
+                continue  # a lone answer forms no class: it is counted where the second class has 0 votes
+            ways = _patterns(num_leading, num_second, size - num_leading - num_second)
+            (log_chances,) = population.vote_likelihood([num_leading], [num_second], [size])
+            expected[num_leading] += ways * float(np.exp(log_chances) @ population.weight)
     expected[1] = max(0.0, 1.0 - expected[2:].sum())
-    found = np.bincount(a, minlength=size + 1).astype(np.float64)
-    groups = _merge(expected * len(n), found)
+    observed = np.bincount(a, minlength=size + 1).astype(np.float64)  # the number of problems
+    groups = _merge(expected * len(n), observed)
     if len(groups) < 2:
         usual = int(expected.argmax())
-        outside = len(n) - int(found[usual])
-        return float(special.betainc(outside, len(n) - outside + 1, 1.0 - expected[usual])) if outside else 1.0
-    statistic = sum((seen - wanted) ** 2 / wanted for wanted, seen in groups)
+        num_outside = len(n) - int(observed[usual])
+        if not num_outside:
+            return 1.0
+        return float(special.betainc(num_outside, len(n) - num_outside + 1, 1.0 - expected[usual]))
+    statistic = sum((num_observed - num_expected) ** 2 / num_expected for num_expected, num_observed in groups)
     return float(special.chdtrc(len(groups) - 1, statistic))
 
 
@@ -281,18 +324,27 @@ def _patterns(first: int, other: int, rest: int) -> float:
     return ways / 2 if first == other else ways
 
 
-def _merge(expected: Floats, found: Floats) -> list[tuple[float, float]]:
-    """Return groups (expected, found) with at least five expected each, by merging neighbours."""
+def _merge(expected: Floats, observed: Floats) -> list[tuple[float, float]]:
+    """Merge neighbouring groups until at least five problems are expected in each.
+
+    Args:
+        expected: The expected numbers of problems in groups.
+        observed: The observed numbers.
+
+    Returns:
+        The expected and the observed number of each merged group.
+    """
     groups: list[tuple[float, float]] = []
-    wanted = seen = 0.0
-    for each, of_it in zip(expected.tolist(), found.tolist(), strict=True):
-        wanted, seen = wanted + each, seen + of_it
-        if wanted >= 5:
-            groups.append((wanted, seen))
-            wanted = seen = 0.0
-    if groups and (wanted or seen):
-        last = groups.pop()
-        groups.append((last[0] + wanted, last[1] + seen))
+    sum_expected = sum_observed = 0.0
+    for num_expected, num_observed in zip(expected.tolist(), observed.tolist(), strict=True):
+        sum_expected += num_expected
+        sum_observed += num_observed
+        if sum_expected >= 5:
+            groups.append((sum_expected, sum_observed))
+            sum_expected = sum_observed = 0.0
+    if groups and (sum_expected or sum_observed):
+        last_expected, last_observed = groups.pop()
+        groups.append((last_expected + sum_expected, last_observed + sum_observed))
     return groups
 
 

@@ -41,37 +41,44 @@ class Evidence:
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Evidence:
-        """Count the votes of candidates, where one without an answer agrees with nothing.
+        """Count the votes of candidates; a candidate without an answer agrees with none.
 
-        An answer has the votes that were given for it. Beyond those it has the votes of its share of all weight as far
-        as its greatest weight goes: with the weight 1 all of them, with small weights none. So a constant weight
-        changes nothing, and an answer that is merely less doubted than others gets no votes of theirs. This is our
+        Weights move votes between answers. The share of an answer is the number of votes in proportion to its summed
+        weight. A share below its plain votes replaces them. A share above its votes adds the difference, times the
+        greatest weight of the answer: at the weight 1 all of it, at small weights nearly nothing. So a constant weight
+        changes nothing, and an answer that is merely less doubted than others gets few votes of theirs. This is our
         choice.
 
         Args:
             candidates: The candidates.
-            weights: The weight of each in [0, 1], 0 where unknown; None, or all unknown: votes alone.
+            weights: The weight of each candidate in [0, 1], 0 where unknown. If all are 0, the leading answer counts as
+                one vote. None: votes alone.
         """
         n = len(candidates)
         votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
         agreeing = max(votes.values(), default=0)
-        if weights is None or sum(weights) <= 0:
-            first, other = (*(mass for _, mass in votes.most_common(2)), 0, 0)[:2]
-            counted = weights is None
-            return cls(n, first if counted else min(agreeing, 1), min(other, n - first) if counted else 0, agreeing)
-        total, mass, most = sum(weights), defaultdict[int, float](float), defaultdict[int, float](float)
+        if weights is None:
+            plain_votes = sorted(votes.values(), reverse=True)
+            leader, second, *_ = *plain_votes, 0, 0
+            return cls(samples=n, leader=leader, second=second, agreeing=agreeing)
+        total_weight = sum(weights)
+        if total_weight <= 0:
+            return cls(samples=n, leader=min(agreeing, 1), second=0, agreeing=agreeing)
+        weight_sums, greatest_weights = defaultdict[int, float](float), defaultdict[int, float](float)  # by answer
         for candidate, weight in zip(candidates, weights, strict=True):
-            if (kind := candidate.answer_class) is not None:
-                mass[kind] += weight
-                most[kind] = max(most[kind], weight)
-        shares = {kind: n * each / total for kind, each in mass.items()}
-        found = sorted(
-            (min(share, votes[kind] + max(0.0, share - votes[kind]) * most[kind]) for kind, share in shares.items()),
-            reverse=True,
-        )
-        first, other = (*found, 0.0, 0.0)[:2]
-        leader = max(min(agreeing, 1), round(first))
-        return cls(n, leader, min(round(other), leader, n - leader), agreeing)
+            answer_class = candidate.answer_class
+            if answer_class is not None:
+                weight_sums[answer_class] += weight
+                greatest_weights[answer_class] = max(greatest_weights[answer_class], weight)
+        weighted_votes: list[float] = []
+        for answer_class, weight_sum in weight_sums.items():
+            share = n * weight_sum / total_weight
+            excess = max(0.0, share - votes[answer_class])
+            weighted_votes.append(min(share, votes[answer_class] + excess * greatest_weights[answer_class]))
+        first_votes, second_votes, *_ = *sorted(weighted_votes, reverse=True), 0.0, 0.0
+        leader = max(min(agreeing, 1), round(first_votes))
+        second = min(round(second_votes), leader, n - leader)
+        return cls(samples=n, leader=leader, second=second, agreeing=agreeing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,9 @@ class Estimator(Protocol):
         """Return the log-likelihood [P, Z], up to a constant a problem; 0 where the reading is NaN.
 
         Args:
-            population: Its kinds; their weights play no part.
-            reading: [P].
-            samples: [P], that the reading is a mean of.
+            population: The population, of which only the kinds count, not their weights.
+            reading: The reading of each problem, [P].
+            samples: The number of samples that each reading is a mean of, [P].
         """
         ...
 
@@ -118,38 +118,47 @@ class Gauge:
         It is found by expectation and maximisation over the problems' success rates.
 
         Args:
-            reading: [P]; NaN: unknown.
-            posterior: [P, G] over `RATES`, from what is known without the reading.
-            spread: The spread of one sample's reading within a problem.
+            reading: The reading of each problem, [P]; NaN: unknown.
+            posterior: The posterior of each problem over `RATES` without the reading, [P, G].
+            spread: The standard deviation of one sample's reading within a problem.
             samples: The number of samples that each reading is a mean of.
 
         Raises:
             ConfigError: fewer than three readings are known, or all are the same.
         """
         values = np.asarray(reading, np.float64)
-        known = np.isfinite(values)
-        x, prior, angle = values[known], np.asarray(posterior, np.float64)[known], _angle(RATES)
+        is_known = np.isfinite(values)
+        x, prior = values[is_known], np.asarray(posterior, np.float64)[is_known]
+        angle = _angle(RATES)  # [G]
         if len(x) < 3 or np.ptp(x) == 0:
             raise ConfigError(
                 f"there are {len(x)} readings, {len(np.unique(x))} of them different, but a gauge needs 3, not all "
                 "the same"
             )
-        weight, least = prior, 1e-3 * float(x.std())
+        weight = prior  # [P, G], the posterior of each problem with its reading
+        least_deviation = 1e-3 * float(x.std())
         intercept = slope = deviation = 0.0
         for _ in range(_ROUNDS):
-            mean, square = weight @ angle, weight @ angle**2
-            variance = square.mean() - mean.mean() ** 2
-            slope = float(((x * mean).mean() - x.mean() * mean.mean()) / variance) if variance > 1e-12 else 0.0
-            intercept = float(x.mean() - slope * mean.mean())
-            error = (weight * (x[:, None] - intercept - slope * angle) ** 2).sum(axis=1)
-            deviation = max(least, math.sqrt(float(error.mean())))
-            near = np.log(np.maximum(prior, 1e-300)) - (x[:, None] - intercept - slope * angle) ** 2 / (
-                2 * deviation**2
-            )
-            weight = np.exp(near - near.max(axis=1, keepdims=True))
+            mean_angle, mean_square = weight @ angle, weight @ angle**2  # [P] each
+            variance = mean_square.mean() - mean_angle.mean() ** 2
+            covariance = (x * mean_angle).mean() - x.mean() * mean_angle.mean()
+            slope = float(covariance / variance) if variance > 1e-12 else 0.0
+            intercept = float(x.mean() - slope * mean_angle.mean())
+            square_error = (x[:, None] - intercept - slope * angle) ** 2  # [P, G]
+            mean_error = (weight * square_error).sum(axis=1)
+            deviation = max(least_deviation, math.sqrt(float(mean_error.mean())))
+            log_weight = np.log(np.maximum(prior, 1e-300)) - square_error / (2 * deviation**2)
+            weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
             weight /= weight.sum(axis=1, keepdims=True)
-        between = max(least, math.sqrt(max(0.0, deviation**2 - spread**2 / samples)))
-        return cls(intercept, slope, between, spread, float(x.min()), float(x.max()))
+        deviation_between = max(least_deviation, math.sqrt(max(0.0, deviation**2 - spread**2 / samples)))
+        return cls(
+            intercept=intercept,
+            slope=slope,
+            deviation=deviation_between,
+            spread=spread,
+            low=float(x.min()),
+            high=float(x.max()),
+        )
 
     def evidence(self, population: Population, reading: Floats, samples: Floats) -> Floats:
         """Return the normal log-likelihood of each reading."""
@@ -179,18 +188,21 @@ class PromptProbe:
     def fit(cls, hidden: ArrayLike, posterior: Floats) -> tuple[PromptProbe, Floats]:
         """Return the probe by ridge regression, and its reading of each problem when fitted to all others.
 
-        The penalty is the one whose predictions of problems left out are best; these predictions, [P], are what a gauge
-        is fitted to.
+        The penalty is the one with the best predictions of problems left out. A gauge is fitted to these predictions.
 
         Args:
-            hidden: [P, D].
-            posterior: [P, G] over `RATES`.
+            hidden: The hidden state of each problem, [P, D].
+            posterior: The posterior of each problem over `RATES`, [P, G].
+
+        Returns:
+            The probe, and the readings, [P].
 
         Raises:
-            ConfigError: there are fewer than ten problems, or a state is no number.
+            ConfigError: there are fewer than ten problems, or a state has an entry that is no number.
         """
-        weight, bias, says = ridge(hidden, np.asarray(posterior, np.float64) @ _angle(RATES), "hidden")
-        return cls(weight, bias), says
+        expected_angle = np.asarray(posterior, np.float64) @ _angle(RATES)
+        weight, bias, left_out_readings = ridge(hidden, expected_angle, "hidden")
+        return cls(weight, bias), left_out_readings
 
     def reading(self, hidden: Floats) -> Floats:
         """Return the reading of each state [P, D]; NaN where a state is of another width."""
@@ -205,27 +217,26 @@ def evidence_of(
     """Return the sum of the estimators' log-likelihoods, [P, Z]; None: there are none.
 
     Args:
-        estimators: The estimators by the name of what they read, or any other name where they read nothing.
+        estimators: The estimators by the name of their reading; an estimator without a reading has any other name.
         population: The population, with Z difficulties.
-        readings: [P] each, NaN where unknown.
-        samples: [P], drawn.
+        readings: The readings of the problems by name, [P] each; NaN where unknown.
+        samples: The samples of each problem, [P].
     """
-    found: Floats | None = None
-    for name, one in estimators.items():
-        each = one.evidence(population, readings.get(name, np.full(len(samples), math.nan)), samples)
-        found = each if found is None else found + each
-    return found
+    total: Floats | None = None
+    for name, estimator in estimators.items():
+        reading = readings.get(name, np.full(len(samples), math.nan))
+        evidence = estimator.evidence(population, reading, samples)
+        total = evidence if total is None else total + evidence
+    return total
 
 
 def to_data(gauges: Mapping[str, Gauge], probe: PromptProbe | None) -> dict[str, Any]:
     """Return gauges and a probe as JSON has them."""
-    data: dict[str, Any] = {
-        name: [round(value, 6) for value in dataclasses.astuple(one)] for name, one in gauges.items()
-    }
-    return {
-        "gauges": data,
-        "probe": None if probe is None else [float(f"{v:.6g}") for v in (*probe.weight.tolist(), probe.bias)],
-    }
+    gauge_numbers = {name: [round(value, 6) for value in dataclasses.astuple(gauge)] for name, gauge in gauges.items()}
+    probe_numbers: list[float] | None = None
+    if probe is not None:
+        probe_numbers = [float(f"{value:.6g}") for value in (*probe.weight.tolist(), probe.bias)]
+    return {"gauges": gauge_numbers, "probe": probe_numbers}
 
 
 def _angle(rate: Floats) -> Floats:

@@ -78,26 +78,32 @@ class LengthForecast(HintsKeywords):
 
         Args:
             prompts: Texts of problems, at least 10.
-            tokens: The tokens of the solutions of each, at least one. Leave out solutions that a cap cut.
+            tokens: The numbers of tokens of each problem's solutions, at least one. Solutions that a cap cut must be
+                left out.
             quantile: The share of solutions that the forecast covers, above 0 and below 1.
 
         Raises:
-            ConfigError: a value is none of these.
+            ConfigError: a value is not of this kind, or the numbers of problems differ.
         """
         check_number("quantile", quantile, 1e-6, 1 - 1e-6, optional=False)
         if len(prompts) != len(tokens):
             raise ConfigError(f"tokens has {len(tokens)} problems, but prompts has {len(prompts)}")
-        for place, of in enumerate(tokens):
-            if not len(of) or not all(count >= 1 for count in of):
-                raise ConfigError(f"tokens[{place}] is {quote(of)}, but must be lengths of at least 1, one or more")
-        logs = [np.log(np.asarray(of, np.float64)) for of in tokens]
-        weight, bias, says = ridge(features(prompts), np.array([one.mean() for one in logs]), "prompts")
-        errors = np.concatenate([one - said for one, said in zip(logs, says, strict=True)])
-        shares = np.concatenate([np.full(len(one), 1 / len(one)) for one in logs])
+        for place, lengths in enumerate(tokens):
+            if not len(lengths) or not all(length >= 1 for length in lengths):
+                raise ConfigError(
+                    f"tokens[{place}] is {quote(lengths)}, but must be lengths of at least 1, one or more"
+                )
+        log_lengths = [np.log(np.asarray(lengths, np.float64)) for lengths in tokens]
+        mean_logs = np.array([logs.mean() for logs in log_lengths])  # [P]
+        weight, bias, predictions = ridge(features(prompts), mean_logs, "prompts")
+        errors = np.concatenate([logs - mean for logs, mean in zip(log_lengths, predictions, strict=True)])
+        shares = np.concatenate([np.full(len(logs), 1 / len(logs)) for logs in log_lengths])  # each problem has 1
         order = np.argsort(errors, kind="stable")
-        reached = np.cumsum(shares[order]) >= quantile * (len(logs) + 1) - 1e-9  # one more for the problem to come
-        above = float(errors[order][int(reached.argmax()) if reached.any() else -1])
-        return cls(weight, bias, float(says.min()), float(says.max()), above)
+        num_covered = quantile * (len(log_lengths) + 1)  # of the problems and the one to be forecast
+        is_reached = np.cumsum(shares[order]) >= num_covered - 1e-9
+        place = int(is_reached.argmax()) if is_reached.any() else -1
+        above = float(errors[order][place])
+        return cls(weight=weight, bias=bias, low=float(predictions.min()), high=float(predictions.max()), above=above)
 
     def __call__(self, problem: Problem) -> int:
         """Return the expected tokens of a problem's solution, at least 1."""
@@ -105,39 +111,36 @@ class LengthForecast(HintsKeywords):
         return max(1, math.ceil(math.exp(min(max(said, self.low), self.high) + self.above)))
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
-        data = {
-            "format": _FORMAT,
-            "weight": self.weight.tolist(),
-            **{name: getattr(self, name) for name in _FIELDS[1:]},
-        }
+        """Write the forecast as JSON."""
+        numbers = {name: getattr(self, name) for name in _FIELDS[1:]}
+        data = {"format": _FORMAT, "weight": self.weight.tolist(), **numbers}
         Path(path).write_text(json.dumps(data) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> LengthForecast:
-        """Return what was saved.
+        """Return the forecast that `save` wrote.
 
         Raises:
-            ConfigError: the file is not there, or damaged.
+            ConfigError: the file cannot be read, or is damaged.
         """
         try:
             data: Any = json.loads(read_small(Path(path)))
         except (OSError, ValueError, RecursionError) as failure:
-            why = failure.strerror if isinstance(failure, OSError) else str(failure)
-            raise ConfigError(f"the forecast {str(path)!r} cannot be read: {why}", hint=_REFIT) from None
+            reason = failure.strerror if isinstance(failure, OSError) else str(failure)
+            raise ConfigError(f"the forecast {str(path)!r} cannot be read: {reason}", hint=_REFIT) from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ConfigError(f"{str(path)!r} is no forecast of lengths of format {_FORMAT}", hint=_REFIT)
         weight: Any = data.get("weight")
-        numbers: list[Any] = [
-            *(weight if isinstance(weight, list) else [None]),
-            *(data.get(name) for name in _FIELDS[1:]),
-        ]
+        weights: list[Any] = weight if isinstance(weight, list) else [None]
+        other_numbers = [data.get(name) for name in _FIELDS[1:]]
+        numbers = [*weights, *other_numbers]
         width = features(["x"]).shape[1]
-        if len(numbers) != width + 4 or not all(type(n) in (int, float) and math.isfinite(n) for n in numbers):
+        are_finite = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+        if len(weights) != width or not are_finite:
             raise ConfigError(
                 f"{str(path)!r} must hold {width} finite weights, and {', '.join(_FIELDS[1:])}", hint=_REFIT
             )
-        return cls(np.array(numbers[:width], np.float64), *map(float, numbers[width:]))
+        return cls(np.array(weights, np.float64), *map(float, other_numbers))
 
 
 def features(prompts: Sequence[str]) -> Floats:
@@ -156,4 +159,5 @@ def features(prompts: Sequence[str]) -> Floats:
         )
         for text in prompts
     ]
-    return np.hstack([np.log1p(np.array(counts, np.float64).reshape(len(prompts), 5)), _NGRAMS.vectors(prompts)])
+    log_counts = np.log1p(np.array(counts, np.float64).reshape(len(prompts), 5))
+    return np.hstack([log_counts, _NGRAMS.vectors(prompts)])

@@ -32,11 +32,12 @@ class Pace:
         """Note that the wave is over, if one was begun."""
         if self._begun is None:
             return
-        (before, samples), self._begun = self._begun, None
-        if before > seconds_left and samples:
-            self.speed = samples / (before - seconds_left)
-            alike = self._fastest / self._ALIKE <= self.speed <= self._fastest * self._ALIKE
-            self.width = max(1, samples // 2) if alike else 2 * samples
+        seconds_before, samples = self._begun
+        self._begun = None
+        if seconds_before > seconds_left and samples:
+            self.speed = samples / (seconds_before - seconds_left)
+            is_near_fastest = self._fastest / self._ALIKE <= self.speed <= self._fastest * self._ALIKE
+            self.width = max(1, samples // 2) if is_near_fastest else 2 * samples
             self._fastest = max(self._fastest, self.speed)
 
     def payable(self, seconds_left: float) -> float:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -58,6 +58,19 @@ class PerformanceCurve:
     error: Floats
     limits: Floats | None = None
     costs: Floats | None = None
+
+    def to_data(self) -> dict[str, list[Any]]:
+        """Return the curve as JSON has it."""
+        data: dict[str, list[Any]] = {
+            "sizes": _short(self.sizes),
+            "accuracy": [_short(row) for row in self.accuracy],
+            "error": [_short(row) for row in self.error],
+        }
+        if self.limits is not None:
+            data["limits"] = _short(self.limits)
+        if self.costs is not None:
+            data["costs"] = [_short(row) for row in self.costs]
+        return data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,97 +133,98 @@ class PerformanceModel:
     def table(self, strategy: str) -> tuple[Whole, Floats]:
         """Return the sizes [B] of a strategy's table, and its accuracy [G, B] at each of them.
 
-        The sizes are 0 to `MOST` samples, and those measured beyond.
-
-        The accuracy is interpolated in ln(size). Beyond the greatest size that was measured it stays what it is there;
-        below the least it rises from 0 in proportion.
+        The sizes are 0 to `MOST` samples, and greater sizes that were measured. The accuracy is interpolated in
+        ln(size). It is constant beyond the greatest measured size, and rises from 0 in proportion below the least.
 
         Raises:
-            ConfigError: it has no curve of that strategy.
+            ConfigError: the model has no curve of that strategy.
         """
         if strategy not in self._tables:
             if strategy not in self.curves:
                 raise unknown_name("strategy of the performance model", strategy, list(self.curves))
             curve = self.curves[strategy]
-            sizes = np.union1d(np.arange(1, MOST + 1), np.ceil(curve.sizes[curve.sizes > MOST]).astype(np.int64))
-            found = np.stack([np.interp(np.log(sizes), np.log(curve.sizes), row) for row in curve.accuracy])
-            found *= np.minimum(1.0, sizes / curve.sizes[0])
-            self._tables[strategy] = np.insert(sizes, 0, 0), np.concatenate([np.zeros((len(found), 1)), found], axis=1)
+            great_sizes = np.ceil(curve.sizes[curve.sizes > MOST]).astype(np.int64)
+            sizes = np.union1d(np.arange(1, MOST + 1), great_sizes)
+            accuracy = np.stack([np.interp(np.log(sizes), np.log(curve.sizes), row) for row in curve.accuracy])
+            accuracy *= np.minimum(1.0, sizes / curve.sizes[0])
+            accuracy_at_0 = np.zeros((len(accuracy), 1))
+            self._tables[strategy] = np.insert(sizes, 0, 0), np.concatenate([accuracy_at_0, accuracy], axis=1)
         return self._tables[strategy]
 
     def cost(self, strategy: str) -> Floats | None:
         """Return the mean cost of a strategy at each success rate and size of its table, [G, B].
 
-        The unit is plain samples.
-
-        Returns:
-            None where a size is spent at every success rate, as far as is known.
+        The unit is plain samples. None: as far as is known, the cost is the size at every success rate.
 
         Raises:
-            ConfigError: it has no curve of that strategy.
+            ConfigError: the model has no curve of that strategy.
         """
         sizes, _ = self.table(strategy)
         curve = self.curves[strategy]
         if curve.costs is None:
             return None
         if strategy not in self._costs:
-            at, share = np.log(np.maximum(sizes, 1)), curve.costs / curve.sizes
-            shares = np.stack([np.interp(at, np.log(curve.sizes), row) for row in share])
-            self._costs[strategy] = sizes.astype(np.float64) * shares
+            log_sizes = np.log(np.maximum(sizes, 1))
+            measured_ratios = curve.costs / curve.sizes  # [G, measured sizes]
+            ratios = np.stack([np.interp(log_sizes, np.log(curve.sizes), row) for row in measured_ratios])
+            self._costs[strategy] = sizes.astype(np.float64) * ratios
         return self._costs[strategy]
 
     def limit(self, strategy: str, sizes: Whole) -> Floats:
         """Return the limits with which a strategy spends the given sizes on average.
 
-        Both are in plain samples.
+        Limits and sizes are in plain samples.
 
         Raises:
-            ConfigError: it has no curve of that strategy.
+            ConfigError: the model has no curve of that strategy.
         """
         self.table(strategy)
         curve = self.curves[strategy]
         if curve.limits is None:
             return sizes.astype(np.float64)
-        spare = np.interp(np.log(np.maximum(sizes, 1)), np.log(curve.sizes), curve.limits / curve.sizes)
-        return sizes * spare
+        ratios = np.interp(np.log(np.maximum(sizes, 1)), np.log(curve.sizes), curve.limits / curve.sizes)
+        return sizes * ratios
 
     def direct(self, left: float, strategies: Sequence[str]) -> tuple[str, int] | None:
-        """Return the strategy that reaches more from the start than `auto` with pilots, and its size.
+        """Return the strategy with a greater accuracy than `auto` with pilots, and its size in plain samples.
 
-        The size is in plain samples. None stands for no such strategy.
-
-        What each reaches is a mean over the problems of the fit, at the same limit. A strategy must be ahead by
-        `AHEAD`.
+        Accuracies are means over the problems of the fit, at the same limit. A strategy must be ahead by `AHEAD`. None:
+        there is no such strategy.
 
         Args:
-            left: What a problem may spend, in plain samples. Below the least limit at which `auto` was measured,
+            left: The credit of a problem, in plain samples. Below the least limit at which `auto` was measured,
                 nothing is known.
-            strategies: Those that may be chosen.
+            strategies: The texts of the possible strategies.
         """
         if self.piloted is None or left < self.piloted.limits[0]:
             return None
-        found: tuple[str, int] | None = None
-        best = float(np.interp(math.log(left), np.log(self.piloted.limits), self.piloted.accuracy)) + AHEAD
-        weight = self.population.weight.reshape(len(RATES), -1).sum(axis=1)
+        best: tuple[str, int] | None = None
+        best_accuracy = float(np.interp(math.log(left), np.log(self.piloted.limits), self.piloted.accuracy)) + AHEAD
+        weight = self.population.weight.reshape(len(RATES), -1).sum(axis=1)  # of each of `RATES`
         for text in strategies:
             curve = self.curves[text]
             limits = curve.sizes if curve.limits is None else curve.limits
-            chance = float(np.interp(math.log(left), np.log(limits), weight @ curve.accuracy))
-            if left >= limits[0] and chance > best:
-                found, best = (text, math.ceil(left)), chance  # which is all that may be spent
-        return found
+            accuracy = float(np.interp(math.log(left), np.log(limits), weight @ curve.accuracy))
+            if left >= limits[0] and accuracy > best_accuracy:
+                best, best_accuracy = (text, math.ceil(left)), accuracy  # the size is all the credit
+        return best
 
     def fits(
         self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})
     ) -> str:
-        """Return why the model does not fit a policy, task, verifiers and other models; "" where it fits.
+        """Return why the performance model does not fit; "": it fits.
 
-        The other models are those beside the policy.
+        Args:
+            model: The name of the policy.
+            task: The name of the task.
+            verifiers: The verifiers by role, as text.
+            models: The names of the models beside the policy, by role.
         """
-        others = ((f"model of the role {role!r},", name, models.get(role)) for role, name in self.models.items())
-        for what, own, wanted in (("model", self.model, model), ("task", self.task, task), *others):
-            if own != wanted:
-                return f"it was fitted to the {what} {own!r}, and this is {wanted!r}"
+        names: list[tuple[str, str, str | None]] = [("model", self.model, model), ("task", self.task, task)]
+        names += [(f"model of the role {role!r},", name, models.get(role)) for role, name in self.models.items()]
+        for kind, fitted_name, present_name in names:
+            if fitted_name != present_name:
+                return f"it was fitted to the {kind} {fitted_name!r}, and this is {present_name!r}"
         if dict(self.verifiers) != dict(verifiers):
             return (
                 f"it was fitted with the verifiers {_verifier_words(self.verifiers)}, and these are "
@@ -219,39 +233,31 @@ class PerformanceModel:
         return ""
 
     def to_json(self) -> str:
-        """Return it as JSON, a few kilobytes a strategy."""
-        lures = self.population.weight.reshape(len(RATES), -1)
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "model": self.model,
-                "task": self.task,
-                "verifiers": dict(self.verifiers),
-                "source": self.source,
-                "problems": self.problems,
-                "tokens": self.tokens,
-                "first": self.first,
-                **({"models": dict(self.models), "unit": self.unit} if self.models else {}),
-                "population": {
-                    "rates": _short(RATES),
-                    "share": [_short(row) for row in lures],
-                    "problems": self.population.problems,
-                },
-                "curves": {
-                    text: {
-                        "sizes": _short(curve.sizes),
-                        "accuracy": [_short(row) for row in curve.accuracy],
-                        "error": [_short(row) for row in curve.error],
-                        **({} if curve.limits is None else {"limits": _short(curve.limits)}),
-                        **({} if curve.costs is None else {"costs": [_short(row) for row in curve.costs]}),
-                    }
-                    for text, curve in self.curves.items()
-                },
-                **({} if self.piloted is None else {"piloted": self.piloted.to_data()}),
-                **to_data(self.gauges, self.probe),
-            },
-            indent=1,
-        )
+        """Return the model as JSON, a few kilobytes a strategy."""
+        data: dict[str, Any] = {
+            "format": FORMAT,
+            "model": self.model,
+            "task": self.task,
+            "verifiers": dict(self.verifiers),
+            "source": self.source,
+            "problems": self.problems,
+            "tokens": self.tokens,
+            "first": self.first,
+        }
+        if self.models:
+            data["models"] = dict(self.models)
+            data["unit"] = self.unit
+        weights = self.population.weight.reshape(len(RATES), -1)  # [rates, lures]
+        data["population"] = {
+            "rates": _short(RATES),
+            "share": [_short(row) for row in weights],
+            "problems": self.population.problems,
+        }
+        data["curves"] = {text: curve.to_data() for text, curve in self.curves.items()}
+        if self.piloted is not None:
+            data["piloted"] = self.piloted.to_data()
+        data.update(to_data(self.gauges, self.probe))
+        return json.dumps(data, indent=1)
 
     @classmethod
     def from_json(cls, text: str, *, file: str = "", cure: str = REFIT) -> PerformanceModel:
@@ -259,24 +265,25 @@ class PerformanceModel:
 
         Args:
             text: The JSON text.
-            file: Where the text is from; "": nowhere.
-            cure: The cure for what is damaged.
+            file: The name of the file with the text, for errors; "": there is no file.
+            cure: The cure for a damaged text, for errors.
 
         Raises:
-            ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the
-                file and the rule.
+            ConfigError: the text is no performance model, or one of another format. The error names the file, the first
+                field that is wrong, and its rule.
         """
         from tts.allocator.performance_schema import fields_of
 
-        found = fields_of(text, file=file, cure=cure)
-        curves = {name: PerformanceCurve(*each) for name, each in found.pop("curves").items()}
-        piloted = found.pop("piloted")
-        return cls(**found, curves=curves, piloted=None if piloted is None else PilotedCurve(*piloted))
+        fields = fields_of(text, file=file, cure=cure)
+        curves = {name: PerformanceCurve(*arrays) for name, arrays in fields.pop("curves").items()}
+        piloted_arrays = fields.pop("piloted")
+        piloted = None if piloted_arrays is None else PilotedCurve(*piloted_arrays)
+        return cls(**fields, curves=curves, piloted=piloted)
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file, which is replaced as a whole.
 
-        A reader, or a process that is killed, sees the old file or the new one.
+        Even if the process is killed, the file is the old one or the new one.
 
         Raises:
             ConfigError: the place cannot be written.
@@ -287,12 +294,12 @@ class PerformanceModel:
             if target.exists() and not target.is_file():  # a pipe or a device is no file to replace
                 target.write_text(self.to_json() + "\n", encoding="utf-8")
                 return
-            part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+            partial_file = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
             try:
-                part.write_text(self.to_json() + "\n", encoding="utf-8")
-                part.replace(target)
+                partial_file.write_text(self.to_json() + "\n", encoding="utf-8")
+                partial_file.replace(target)
             finally:
-                part.unlink(missing_ok=True)
+                partial_file.unlink(missing_ok=True)
         except OSError as failure:
             raise ConfigError(f"the performance model cannot be written to {str(path)!r}: {failure.strerror}") from None
 
@@ -301,7 +308,7 @@ class PerformanceModel:
         """Return the model in a file.
 
         Raises:
-            ConfigError: the file cannot be read, or `from_json`.
+            ConfigError: the file cannot be read, or has no such model (`from_json`).
         """
         try:
             text = read_small(Path(path))
@@ -310,131 +317,147 @@ class PerformanceModel:
                 f"the performance model {str(path)!r} cannot be read: it is not UTF-8 text", hint=cure
             ) from None
         except (OSError, ValueError) as failure:  # a path with a character that no path may have is a ValueError
-            why = failure.strerror if isinstance(failure, OSError) else str(failure)
+            reason = failure.strerror if isinstance(failure, OSError) else str(failure)
             raise ConfigError(
-                f"the performance model {str(path)!r} cannot be read: {why}", hint="make one with tts fit"
+                f"the performance model {str(path)!r} cannot be read: {reason}", hint="make one with tts fit"
             ) from None
         return cls.from_json(text, file=str(path), cure=cure)
 
 
 def falling(gains: Floats) -> tuple[Floats, Whole]:
-    """Return the isotonic (falling) regression of each row of gains [P, B], and its blocks.
+    """Return the isotonic (falling) regression of each row of gains [P, B], and the blocks of equal gains.
 
-    A block is given by the unit at which its equal gains begin.
+    The second result, [P, B], has for each unit the first unit of its block.
 
-    Pool adjacent violators, all rows at once. Blocks are made of violators only: gains that are equal as given stay
-    apart.
+    The method is to pool adjacent violators, all rows at once. Only violators are pooled: gains that are equal as given
+    stay in blocks of their own.
     """
     units = gains.shape[1]
-    concave = (np.diff(gains, axis=1) <= 0).all(axis=1)
+    is_falling = (np.diff(gains, axis=1) <= 0).all(axis=1)
     start = np.broadcast_to(np.arange(units), gains.shape)
-    bent = np.flatnonzero(~concave)
+    bent = np.flatnonzero(~is_falling)  # the rows with a violator
     if not len(bent):
         return gains, start
     start = start.copy()
-    # of the blocks on each row's stack
+    # a stack of blocks for each bent row: the sum of each block's gains, and its number of units
     total, size = np.zeros((len(bent), units)), np.zeros((len(bent), units), np.int64)
-    top = np.full(len(bent), -1)
+    top = np.full(len(bent), -1)  # the place of the last block on each stack
+    every_stack = np.arange(len(bent))
     for unit in range(units):
         top += 1
-        total[np.arange(len(bent)), top], size[np.arange(len(bent)), top] = gains[bent, unit], 1
-        rising = np.arange(len(bent))
-        while len(rising):
-            rising = rising[top[rising] > 0]
-            last = top[rising]
-            over = total[rising, last] * size[rising, last - 1] > total[rising, last - 1] * size[rising, last]
-            rising, last = rising[over], last[over]
-            total[rising, last - 1] += total[rising, last]
-            size[rising, last - 1] += size[rising, last]
-            top[rising] -= 1
-    held = np.arange(units) <= top[:, None]
-    size, mean = np.where(held, size, 0), np.where(held, total / np.maximum(size, 1), 0.0)
-    first = np.cumsum(size, axis=1) - size
-    found = gains.copy()
-    found[bent] = np.repeat(mean.ravel(), size.ravel()).reshape(len(bent), units)
-    start[bent] = np.repeat(first.ravel(), size.ravel()).reshape(len(bent), units)
-    return found, start
+        total[every_stack, top] = gains[bent, unit]
+        size[every_stack, top] = 1
+        stacks = every_stack  # those whose last two blocks may have to be pooled
+        while len(stacks):
+            stacks = stacks[top[stacks] > 0]
+            last = top[stacks]
+            # the mean of the last block is above that of the block before; compared without a division
+            is_violated = total[stacks, last] * size[stacks, last - 1] > total[stacks, last - 1] * size[stacks, last]
+            stacks, last = stacks[is_violated], last[is_violated]
+            total[stacks, last - 1] += total[stacks, last]
+            size[stacks, last - 1] += size[stacks, last]
+            top[stacks] -= 1
+    is_block = np.arange(units) <= top[:, None]
+    size = np.where(is_block, size, 0)
+    mean = np.where(is_block, total / np.maximum(size, 1), 0.0)
+    first_unit = np.cumsum(size, axis=1) - size
+    regression = gains.copy()
+    regression[bent] = np.repeat(mean.ravel(), size.ravel()).reshape(len(bent), units)
+    start[bent] = np.repeat(first_unit.ravel(), size.ravel()).reshape(len(bent), units)
+    return regression, start
 
 
 def monotone(accuracy: Floats, weight: Floats) -> Floats:
-    """Return the nearest table that rises with success rate (rows) and with size (columns).
+    """Return the nearest table that rises with the success rate (rows) and with the size (columns).
 
-    Rows are weighted.
+    Isotonic regression is done along either axis in turn, with Dykstra's corrections (Dykstra and Robertson 1982). It
+    converges to that table.
 
-    Isotonic regression along either axis in turn, with Dykstra's corrections (Dykstra and Robertson 1982), which
-    converges to it.
+    Args:
+        accuracy: The table, [G, B].
+        weight: The weight of each row, [G].
     """
-    found = accuracy
-    by_rate, by_size = np.zeros_like(found), np.zeros_like(found)
+    table = accuracy
+    rate_correction, size_correction = np.zeros_like(table), np.zeros_like(table)
     for _ in range(50):
-        before = found
-        rising = _rising_rows(found + by_rate, weight)
-        by_rate, found = found + by_rate - rising, rising
-        rising = -falling(-(found + by_size))[0]
-        by_size, found = found + by_size - rising, rising
-        if np.abs(found - before).max() < 1e-6:
+        table_before = table
+        corrected = table + rate_correction
+        table = _rising_rows(corrected, weight)
+        rate_correction = corrected - table
+        corrected = table + size_correction
+        falling_table, _blocks = falling(-corrected)
+        table = -falling_table
+        size_correction = corrected - table
+        if np.abs(table - table_before).max() < 1e-6:
             break
-    return np.clip(found, 0.0, 1.0)
+    return np.clip(table, 0.0, 1.0)
 
 
 def _rising_rows(table: Floats, weight: Floats) -> Floats:
-    """Return the isotonic regression of each column, rows weighted."""
-    out = np.empty_like(table)
+    """Return the isotonic (rising) regression of each column, with weighted rows, by pooling adjacent violators."""
+    regression = np.empty_like(table)
     for column in range(table.shape[1]):
-        stack: list[list[float]] = []  # value, weight, rows
-        for value, mass in zip(table[:, column].tolist(), weight.tolist(), strict=True):
-            stack.append([value, max(mass, 1e-9), 1])
-            while len(stack) > 1 and stack[-2][0] > stack[-1][0]:
-                last, other = stack.pop(), stack[-1]
-                other[0] = (other[0] * other[1] + last[0] * last[1]) / (other[1] + last[1])
-                other[1], other[2] = other[1] + last[1], other[2] + last[2]
-        out[:, column] = np.concatenate([np.full(int(rows), value) for value, _, rows in stack])
-    return out
+        # for each block of equal rows: its value, its weight, and its number of rows
+        values, weights, sizes = list[float](), list[float](), list[int]()
+        for row_value, row_weight in zip(table[:, column].tolist(), weight.tolist(), strict=True):
+            values.append(row_value)
+            weights.append(max(row_weight, 1e-9))
+            sizes.append(1)
+            while len(values) > 1 and values[-2] > values[-1]:
+                last_value, last_weight, last_size = values.pop(), weights.pop(), sizes.pop()
+                pooled_weight = weights[-1] + last_weight
+                values[-1] = (values[-1] * weights[-1] + last_value * last_weight) / pooled_weight
+                weights[-1] = pooled_weight
+                sizes[-1] += last_size
+        regression[:, column] = np.repeat(values, sizes)
+    return regression
 
 
 def smooth(
     posterior: Floats, right: Floats, rng: np.random.Generator, *, resamples: int = 200
 ) -> tuple[Floats, Floats]:
-    """Return accuracy and standard error [G, B] of a strategy.
+    """Return the accuracy and its standard error, [G, B] each, of a strategy.
 
     Each problem counts at each success rate by its posterior.
 
     Args:
-        posterior: [P, G], over `RATES`, of each problem.
-        right: [P, B], share of right answers at each size; NaN: not measured.
-        rng: Draws the problems again for the error.
-        resamples: How often.
+        posterior: The posterior of each problem over `RATES`, [P, G].
+        right: The share of right answers of each problem at each size, [P, B]; NaN: not measured.
+        rng: The generator that draws the problems again for the error.
+        resamples: The number of such draws.
     """
-    known, value = ~np.isnan(right), np.nan_to_num(right)
-
+    is_known, value = ~np.isnan(right), np.nan_to_num(right)
     nearness = _nearness()
 
     def table(count: Floats) -> tuple[Floats, Floats]:
+        """Return the accuracy [G, B] where problems count so often, and the weight of each row."""
         weighted = posterior * count[:, None]
-        mass = weighted.T @ known
-        # where problems are few, neighbours count
-        borrowed, of_right = nearness @ mass, nearness @ (weighted.T @ value)
-        return of_right / np.maximum(borrowed, 1e-12), mass.sum(axis=1)
+        mass = weighted.T @ is_known
+        # neighbouring rates count too, for problems at one rate may be few
+        near_mass, near_right = nearness @ mass, nearness @ (weighted.T @ value)
+        return near_right / np.maximum(near_mass, 1e-12), mass.sum(axis=1)
 
-    found, mass = table(np.ones(len(right)))
-    draws = rng.multinomial(len(right), np.full(len(right), 1 / len(right)), resamples).astype(np.float64)
-    error = np.stack([table(count)[0] for count in draws]).std(axis=0, ddof=1)
-    return monotone(found, mass), error
+    accuracy, row_weight = table(np.ones(len(right)))
+    counts = rng.multinomial(len(right), np.full(len(right), 1 / len(right)), resamples).astype(np.float64)
+    resampled = np.stack([table(count)[0] for count in counts])  # [resamples, G, B]
+    error = resampled.std(axis=0, ddof=1)
+    return monotone(accuracy, row_weight), error
 
 
 def costs_by_rate(posterior: Floats, spent: Floats, plain: Floats) -> Floats:
     """Return the cost of a strategy at each success rate and size, [G, B].
 
-    The unit is plain samples of such problems.
+    The unit is a plain sample of a problem with that success rate.
 
     Args:
-        posterior: [P, G], over `RATES`, of each problem.
-        spent: [P, B], what it spent at each size, in mean plain samples; NaN: not measured.
-        plain: [P], what a plain sample of each problem costs, in mean plain samples; above 0.
+        posterior: The posterior of each problem over `RATES`, [P, G].
+        spent: The cost of the strategy at each size, [P, B], in mean plain samples; NaN: not measured.
+        plain: The cost of a plain sample of each problem, [P], in mean plain samples; above 0.
     """
-    nearness, known = _nearness(), ~np.isnan(spent)
-    total, of_plain = (nearness @ (posterior.T @ each) for each in (np.nan_to_num(spent), known * plain[:, None]))
-    return np.maximum(total / np.maximum(of_plain, 1e-12), 1e-6)
+    nearness, is_known = _nearness(), ~np.isnan(spent)
+    strategy_cost = nearness @ (posterior.T @ np.nan_to_num(spent))
+    plain_cost = nearness @ (posterior.T @ (is_known * plain[:, None]))
+    return np.maximum(strategy_cost / np.maximum(plain_cost, 1e-12), 1e-6)
 
 
 def _nearness() -> Floats:

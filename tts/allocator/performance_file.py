@@ -28,11 +28,9 @@ def draws_plain(plan: Plan) -> bool:
 
 
 def answers_alone(plan: Plan) -> bool:
-    """Return whether a plan answers by its own candidates alone.
+    """Return whether a plan answers by its own candidates alone; the samples before it have no vote.
 
-    The samples before such a plan have no vote.
-
-    That is so where other models than the policy write, and where a stop rule chooses among solutions by the order of
-    their ends.
+    It does so where other models than the policy write, and where a stop rule chooses solutions by the order in which
+    they end.
     """
     return bool(other_models(plan.strategy)) or plan.stopping is not None

@@ -7,6 +7,7 @@ Shapes: G success rates, L lures, B sizes, D width of hidden states.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Self
 
 import numpy as np
@@ -46,11 +47,12 @@ class _Population(_Part):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse other success rates than this version has, and shares that are not those of all problems."""
-        for place, (found, rate) in enumerate(zip(self.rates, RATES.tolist(), strict=True)):
-            if abs(found - rate) > _ROUNDED:
+        """Refuse other success rates than those of this version, and shares that do not sum to 1."""
+        for place, (given_rate, rate) in enumerate(zip(self.rates, RATES.tolist(), strict=True)):
+            if abs(given_rate - rate) > _ROUNDED:
                 raise ConfigError(
-                    f"rates[{place}] is {found:g}, but must be {rate:.6f}, the success rate that this version has there"
+                    f"rates[{place}] is {given_rate:g}, but must be {rate:.6f}, the success rate that this version has "
+                    "there"
                 )
         if not abs(np.sum(self.share) - 1) <= _ROUNDED * np.size(self.share):
             raise ConfigError(f"share sums to {np.sum(self.share):.6g}, but must sum to 1: it is of all problems")
@@ -66,7 +68,7 @@ class _Curve(_Part):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse sizes that do not rise, and rows that have not one value a size."""
+        """Refuse sizes that do not rise, rows without one value a size, and limits below the sizes."""
         if self.sizes != sorted(set(self.sizes)):
             raise ConfigError(f"sizes is {quote(self.sizes)}, but each must be above the size before it")
         for name, table in (("accuracy", self.accuracy), ("error", self.error), ("costs", self.costs or ())):
@@ -138,18 +140,23 @@ class _File(_Part):
             raise ConfigError(f"it has {has} and no {lacks}, but the gauge reads what the probe says")
         plans = [self._plan(name) for name in self.curves]
         if not any(map(draws_plain, plans)):
-            named = ", ".join(self.curves) or "nothing"
-            raise ConfigError(f"curves is of {named}, but must have one of {PLAIN}, which draws plain samples")
+            curve_names = ", ".join(self.curves) or "nothing"
+            raise ConfigError(f"curves is of {curve_names}, but must have one of {PLAIN}, which draws plain samples")
         return self
 
     def _plan(self, name: str) -> Plan:
-        """Return the plan of a curve."""
+        """Return the plan of a curve.
+
+        Raises:
+            ConfigError: the name is of no strategy that `auto` may choose here.
+        """
         try:
             plan = parse(name, file_scope())
         except TTSError as failure:
-            why = f"curves.{name} is of no strategy that is here: {failure.cause}"
+            cure = "or install the package that has it"
             raise ConfigError(
-                why, hint="; ".join(filter(None, (failure.hint, "or install the package that has it")))
+                f"curves.{name} is of no strategy that is here: {failure.cause}",
+                hint=f"{failure.hint}; {cure}" if failure.hint else cure,
             ) from None
         if plan.strategy.registered_as == "auto":
             raise ConfigError(f"curves.{name} is of auto, but must be of a strategy that auto may choose")
@@ -165,43 +172,52 @@ class _File(_Part):
 
 
 def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]:
-    """Return the fields of the model that a text holds as JSON.
+    """Return the fields of the `PerformanceModel` that a text holds as JSON, by name.
 
-    Their names are those of `PerformanceModel`.
-
-    Curves are sizes [B], accuracy [G, B], its error [G, B], limits [B] or None, and costs [G, B] or None.
+    A curve is a tuple of the fields of `PerformanceCurve`: sizes [B], accuracy [G, B], its error [G, B], limits [B] or
+    None, and costs [G, B] or None. A piloted curve is a tuple of limits and accuracy.
 
     Args:
         text: The JSON text.
-        file: Where the text is from; "": nowhere.
-        cure: The cure for what is damaged.
+        file: The name of the file with the text, for errors; "": there is no file.
+        cure: The cure for a damaged text, for errors.
 
     Raises:
-        ConfigError: it is no such model; a field that is not as it must be is named.
+        ConfigError: the text is no such model; the error names a field that is wrong.
     """
     try:
-        found = _File.model_validate_json(text)
+        data = _File.model_validate_json(text)
     except ValidationError as failure:
         faults: Any = failure.errors(include_url=False)
-        fault = next((one for one in faults if one["loc"] == ("format",)), main_fault(failure))
-        refused = refusal(fault, _File, "the file")
-        cause = f"it is no JSON: {fault['ctx']['error']}" if fault["type"] == "json_invalid" else refused.cause
-        whose = f"the performance model {file!r}" if file else "the performance model"
-        raise ConfigError(f"{whose}: {cause}", hint="; ".join(filter(None, (cure, refused.hint)))) from None
-    grid, share = Population.from_rates(np.ones(len(RATES))), np.array(found.population.share)
-    curves: dict[str, tuple[Floats | None, ...]] = {
+        format_faults = [fault for fault in faults if fault["loc"] == ("format",)]
+        fault = format_faults[0] if format_faults else main_fault(failure)
+        field_refusal = refusal(fault, _File, "the file")
+        cause = f"it is no JSON: {fault['ctx']['error']}" if fault["type"] == "json_invalid" else field_refusal.cause
+        model_text = f"the performance model {file!r}" if file else "the performance model"
+        hints = [hint for hint in (cure, field_refusal.hint) if hint]
+        raise ConfigError(f"{model_text}: {cause}", hint="; ".join(hints)) from None
+    fields = {name: value for name, value in data if name != "format"}
+    grid, share = Population.from_rates(np.ones(len(RATES))), np.array(data.population.share)
+    fields["population"] = Population(
+        rate=grid.rate, lure=grid.lure, weight=share.ravel() / share.sum(), problems=data.population.problems
+    )
+    fields["curves"] = {
         name: (
-            *(np.array(each) for each in (curve.sizes, curve.accuracy, curve.error)),
-            *(None if each is None else np.array(each) for each in (curve.limits, curve.costs)),
+            np.array(curve.sizes),
+            np.array(curve.accuracy),
+            np.array(curve.error),
+            _array_or_none(curve.limits),
+            _array_or_none(curve.costs),
         )
-        for name, curve in found.curves.items()
+        for name, curve in data.curves.items()
     }
-    return {
-        **{name: value for name, value in found if name != "format"},
-        "population": Population(grid.rate, grid.lure, share.ravel() / share.sum(), found.population.problems),
-        "curves": curves,
-        "piloted": None
-        if found.piloted is None
-        else (np.array(found.piloted.limits), np.array(found.piloted.accuracy)),
-        "probe": None if found.probe is None else PromptProbe(np.array(found.probe[:-1]), found.probe[-1]),
-    }
+    if data.piloted is not None:
+        fields["piloted"] = np.array(data.piloted.limits), np.array(data.piloted.accuracy)
+    if data.probe is not None:
+        *weights, bias = data.probe
+        fields["probe"] = PromptProbe(weight=np.array(weights), bias=bias)
+    return fields
+
+
+def _array_or_none(values: Sequence[Any] | None) -> Floats | None:
+    return None if values is None else np.array(values)

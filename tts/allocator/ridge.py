@@ -14,17 +14,17 @@ _PENALTIES = np.geomspace(1e-3, 1e5, 25)
 
 
 def ridge(rows: ArrayLike, wanted: Floats, name: str) -> tuple[Floats, float, Floats]:
-    """Return weights [D], a bias, and the prediction for each row by the fit to all others, [P].
+    """Return the weights [D] and the bias of a ridge regression, and predictions of rows left out, [P].
 
-    The penalty is the one whose predictions of rows left out are best.
+    The prediction of a row is that of a fit to all other rows. The penalty is the one with the best such predictions.
 
     Args:
-        rows: [P, D].
-        wanted: [P].
+        rows: The features of each problem, [P, D].
+        wanted: The value of each problem, [P].
         name: The name of the rows, for messages.
 
     Raises:
-        ConfigError: there are fewer than ten problems, or a row has something that is no number.
+        ConfigError: there are fewer than ten problems, or an entry is no number.
     """
     x = np.asarray(rows, np.float64)
     if x.ndim != 2 or len(x) < 10 or not np.isfinite(x).all():
@@ -33,14 +33,17 @@ def ridge(rows: ArrayLike, wanted: Floats, name: str) -> tuple[Floats, float, Fl
         )
     center, scale = x.mean(axis=0), float(x.std()) or 1.0
     x, y = (x - center) / scale, wanted - wanted.mean()
-    value, vector = np.linalg.eigh(x @ x.T)
-    value, along = np.maximum(value, 0.0), vector.T @ y
-    best, kept, says = math.inf, 1.0, y
+    eigenvalues, eigenvectors = np.linalg.eigh(x @ x.T)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    projection = eigenvectors.T @ y
+    best_error, best_penalty, best_predictions = math.inf, 1.0, y
     for penalty in _PENALTIES:
-        share = value / (value + penalty)
-        hat = (vector**2) @ share + 1 / len(y)
-        left_out = y - (y - vector @ (share * along)) / np.maximum(1e-9, 1 - hat)
-        if (error := float(((left_out - y) ** 2).mean())) < best:
-            best, kept, says = error, float(penalty), left_out
-    weight = x.T @ (vector @ (along / (value + kept))) / scale
-    return weight, float(wanted.mean() - center @ weight), says + wanted.mean()
+        shrinkage = eigenvalues / (eigenvalues + penalty)
+        leverage = (eigenvectors**2) @ shrinkage + 1 / len(y)  # the diagonal of the hat matrix, with the intercept
+        residual = y - eigenvectors @ (shrinkage * projection)
+        predictions = y - residual / np.maximum(1e-9, 1 - leverage)  # of each row by a fit to all others
+        error = float(((predictions - y) ** 2).mean())
+        if error < best_error:
+            best_error, best_penalty, best_predictions = error, float(penalty), predictions
+    weight = x.T @ (eigenvectors @ (projection / (eigenvalues + best_penalty))) / scale
+    return weight, float(wanted.mean() - center @ weight), best_predictions + wanted.mean()

@@ -35,17 +35,17 @@ def names() -> tuple[str, ...]:
 
 
 def load(model: str) -> PerformanceModel:
-    """Return the performance model of a name that ships, or of a file.
+    """Return a performance model, by the name of one that ships or by the path of a file.
 
-    It is the same object until the file changes.
+    Further calls return the same object until the file changes.
 
     Raises:
-        ConfigError: it cannot be read, or is none.
+        ConfigError: the file cannot be read, or has no performance model.
     """
     path, cure = (FOLDER / f"{model}.json", REINSTALL) if model in names() else (Path(model), REFIT)
     try:
         version = _version(path)
-    except (OSError, ValueError):  # which `PerformanceModel.load` explains
+    except (OSError, ValueError):  # `PerformanceModel.load` raises an error that explains this one
         return PerformanceModel.load(path, cure=cure)
     return _load_model(path, cure, version, file_scope())
 
@@ -65,31 +65,32 @@ def _load_model(path: Path, cure: str, version: _Version, scope: Scope) -> Perfo
 def fitting(
     model: str, task: str, verifiers: Mapping[str, str], others: Mapping[str, str] = MappingProxyType({})
 ) -> str | None:
-    """Return the name of the model that ships for this policy, task and verifiers.
-
-    Verifiers are named as by `describe_verifier`. None stands for no such model.
+    """Return the name of the performance model that ships for a policy, task and verifiers; None: there is none.
 
     Args:
         model: The name of the policy.
         task: The name of the task.
-        verifiers: The text forms of the verifiers, by role.
+        verifiers: The verifiers by role, as `describe_verifier` writes them.
         others: Names of the models beside the policy, by role.
     """
-    return next(
-        (name for name in names() if _may_fit(name, model) and not load(name).fits(model, task, verifiers, others)),
-        None,
-    )
+    for name in names():
+        if not _may_fit(name, model):
+            continue
+        misfit = load(name).fits(model, task, verifiers, others)
+        if not misfit:
+            return name
+    return None
 
 
 def _may_fit(name: str, model: str) -> bool:
-    """Return whether a model that ships may be of a policy.
+    """Return whether a performance model that ships may be fitted to a policy.
 
-    Models of other policies are not loaded, and so pydantic is not imported for them.
+    This spares the loading of other performance models, and the import of pydantic for it.
     """
     path = FOLDER / f"{name}.json"
     try:
         return _policy(path, _version(path)) in (model, None)
-    except (OSError, ValueError, RecursionError):  # which `load` explains
+    except (OSError, ValueError, RecursionError):  # `load` raises an error that explains this one
         return True
 
 
@@ -104,14 +105,18 @@ def _policy(path: Path, version: _Version) -> Any:
 def describe_verifier(verifier: Verifier) -> str:
     """Return a verifier as the command line writes it.
 
-    The text has its name, and the parameters that differ from their defaults.
-
-    An author's own class that has the name of another is named by its place.
+    The text has the name of the verifier, and the parameters that differ from their defaults. If a class of another
+    author has the name of a registered verifier, the text has the place of the class.
     """
     name = verifier.name
     if name in VERIFIERS.entries and not VERIFIERS.is_name_of(name, type(verifier)):
         name = place_of(type(verifier))
-    fields = [f for f in dataclasses.fields(verifier) if f.init] if dataclasses.is_dataclass(verifier) else []
-    values = {f.name: getattr(verifier, f.name) for f in fields}
-    pairs = ", ".join(f"{f.name}={values[f.name]!r}" for f in fields if values[f.name] != f.default)
-    return f"{name}({pairs})" if pairs else name
+    fields = dataclasses.fields(verifier) if dataclasses.is_dataclass(verifier) else ()
+    arguments: list[str] = []
+    for field in fields:
+        if not field.init:
+            continue
+        value = getattr(verifier, field.name)
+        if value != field.default:
+            arguments.append(f"{field.name}={value!r}")
+    return f"{name}({', '.join(arguments)})" if arguments else name

@@ -82,19 +82,30 @@ class ProblemStates:
         cost: ArrayLike = 1.0,
         **more: Any,
     ) -> ProblemStates:
-        """Return a state from lists, or from one value for all problems; `more`: the other fields."""
-        drawn = np.atleast_1d(np.asarray(samples, np.int64))
+        """Return a state of lists; a single value stands for all problems.
 
-        def each(values: ArrayLike, kind: type) -> Any:
-            return np.broadcast_to(np.asarray(values, kind), drawn.shape)
+        Args:
+            samples: As the field of this name.
+            left: As the field of this name.
+            leader: As the field of this name.
+            second: As the field of this name.
+            solved: As the field of this name.
+            is_open: The field `open`.
+            cost: As the field of this name.
+            more: The other fields by name.
+        """
+        sample_counts = np.atleast_1d(np.asarray(samples, np.int64))  # [P]
+
+        def for_all_problems(values: ArrayLike, kind: type) -> Any:
+            return np.broadcast_to(np.asarray(values, kind), sample_counts.shape)
 
         return cls(
-            samples=drawn,
-            leader=each(leader, np.int64),
-            second=each(second, np.int64),
-            solved=each(solved, np.bool_),
-            open=each(is_open, np.bool_),
-            cost=each(cost, np.float64),
+            samples=sample_counts,
+            leader=for_all_problems(leader, np.int64),
+            second=for_all_problems(second, np.int64),
+            solved=for_all_problems(solved, np.bool_),
+            open=for_all_problems(is_open, np.bool_),
+            cost=for_all_problems(cost, np.float64),
             left=left,
             **more,
         )
@@ -130,14 +141,20 @@ class Worth:
     cost: Floats
 
 
+def _plain_worth(rate: Floats) -> Worth:
+    """Return the worth of plain samples, each granted alone, from their rates [P]."""
+    ones = np.ones(len(rate), np.int64)
+    return Worth(rate=rate, block=ones, plan=ones * 0, cost=np.ones(len(rate)))
+
+
 class Values(Protocol):
     """What an allocator goes by."""
 
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
-        """Return what the next samples of each problem are worth.
+        """Return the worth of the next samples of each problem.
 
         Args:
-            state: The problems.
+            state: The state of the problems.
             price: The right answers that a cost of 1 must bring, at least 0. It decides between strategies of several
                 sizes.
         """
@@ -173,15 +190,14 @@ class Checked:
     population: Population
 
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
-        """Return the expected success rate of those that are not solved."""
+        """Return the expected success rate of each unsolved problem; 0 for a solved one."""
         del price
         if state.evidence is None:
-            failures, place = np.unique(state.samples, return_inverse=True)
+            failures, place = np.unique(state.samples, return_inverse=True)  # each number of failures once
             rate = self._rates(failures, None)[place]
         else:
             rate = self._rates(state.samples, state.evidence)
-        one = np.ones(len(state.samples), np.int64)
-        return Worth(np.where(state.solved, 0.0, rate), one, one * 0, np.ones(len(one)))
+        return _plain_worth(np.where(state.solved, 0.0, rate))
 
     def _rates(self, failures: Whole, evidence: Floats | None) -> Floats:
         known = self.population.verdict_likelihood(np.zeros_like(failures), failures)
@@ -233,30 +249,36 @@ class Voted:
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
         """Return the index of each problem's votes."""
         del price
-        one = np.ones(len(state.samples), np.int64)
-        return Worth(np.where(state.solved, 0.0, self._look(state)[1]), one, one * 0, np.ones(len(one)))
+        _chance, index = self._look(state)
+        return _plain_worth(np.where(state.solved, 0.0, index))
 
     def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the leading answer is right."""
-        return np.where(state.solved, 1.0, self._look(state)[0])
+        chance, _index = self._look(state)
+        return np.where(state.solved, 1.0, chance)
 
     def _look(self, state: ProblemStates) -> tuple[Floats, Floats]:
-        """Return chance and index [P], between tables where there is evidence beside the votes."""
+        """Return the chance that each problem's leading answer is right, and the index of its votes, [P] each.
+
+        Where there is evidence beside the votes, both are interpolated between the tables of two tilted populations.
+        """
         if state.evidence is None:
             return self.table.look(*state.votes())
-        tilts = [_tilt(self.population, strength) for strength in _TILTS]
-        means = np.array([each.weight @ each.rate for each in tilts])
-        place = np.interp(
-            self.population.mean_rate(self.population.posterior(state.evidence)), means, np.arange(len(tilts))
-        )
-        low = np.minimum(np.floor(place).astype(np.int64), len(tilts) - 2)
-        found = np.zeros((2, len(place)))
-        for number in np.union1d(low, low + 1).tolist():
-            table = self._table(number, tilts[number], min(self.most, _TILTED_ROOM))
-            share = np.maximum(0.0, 1.0 - np.abs(place - number))
+        tilted = [_tilt(self.population, strength) for strength in _TILTS]
+        mean_rates = np.array([population.weight @ population.rate for population in tilted])
+        expected_rate = self.population.mean_rate(self.population.posterior(state.evidence))  # [P]
+        place = np.interp(expected_rate, mean_rates, np.arange(len(tilted)))  # [P], between the tables
+        lower = np.minimum(np.floor(place).astype(np.int64), len(tilted) - 2)
+        chance, index = np.zeros(len(place)), np.zeros(len(place))
+        for number in np.union1d(lower, lower + 1).tolist():
+            table = self._table(number, tilted[number], min(self.most, _TILTED_ROOM))
+            share = np.maximum(0.0, 1.0 - np.abs(place - number))  # of this table, [P]
             rows = np.flatnonzero(share > 0)
-            found[:, rows] += share[rows] * np.stack(table.look(*(votes[rows] for votes in state.votes())))
-        return found[0], found[1]
+            leader, second, samples = state.votes()
+            table_chance, table_index = table.look(leader[rows], second[rows], samples[rows])
+            chance[rows] += share[rows] * table_chance
+            index[rows] += share[rows] * table_index
+        return chance, index
 
     def price(self, samples: float) -> float:
         """Return the price of votes, from their table."""
@@ -275,25 +297,26 @@ def _tilt(population: Population, strength: float) -> Population:
 
 
 def evidence_of(state: ProblemStates) -> Whole:
-    """Return the evidence of problems' difficulty.
+    """Return the evidence of problems' difficulty, [2 or 3, P].
 
-    Its rows are right and wrong samples where a checker judged them, else votes.
+    The rows are numbers of right and wrong samples where a checker judged them. Otherwise they are leading votes,
+    second votes and samples.
     """
     if not state.checked:
         return np.stack(state.votes())
-    # else another model's was accepted
-    own = state.solved if state.beside is None else state.solved & (state.beside == 0)
-    right = own.astype(np.int64)  # of the first that was right: what came after it was not waited for
+    # where other models wrote candidates, the accepted answer may be theirs, which says nothing of the policy
+    by_policy = state.solved if state.beside is None else state.solved & (state.beside == 0)
+    right = by_policy.astype(np.int64)  # the first right sample alone counts, for it ends the problem
     return np.stack([right, np.maximum(0, state.samples - right)])
 
 
 def likelihood(population: Population, seen: Whole, *, checked: bool) -> Floats:
-    """Return the log-likelihood [S, Z] of what `evidence_of` returned."""
+    """Return the log-likelihood [S, Z] of the evidence that `evidence_of` returns."""
     return population.verdict_likelihood(*seen) if checked else population.vote_likelihood(*seen)
 
 
 def fit_population(population: Population, state: ProblemStates) -> Population:
-    """Return the population that what was observed of problems is most likely from."""
+    """Return the population of maximum posterior for what was observed of problems."""
     tried = state.samples > (0 if state.checked else 1)  # one vote agrees with itself
     if not tried.any():
         return population
@@ -346,90 +369,110 @@ class Curved:
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
         """Return the value of the best next samples of each problem at a price.
 
-        It is the index of plain samples, or another strategy's mean gain a sample where that gains more.
+        It is the index of plain samples, or the mean gain a sample of another strategy where that is greater.
         """
         plain = (Checked(self.population) if state.checked else self.votes).worth(state)
-        over = (self._chance_of_others(state) > 0) & (not state.checked)
+        is_answered = (self._chance_of_others(state) > 0) & (not state.checked)  # by models beside the policy
+        plain_rate = np.where(is_answered, 0.0, plain.rate)
         if len(self.plans) == 1:
-            return Worth(np.where(over, 0.0, plain.rate), plain.block, plain.plan, plain.cost)
+            return Worth(rate=plain_rate, block=plain.block, plan=plain.plan, cost=plain.cost)
         prices = np.unique(np.maximum(_PRICES, price))
-        asked = [self._best_offers(state, slice(at, at + _ROWS), prices) for at in range(0, len(plain.rate), _ROWS)]
-        sizes, plans, costs, rises = (np.concatenate(each, axis=1) for each in zip(*asked, strict=True))  # [prices, P]
-        payable = np.flatnonzero((costs * state.cost * state.open).sum(axis=1) <= state.left)
-        # what is asked for beyond what is left is not served
-        at = max(0, int(payable[0]) - 1) if len(payable) else len(prices) - 1
-        others = (plans[at] > 0) & ~state.solved
+        first_rows = range(0, len(plain.rate), _ROWS)
+        pieces = [self._best_offers(state, slice(row, row + _ROWS), prices) for row in first_rows]
+        # one array of all prices and problems each
+        sizes, plans, costs, gains = (np.concatenate(arrays, axis=1) for arrays in zip(*pieces, strict=True))
+        total_costs = (costs * state.cost * state.open).sum(axis=1)
+        payable = np.flatnonzero(total_costs <= state.left)
+        # the price below the least payable one: there the problems want more than is left, and the best are served
+        place = max(0, int(payable[0]) - 1) if len(payable) else len(prices) - 1
+        wants_other = (plans[place] > 0) & ~state.solved
         return Worth(
-            np.where(others, rises[at] / np.maximum(1.0, costs[at]), np.where(over, 0.0, plain.rate)),
-            np.where(others, sizes[at], plain.block),
-            np.where(others, plans[at], plain.plan),
-            np.where(others, costs[at], plain.cost),
+            rate=np.where(wants_other, gains[place] / np.maximum(1.0, costs[place]), plain_rate),
+            block=np.where(wants_other, sizes[place], plain.block),
+            plan=np.where(wants_other, plans[place], plain.plan),
+            cost=np.where(wants_other, costs[place], plain.cost),
         )
 
     def _best_offers(self, state: ProblemStates, rows: slice, prices: Floats) -> tuple[Whole, Whole, Floats, Floats]:
-        """Return size, plan, cost and gain [prices, rows] of what each problem asks for at each price; the size 0:
-        nothing.
+        """Return the offer that each problem takes at each price: its size, plan, cost and gain, [prices, rows].
+
+        The size 0 stands for no offer.
         """
         offers = [
             self._more_samples(state, rows),
             *(self._search(state, rows, number) for number in range(1, len(self.plans))),
         ]
-        known, own, place = self._over_rates(state, rows), state.cost[rows, None], np.arange(len(state.cost[rows]))
-        sizes, plans = (np.zeros((len(prices), len(place)), np.int64) for _ in range(2))
-        costs, gains, best = np.zeros((3, len(prices), len(place)))
-        for number, (size, gain) in enumerate(offers):
-            limit = self.model.limit(self.plans[number], size)
-            rise = np.where(own * limit <= state.left, gain, -np.inf)
-            table = self.model.cost(self.plans[number])
-            spent = np.broadcast_to(size.astype(np.float64), rise.shape) if table is None else known @ table[:, 1:]
+        posterior = self._over_rates(state, rows)  # [rows, G]
+        sample_cost = state.cost[rows, None]
+        row = np.arange(len(sample_cost))
+        shape = len(prices), len(row)
+        sizes, plans = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        costs, gains, best_net = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        for number, (offer_sizes, offer_gains) in enumerate(offers):
+            limit = self.model.limit(self.plans[number], offer_sizes)
+            payable_gains = np.where(sample_cost * limit <= state.left, offer_gains, -np.inf)  # [rows, B]
+            cost_table = self.model.cost(self.plans[number])
+            if cost_table is None:
+                offer_costs = np.broadcast_to(offer_sizes.astype(np.float64), payable_gains.shape)
+            else:
+                offer_costs = posterior @ cost_table[:, 1:]
             for i, price in enumerate(prices.tolist()):
-                net = rise - price * own * spent
-                top = net.argmax(axis=1)
-                better = net[place, top] > best[i] + _NOISE
-                best[i] = np.where(better, net[place, top], best[i])
-                gains[i], costs[i] = (
-                    np.where(better, rise[place, top], gains[i]),
-                    np.where(better, spent[place, top], costs[i]),
-                )
-                sizes[i], plans[i] = np.where(better, size[top], sizes[i]), np.where(better, number, plans[i])
-        idle = state.solved[rows] | ~state.open[rows]
-        return np.where(idle, 0, sizes), np.where(idle, 0, plans), np.where(idle, 0.0, costs), gains
+                net = payable_gains - price * sample_cost * offer_costs
+                best_size = net.argmax(axis=1)  # [rows], a place among the sizes
+                row_net = net[row, best_size]
+                is_better = row_net > best_net[i] + _NOISE
+                best_net[i] = np.where(is_better, row_net, best_net[i])
+                gains[i] = np.where(is_better, payable_gains[row, best_size], gains[i])
+                costs[i] = np.where(is_better, offer_costs[row, best_size], costs[i])
+                sizes[i] = np.where(is_better, offer_sizes[best_size], sizes[i])
+                plans[i] = np.where(is_better, number, plans[i])
+        is_over = state.solved[rows] | ~state.open[rows]
+        return np.where(is_over, 0, sizes), np.where(is_over, 0, plans), np.where(is_over, 0.0, costs), gains
 
     def _more_samples(self, state: ProblemStates, rows: slice) -> tuple[Whole, Floats]:
-        """Return numbers of further plain samples [B], and what each number gains for each problem [rows, B].
+        """Return numbers of further plain samples [B], and the gain of each number for each problem [rows, B].
 
-        Gains follow from the checker's verdicts if it judges samples, else from the curve of plain samples. They are 0
-        where a strategy with other models has answered.
+        Gains follow from verdicts if a checker judges samples, else from the curve of plain samples. They are 0 where a
+        strategy with other models has answered.
         """
-        posterior, (sizes, table) = self._over_rates(state, rows), self.model.table(self.plans[0])
-        more, drawn = sizes[1 : MOST + 1], np.minimum(state.samples[rows], MOST)
+        posterior = self._over_rates(state, rows)  # [rows, G]
+        sizes, accuracy = self.model.table(self.plans[0])
+        more = sizes[1 : MOST + 1]
         if state.checked:
             return more, posterior @ (1.0 - (1.0 - RATES[:, None]) ** more)
-        right = posterior @ table
-        rise = np.take_along_axis(right, np.minimum(drawn[:, None] + more, MOST), axis=1) - np.take_along_axis(
-            right, drawn[:, None], axis=1
-        )
-        return more, np.where(self._chance_of_others(state)[rows, None] > 0, 0.0, rise)
+        expected_accuracy = posterior @ accuracy  # [rows, sizes from 0]
+        num_drawn = np.minimum(state.samples[rows], MOST)[:, None]
+        accuracy_then = np.take_along_axis(expected_accuracy, np.minimum(num_drawn + more, MOST), axis=1)
+        accuracy_now = np.take_along_axis(expected_accuracy, num_drawn, axis=1)
+        is_answered = self._chance_of_others(state)[rows, None] > 0
+        return more, np.where(is_answered, 0.0, accuracy_then - accuracy_now)
 
     def _search(self, state: ProblemStates, rows: slice, number: int) -> tuple[Whole, Floats]:
-        """Return the sizes [B] of another strategy, and the gain [rows, B] of each; minus infinity: it is not
-        offered.
+        """Return the sizes [B] of another strategy, and the gain of each size for each problem [rows, B].
+
+        The gain of a size that is not offered is minus infinity.
         """
-        known, said, apart = self._over_rates(state, rows), self._chance_of_others(state), self.apart[number]
-        sizes, table = self.model.table(self.plans[number])
-        now, over = self._unsolved_chances(state, said), (said > 0) & (not state.checked)
-        stands = (np.maximum(now, said) if apart else now)[rows]
-        # its answer is there already, and the votes alone may give it a smaller chance
-        if not apart and state.had is not None:
-            at = np.searchsorted(sizes, np.minimum(state.had[rows, number], sizes[-1]))
-            stands = np.maximum(stands, (known * table[:, at].T).sum(axis=1))
-        rise = known @ table[:, 1:] - stands[:, None]
-        least = self.model.curves[self.plans[number]].sizes[0]  # below it nothing was measured
-        rise = np.where((sizes[1:] >= least) & (apart | ~over[rows, None]), rise, -np.inf)
-        if state.had is not None:  # a strategy with other models begins anew: a little more of it adds nothing
-            had = state.had[rows, number, None] * (2 if apart else 1)
-            rise = np.where((sizes[1:] > had) & (rise > _NOISE), rise, -np.inf)
-        return sizes[1:], rise
+        posterior = self._over_rates(state, rows)  # [rows, G]
+        chance_of_others = self._chance_of_others(state)
+        is_apart = self.apart[number]
+        sizes, accuracy = self.model.table(self.plans[number])
+        chance_now = self._unsolved_chances(state, chance_of_others)
+        if is_apart:
+            chance_now = np.maximum(chance_now, chance_of_others)
+        chance_now = chance_now[rows]
+        # an answer of this strategy is among the candidates, though the votes may give it a smaller chance
+        if not is_apart and state.had is not None:
+            place = np.searchsorted(sizes, np.minimum(state.had[rows, number], sizes[-1]))
+            chance_now = np.maximum(chance_now, (posterior * accuracy[:, place].T).sum(axis=1))
+        gain = posterior @ accuracy[:, 1:] - chance_now[:, None]
+        is_answered = ((chance_of_others > 0) & (not state.checked))[rows, None]
+        is_measured = sizes[1:] >= self.model.curves[self.plans[number]].sizes[0]
+        gain = np.where(is_measured & (is_apart | ~is_answered), gain, -np.inf)
+        if state.had is not None:
+            # a strategy with other models begins anew, so a little more than its last size adds nothing
+            least_size = state.had[rows, number, None] * (2 if is_apart else 1)
+            gain = np.where((sizes[1:] > least_size) & (gain > _NOISE), gain, -np.inf)
+        return sizes[1:], gain
 
     def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the answer is right as it stands."""
@@ -440,19 +483,21 @@ class Curved:
         return known if state.checked else np.where((said > 0) & ~state.solved, said, known)
 
     def _chance_of_others(self, state: ProblemStates) -> Floats:
-        """Return the chance [P] that the answer of strategies with other models is right, by their curves; 0: it has
-        had none.
+        """Return the chance [P] that the answer of strategies with other models is right, by their curves.
+
+        It is 0 for a problem that has had no such strategy.
         """
-        found = np.zeros(len(state.samples))
+        chance = np.zeros(len(state.samples))
         if state.had is None:
-            return found
-        for number, had in enumerate(state.had.T):
-            rows = np.flatnonzero(had).astype(np.int64)
+            return chance
+        for number, plan_sizes in enumerate(state.had.T):
+            rows = np.flatnonzero(plan_sizes).astype(np.int64)
             if self.apart[number] and len(rows):
-                size, table = self.model.table(self.plans[number])
-                at = np.searchsorted(size, np.minimum(had[rows], size[-1]))
-                found[rows] = np.maximum(found[rows], (self._over_rates(state, rows) * table[:, at].T).sum(axis=1))
-        return found
+                sizes, accuracy = self.model.table(self.plans[number])
+                place = np.searchsorted(sizes, np.minimum(plan_sizes[rows], sizes[-1]))
+                plan_chance = (self._over_rates(state, rows) * accuracy[:, place].T).sum(axis=1)
+                chance[rows] = np.maximum(chance[rows], plan_chance)
+        return chance
 
     def price(self, samples: float) -> float:
         """Return the price of votes; other strategies compete at it."""
@@ -465,10 +510,11 @@ class Curved:
 
     def _over_rates(self, state: ProblemStates, rows: slice | Whole) -> Floats:
         """Return the posterior over the grid of success rates, [rows, G]."""
-        seen, place = np.unique(evidence_of(state)[:, rows], axis=1, return_inverse=True)
-        known = likelihood(self.population, seen, checked=state.checked)
+        # each combination once, and its place for each row
+        observations, place = np.unique(evidence_of(state)[:, rows], axis=1, return_inverse=True)
+        log_likelihood = likelihood(self.population, observations, checked=state.checked)
         if state.evidence is None:
-            posterior = self.population.posterior(known)[place.ravel()]
+            posterior = self.population.posterior(log_likelihood)[place.ravel()]
         else:
-            posterior = self.population.posterior(known[place.ravel()] + state.evidence[rows])
-        return posterior.reshape(len(posterior), len(RATES), -1).sum(axis=2)
+            posterior = self.population.posterior(log_likelihood[place.ravel()] + state.evidence[rows])
+        return posterior.reshape(len(posterior), len(RATES), -1).sum(axis=2)  # over the lures of each rate

@@ -51,125 +51,160 @@ class Votes:
         """Return the values under a population; O(N^3 (Z + K)) operations, a second for N = 128.
 
         Args:
-            population: The population, with Z difficulties and K kinds of wrong answers.
-            most: N, greatest number of samples of a problem; each gets one, whatever it shows.
+            population: The population, with Z kinds of problems.
+            most: N, the greatest number of samples of a problem; each problem gets at least one.
 
         Raises:
             ConfigError: `most` is below 1 or above 256, where tables get large.
         """
         if not 1 <= most <= 256:
             raise ConfigError(f"most is {most}, but must be from 1 to 256 samples of a problem")
-        seen, right = _marginals(population, most)
+        state_chance, right_chance = _marginals(population, most)
         with np.errstate(invalid="ignore", divide="ignore"):
-            chance = np.where(seen > 0, right / seen, np.nan)
-        index = np.zeros(seen.shape, np.float32)
-        after = np.repeat(np.nan_to_num(chance[most])[..., None], len(PRICES), axis=-1)
+            chance = np.where(state_chance > 0, right_chance / state_chance, np.nan)
+        index = np.zeros(state_chance.shape, np.float32)
+        # the value of each state of n + 1 samples at each of `PRICES`, by induction from n + 1 = N down to 1
+        value = np.repeat(np.nan_to_num(chance[most])[..., None], len(PRICES), axis=-1)
         for n in range(most - 1, -1, -1):
-            high, wide = n + 1, n // 2 + 1  # no state of n samples is beyond
-            go_on = _next(seen, after, n) - PRICES
-            stop = np.nan_to_num(chance[n, :high, :wide])[..., None] if n else np.zeros((1, 1, 1))
-            index[n, :high, :wide] = _crossing(go_on - stop)
-            after = np.maximum(go_on, stop) if n else go_on
-        return cls(most, chance, index, after[0, 0])
+            num_leading, num_second = n + 1, n // 2 + 1  # votes that a state of n samples can have, with 0
+            value_of_going_on = _next(state_chance, value, n) - PRICES
+            if n:
+                value_of_stopping = np.nan_to_num(chance[n, :num_leading, :num_second])[..., None]
+                value = np.maximum(value_of_going_on, value_of_stopping)
+            else:
+                value_of_stopping = np.zeros((1, 1, 1))
+                value = value_of_going_on  # the first sample is always drawn
+            index[n, :num_leading, :num_second] = _crossing(value_of_going_on - value_of_stopping)
+        return cls(most=most, chance=chance, index=index, worth=value[0, 0])
 
     def price(self, samples: float) -> float:
-        """Return the price at which the best policy comes nearest to so many samples a problem, on average.
+        """Return the price at which the best policy draws most nearly so many samples a problem, on average.
 
-        After one or two votes problems can hardly be told apart, and all of them stop or all go on: small averages can
-        be off by half.
+        After one or two votes problems can hardly be told apart, and either all stop or all go on. So small averages
+        can be off by half.
 
         Source: the table that algorithm A16 makes beforehand for problems served one at a time ("offline", unverified,
             from memory), with a price in place of bins: it needs no others to trade with, only the population.
         """
-        drawn = -np.diff(self.worth) / np.diff(PRICES)  # a policy's worth falls with the price by what it draws
-        nearest = int(np.abs(np.log(np.maximum(drawn, 1.0) / samples)).argmin())
+        mean_samples = -np.diff(self.worth) / np.diff(PRICES)  # the slope of a policy's worth is what it draws
+        nearest = int(np.abs(np.log(np.maximum(mean_samples, 1.0) / samples)).argmin())
         return float(np.sqrt(PRICES[nearest] * PRICES[nearest + 1]))
 
     def look(self, leader: Whole, second: Whole, samples: Whole) -> tuple[Floats, Floats]:
         """Return chance and index of problems' states, [P] each.
 
-        Chances are read at N samples at most, and indices at three quarters of N, where a third as many samples are
-        still to come. Larger numbers of votes are shrunk so that the lead keeps its significance, which goes with the
-        root of their number (the limit of many votes, which is a diffusion). A sample is worth less in proportion. So
-        no number is too large for the table.
+        Chances are read at N samples at most, and indices at three quarters of N at most. There the table still has a
+        third as many samples to come. Larger numbers of votes are shrunk so that the lead keeps its significance, which
+        goes with the root of their number (the limit of many votes is a diffusion). A sample is worth less in
+        proportion. So no number is too large for the table.
         """
-        last = max(1, 3 * self.most // 4)
+        most_for_index = max(1, 3 * self.most // 4)
         chance = _read(self.chance, leader, second, samples, self.most)
-        index = _read(self.index, leader, second, samples, last) / np.maximum(1.0, samples / last)
+        index_read = _read(self.index, leader, second, samples, most_for_index)
+        index = index_read / np.maximum(1.0, samples / most_for_index)
         return np.where(samples > 0, chance, 0.0), index
 
 
 def _read(table: Floats | NDArray[np.float32], leader: Whole, second: Whole, samples: Whole, most: int) -> Floats:
-    """Return what a table holds of states, [P]; those of more than `most` samples are shrunk to it."""
-    shrink = np.maximum(1.0, samples / most)
+    """Return the entries of a table for states, [P]; states of more than `most` samples are shrunk to `most`."""
+    shrinkage = np.maximum(1.0, samples / most)
     n = np.minimum(samples, most)
-    gap = (leader - second) / np.sqrt(shrink)
-    b = np.where(shrink > 1, np.rint(np.maximum(0.0, ((leader + second) / shrink - gap) / 2)), second).astype(np.int64)
+    lead = (leader - second) / np.sqrt(shrinkage)
+    shrunk_second = np.rint(np.maximum(0.0, ((leader + second) / shrinkage - lead) / 2))
+    b = np.where(shrinkage > 1, shrunk_second, second).astype(np.int64)
     b = np.where(b >= 2, np.minimum(b, n // 2), 0)
-    lead = np.where(shrink > 1, b + gap, leader)
-    lead = np.where(n > 0, np.clip(lead, np.maximum(1, b), np.maximum(1, n - b)), 0.0)
-    low = np.floor(lead).astype(np.int64)
-    high, share = np.ceil(lead).astype(np.int64), lead - low
-    return np.nan_to_num((1 - share) * table[n, low, b] + share * table[n, high, b])
+    a = np.where(shrinkage > 1, b + lead, leader)  # no whole number where votes were shrunk
+    a = np.where(n > 0, np.clip(a, np.maximum(1, b), np.maximum(1, n - b)), 0.0)
+    low, high = np.floor(a).astype(np.int64), np.ceil(a).astype(np.int64)
+    share_of_high = a - low
+    return np.nan_to_num((1 - share_of_high) * table[n, low, b] + share_of_high * table[n, high, b])
 
 
 def _marginals(population: Population, most: int) -> tuple[Floats, Floats]:
-    """Return the chance of one row of samples in each state, [N+1, N+1, N//2+1].
+    """Return the chance of one sequence of samples in each state, [N+1, N+1, N//2+1].
 
-    The second result is the chance of that with the leading answer right.
+    The axes are samples, leading votes and second votes. The second result is the chance of such a sequence whose
+    leading answer is right.
     """
-    power = np.arange(most + 1)
-    right, lure, lone = (
-        np.power(chance[None, :], power[:, None]) for chance in (population.rate, population.lure, population.scattered)
-    )
-    pairs = (right * population.weight)[:, None, :] * lure[None, :, :]
-    cube = (pairs.reshape(-1, pairs.shape[-1]) @ lone.T).reshape(most + 1, most + 1, most + 1)  # [right, lure, alone]
-    seen = np.zeros((most + 1, most + 1, most // 2 + 1))
-    good = np.zeros_like(seen)
-    seen[0, 0, 0] = 1.0
+    exponents = np.arange(most + 1)[:, None]
+    right_powers = np.power(population.rate[None, :], exponents)  # [N+1, Z], as the others
+    lure_powers = np.power(population.lure[None, :], exponents)
+    lone_powers = np.power(population.scattered[None, :], exponents)
+    pairs = (right_powers * population.weight)[:, None, :] * lure_powers[None, :, :]
+    by_pair = pairs.reshape(-1, pairs.shape[-1]) @ lone_powers.T
+    # the chance of so many right, luring and lone samples, in one order
+    chance = by_pair.reshape(most + 1, most + 1, most + 1)
+    state_chance = np.zeros((most + 1, most + 1, most // 2 + 1))
+    right_chance = np.zeros_like(state_chance)
+    state_chance[0, 0, 0] = 1.0
     for n in range(1, most + 1):
-        good[n, 1, 0] = cube[1, 0, n - 1] + ((n - 1) * cube[1, 1, n - 2] if n > 1 else 0.0)
-        both = n * (n - 1) * cube[1, 1, n - 2] if n > 1 else 0.0
-        seen[n, 1, 0] = both + n * (cube[1, 0, n - 1] + cube[0, 1, n - 1]) + cube[0, 0, n]
+        # every answer stands alone: at most one is right, and at most one is the lure
+        right_and_lure = chance[1, 1, n - 2] if n > 1 else 0.0
+        right_chance[n, 1, 0] = chance[1, 0, n - 1] + (n - 1) * right_and_lure
+        one_of_both = n * (chance[1, 0, n - 1] + chance[0, 1, n - 1])
+        state_chance[n, 1, 0] = n * (n - 1) * right_and_lure + one_of_both + chance[0, 0, n]
+        # one class of a votes, and m other samples that stand alone; one of these may be right or the lure
         a = np.arange(2, n + 1)
         m = n - a
-        one = np.maximum(m - 1, 0)  # times m, which is 0 where there is none
-        good[n, a, 0] = m * cube[a, np.minimum(1, m), one] + cube[a, 0, m]
-        seen[n, a, 0] = good[n, a, 0] + m * cube[np.minimum(1, m), a, one] + cube[0, a, m]
-        a, b = (axis.ravel() for axis in np.meshgrid(np.arange(2, n - 1), np.arange(2, n // 2 + 1), indexing="ij"))
-        a, b = (axis[(b <= a) & (a + b <= n)] for axis in (a, b))
-        good[n, a, b] = cube[a, b, n - a - b]
-        seen[n, a, b] = cube[a, b, n - a - b] + cube[b, a, n - a - b]
-    return seen, good
+        one = np.minimum(1, m)
+        m_less_one = np.maximum(m - 1, 0)
+        right_chance[n, a, 0] = m * chance[a, one, m_less_one] + chance[a, 0, m]
+        state_chance[n, a, 0] = right_chance[n, a, 0] + m * chance[one, a, m_less_one] + chance[0, a, m]
+        # two classes, of a and b votes
+        a_grid, b_grid = np.meshgrid(np.arange(2, n - 1), np.arange(2, n // 2 + 1), indexing="ij")
+        is_state = (b_grid <= a_grid) & (a_grid + b_grid <= n)
+        a, b = a_grid[is_state], b_grid[is_state]
+        right_chance[n, a, b] = chance[a, b, n - a - b]
+        state_chance[n, a, b] = chance[a, b, n - a - b] + chance[b, a, n - a - b]
+    return state_chance, right_chance
 
 
-def _next(seen: Floats, value: Floats, n: int) -> Floats:
-    """Return the expected value [n+1, n//2+1, K] of the state after one more sample, from each state of n samples."""
-    high, wide = n + 1, n // 2 + 1
-    now, then = seen[n, :high, :wide], seen[n + 1, : high + 1, : (n + 1) // 2 + 1]
-    mass = then[..., None] * value[: high + 1, : then.shape[1]]  # [a, b, K]
+def _next(state_chance: Floats, value: Floats, n: int) -> Floats:
+    """Return the expected value of the state after one more sample, from each state of n samples.
+
+    Args:
+        state_chance: The chance of one sequence of samples in each state, by `_marginals`.
+        value: The value of each state of n + 1 samples at each of the K prices.
+        n: The number of samples.
+
+    Returns:
+        The expected values by leading votes, second votes and price, [n+1, n//2+1, K].
+    """
+    num_leading, num_second = n + 1, n // 2 + 1
+    chance_now = state_chance[n, :num_leading, :num_second]
+    chance_then = state_chance[n + 1, : num_leading + 1, : (n + 1) // 2 + 1]
+    mass = chance_then[..., None] * value[: num_leading + 1, : chance_then.shape[1]]  # [leading, second, K]
     if n == 0:
         return mass[1:, :]
-    found = mass[:high, :wide] + mass[1:, :wide]  # another that stands alone, or one for the leader
-    some = mass.shape[1] - 1
-    found[:, 2:some] += mass[:high, 3:]  # one for the second answer; `seen` is 0 where that would be ahead
-    even = np.arange(2, wide)
-    found[even, even] += mass[even + 1, even]  # where they are even, it leads then
+    # the new sample stands alone, or votes for the leader
+    total = mass[:num_leading, :num_second] + mass[1:, :num_second]
+    # it votes for the second answer; the chance is 0 where that answer would then lead
+    last_second = mass.shape[1] - 1
+    total[:, 2:last_second] += mass[:num_leading, 3:]
+    # it votes for the second answer where both are even, and that answer leads
+    even = np.arange(2, num_second)
+    total[even, even] += mass[even + 1, even]
+    # it makes a second class with any of the lone samples
     if mass.shape[1] > 2:
-        found[2:, 0] += (n - np.arange(2, high))[:, None] * mass[2:high, 2]  # one that meets any of the lone ones
-    found[1, 0] = mass[1, 0] + n * mass[2, 0]
+        num_lone = n - np.arange(2, num_leading)
+        total[2:, 0] += num_lone[:, None] * mass[2:num_leading, 2]
+    # where all samples stand alone, it stands alone too, or makes a class with any of them
+    total[1, 0] = mass[1, 0] + n * mass[2, 0]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(now[..., None] > 0, found / now[..., None], 0.0)
+        return np.where(chance_now[..., None] > 0, total / chance_now[..., None], 0.0)
 
 
 def _crossing(gain: Floats) -> Floats:
-    """Return the price at which the gain of going on reaches 0; [..., K] to [...].
+    """Return the price at which the gain of going on reaches 0, by linear interpolation; [..., K] to [...].
 
     The gain falls with the price.
     """
-    positive = gain > _LEAST_GAIN
-    last = positive.sum(axis=-1) - 1
-    at = np.clip(last, 0, len(PRICES) - 2)
-    above, below = (np.take_along_axis(gain, (at + i)[..., None], axis=-1)[..., 0] for i in (0, 1))
-    share = np.clip(above / np.where(above > below, above - below, 1.0), 0.0, 1.0)
-    return np.where(last < 0, 0.0, PRICES[at] + share * (PRICES[at + 1] - PRICES[at]))
+    is_positive = gain > _LEAST_GAIN
+    last_positive = is_positive.sum(axis=-1) - 1
+    place = np.clip(last_positive, 0, len(PRICES) - 2)
+    gain_here = np.take_along_axis(gain, place[..., None], axis=-1)[..., 0]
+    gain_next = np.take_along_axis(gain, (place + 1)[..., None], axis=-1)[..., 0]
+    fall = np.where(gain_here > gain_next, gain_here - gain_next, 1.0)
+    share = np.clip(gain_here / fall, 0.0, 1.0)
+    crossing = PRICES[place] + share * (PRICES[place + 1] - PRICES[place])
+    return np.where(last_positive < 0, 0.0, crossing)

@@ -232,11 +232,11 @@ class Thresholds(Section):
         if len(self.links) != of:
             raise ConfigError(f"the calibration is of a chain of {len(self.links)}, but this one has {of}", hint=_CURE)
         link = self.links[place]
-        for field in dataclasses.fields(CalibratedUse):
-            calibrated_value, used_value = getattr(link, field.name), getattr(use, field.name)
+        for name in (field.name for field in dataclasses.fields(CalibratedUse)):
+            calibrated_value, used_value = getattr(link, name), getattr(use, name)
             if calibrated_value != used_value:
                 raise ConfigError(
-                    f"the calibration is for the {field.name} {quote(calibrated_value)}, but this is {quote(used_value)}",
+                    f"the calibration is for the {name} {quote(calibrated_value)}, but this is {quote(used_value)}",
                     hint=_CURE,
                 )
         return link.least
