@@ -65,7 +65,7 @@ def _load_model(path: Path, cure: str, version: _Version, scope: Scope) -> Perfo
 def fitting(
     model: str, task: str, verifiers: Mapping[str, str], others: Mapping[str, str] = MappingProxyType({})
 ) -> str | None:
-    """Return the name of the performance model that ships for a policy, task and verifiers; None: there is none.
+    """Return the name of the shipped model for a policy, task and verifiers; None: there is none.
 
     Args:
         model: The name of the policy.

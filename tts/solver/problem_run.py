@@ -401,9 +401,7 @@ class ProblemRun:
             if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = account.kept
-            outcome.cheaper = {
-                unit: account.available(unit) - amount_before for unit, amount_before in available_before.items()
-            }
+            outcome.cheaper = {unit: account.available(unit) - before for unit, before in available_before.items()}
         finally:
             account.free_all()
             try:
