@@ -72,15 +72,13 @@ class Keys:
         self._digests = [(name, _digest(key)) for name, key in named.items()]
         self._operators = frozenset(operators)
         for name in operators:
-            if name not in named:
-                raise (
-                    unknown_name("name of operators", name, named)
-                    if named
-                    else ConfigError(
-                        f"operators has {quote(name)}, but there are no keys",
-                        hint="name a file of keys, or leave operators out",
-                    )
+            if not named:
+                raise ConfigError(
+                    f"operators has {quote(name)}, but there are no keys",
+                    hint="name a file of keys, or leave operators out",
                 )
+            if name not in named:
+                raise unknown_name("name of operators", name, named)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,16 +86,19 @@ class Keys:
         return tuple(name for name, _ in self._digests)
 
     def client(self, authorization: str | None) -> Client | None:
-        """Return the client whose key is in an `Authorization` header; None: the key is of no client."""
+        """Return the client whose key is in an `Authorization` header; None: the key is of no client.
+
+        Where there are no keys, everyone is a client; one who sends a key is told apart by it.
+        """
         scheme, _, key = (authorization or "").strip().partition(" ")
-        presented = _digest(key.strip()) if scheme.lower() == "bearer" else b""
+        sent_digest = _digest(key.strip()) if scheme.lower() == "bearer" else b""
         if not self._digests:
-            return Client("anyone", presented.hex() or "anyone")
-        match = None
-        for name, digest in self._digests:  # compare all, so that the time does not depend on the match
-            if hmac.compare_digest(digest, presented):
-                match = Client(name, digest.hex(), name in self._operators)
-        return match
+            return Client("anyone", sent_digest.hex() or "anyone")
+        client = None
+        for name, digest in self._digests:  # all are compared, so that the time does not depend on the match
+            if hmac.compare_digest(digest, sent_digest):
+                client = Client(name, digest.hex(), name in self._operators)
+        return client
 
 
 def _digest(key: str) -> bytes:
@@ -109,29 +110,33 @@ def read_keys(path: str | None, operators: Sequence[str] = (), *, again: bool = 
 
     Args:
         path: The file; None: there are no keys.
-        operators: The names of those who see the counts of all clients.
-        again: Whether the file was read before, so that operators whose keys are gone are no mistake.
+        operators: The names of the clients who see the counts of all clients.
+        again: Whether the file was read before. Then an operator whose key is gone is no mistake.
 
     Raises:
-        ConfigError: the file cannot be read, has no key, or a line or name is not valid. No key stands in the message.
+        ConfigError: the file cannot be read, has no key, or a line or name is not valid. The message has no key.
     """
     if path is None:
         return Keys({}, operators)
     lines = read_text("the file of keys", path, 'write "NAME KEY" a line').splitlines()
-    named: dict[str, str] = {}
+    key_of: dict[str, str] = {}  # by name
     for number, line in enumerate(lines, start=1):
-        if not (words := line.split()) or words[0].startswith("#"):
+        words = line.split()
+        if not words or words[0].startswith("#"):
             continue
-        if len(words) != 2 or words[0] in named or words[1] in named.values() or len(words[1]) < 8:
+        if len(words) != 2 or words[0] in key_of or words[1] in key_of.values() or len(words[1]) < 8:
             raise ConfigError(
                 f"line {number} of the keys {path!r} is not valid: write a new name and a new key of at least 8 "
                 "characters",
                 hint="make a key: python -c 'import secrets; print(secrets.token_urlsafe())'",
             )
-        named[words[0]] = words[1]
-    if not named:
+        name, key = words
+        key_of[name] = key
+    if not key_of:
         raise ConfigError(f"the file of keys {path!r} has no key", hint='write "NAME KEY" a line, or leave keys out')
-    return Keys(named, [name for name in operators if name in named] if again else operators)
+    if again:
+        operators = [name for name in operators if name in key_of]
+    return Keys(key_of, operators)
 
 
 class Access:
@@ -158,7 +163,8 @@ class Access:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app, self._keys, self._count, self._names, self._clock = app, keys, count, names, clock
-        self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
+        self._hosts = {host.lower() for host in hosts}
+        self._origins = {origin.lower() for origin in origins}
         self._by_address = not self._hosts.isdisjoint(EVERY_ADDRESS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,22 +172,22 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, begun, begun_s = Headers(scope=scope), False, self._clock()
+        headers, has_begun, begun_s = Headers(scope=scope), False, self._clock()
         number = scope.setdefault("state", {})["number"] = self._names()
         origin = headers.get("origin", "")
         may_call = origin.lower() in self._origins
 
         async def send_message(message: Message) -> None:
-            nonlocal begun
+            nonlocal has_begun
             if message["type"] == "http.response.start":
-                begun = True
+                has_begun = True
                 self._count(message["status"])
-                replied = MutableHeaders(scope=message)
-                _harden(replied, origin if may_call else None)
-                replied.setdefault("x-request-id", number)
-                scope["state"]["replied"] = message["status"], replied["x-request-id"]
+                reply_headers = MutableHeaders(scope=message)
+                _harden(reply_headers, origin if may_call else None)
+                reply_headers.setdefault("x-request-id", number)
+                scope["state"]["replied"] = message["status"], reply_headers["x-request-id"]
                 if is_messages(scope["path"]):
-                    replied["request-id"] = replied["x-request-id"]
+                    reply_headers["request-id"] = reply_headers["x-request-id"]
             await send(message)
 
         try:
@@ -194,7 +200,7 @@ class Access:
             error = api_error(failure)
             if error.code == "internal_error":
                 LOG.exception("the request %s failed", number)
-            if begun:
+            if has_begun:
                 raise
             await error_reply(error, scope["path"], number)(scope, receive, send_message)
         finally:
@@ -204,13 +210,17 @@ class Access:
     def _is_own_host(self, host: str) -> bool:
         """Return whether a request may address this host.
 
-        Where the server listens at every address, any address is its own.
-
-        A page of another site reaches this server by a name that it resolves as it likes, never by an address.
+        Where the server listens at every address, any address is accepted. It is no risk: a page of another site could
+        reach this server only by a name that the site resolves to this machine, never by an address.
         """
         return host in self._hosts or (self._by_address and _is_address(host.strip("[]")))
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a request by its host, origin, type or key, and note its client.
+
+        Raises:
+            ApiError: 401, 403 or 415.
+        """
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if "*" not in self._hosts and not self._is_own_host(_without_port(host)):
             raise ApiError(
@@ -220,8 +230,8 @@ class Access:
                 kind="permission_error",
                 code="foreign_host",
             )
-        own = f"{scope.get('scheme', 'http')}://{host}"
-        if origin is not None and origin.lower() not in {own, *self._origins}:
+        own_origin = f"{scope.get('scheme', 'http')}://{host}"
+        if origin is not None and origin.lower() not in {own_origin, *self._origins}:
             raise ApiError(
                 403,
                 f"the request comes from the web page {quote(origin)}, which may not call this server; operators add "
@@ -230,15 +240,18 @@ class Access:
                 code="foreign_origin",
             )
         if scope["method"] in ("POST", "PUT", "PATCH"):
-            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
+            content_type, _, _parameters = headers.get("content-type", "").partition(";")
+            content_type = content_type.strip().lower()
+            if content_type != "application/json":
                 raise ApiError(
                     415,
-                    f"the body is {quote(kind) if kind else 'of no type'}, but must be application/json",
+                    f"the body is {quote(content_type) if content_type else 'of no type'}, but must be "
+                    "application/json",
                     code="unsupported_media_type",
                 )
-        api_key = headers.get("x-api-key")  # of Anthropic's clients
-        client = self._keys().client(headers.get("authorization") if api_key is None else f"Bearer {api_key}")
+        api_key = headers.get("x-api-key")  # Anthropic's clients send the key here
+        authorization = headers.get("authorization") if api_key is None else f"Bearer {api_key}"
+        client = self._keys().client(authorization)
         if client is None and scope["path"] not in OPEN_PATHS and scope["method"] != "OPTIONS":
             raise ApiError(
                 401,
@@ -250,7 +263,7 @@ class Access:
 
 
 def _write_access(scope: Scope, seconds: float) -> None:
-    """Write a request's line: address, key's name, method and path, status, seconds, number.
+    """Log a request: address, name of the key, method and path, status, seconds, number.
 
     Keys, queries and bodies are not written.
 
@@ -258,11 +271,10 @@ def _write_access(scope: Scope, seconds: float) -> None:
         scope: The scope of the request, after its reply.
         seconds: The seconds from its headers to the end of its reply.
     """
-    client, (status, number) = (
-        scope["state"].get("client"),
-        scope["state"].get("replied", (499, scope["state"]["number"])),
-    )
-    address = (scope.get("client") or ("-",))[0]
+    state = scope["state"]
+    client = state.get("client")
+    status, number = state.get("replied", (499, state["number"]))  # 499: the client left before a reply
+    address, *_port = scope.get("client") or ("-",)
     name = "-" if client is None else client.name
     ACCESS_LOG.info(
         '%s %s "%s %s" %d %.3f s %s',
@@ -277,12 +289,12 @@ def _write_access(scope: Scope, seconds: float) -> None:
 
 
 def _preflight(headers: Headers) -> dict[str, str]:
-    """Return the reply to a browser that asks which headers a page may send.
+    """Return the headers of a reply to a browser that asks which headers a page may send.
 
-    The reply allows the headers that the browser names: none of them holds the key of another client.
+    All headers that the browser names are allowed, because none of them has the key of another client.
     """
-    wanted = headers.get("access-control-request-headers", "")
-    allowed = wanted if _HEADER_NAMES.fullmatch(wanted) else "authorization, x-api-key, content-type, idempotency-key"
+    asked = headers.get("access-control-request-headers", "")
+    allowed = asked if _HEADER_NAMES.fullmatch(asked) else "authorization, x-api-key, content-type, idempotency-key"
     return {
         "access-control-allow-methods": "GET, POST, DELETE",
         "access-control-allow-headers": allowed,

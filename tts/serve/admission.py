@@ -40,21 +40,21 @@ class Admission:
     def refuse_if_full(self, searches: int, own: int) -> None:
         """Refuse a request where the queue is full.
 
-        A client without requests in the queue may use as many further places.
+        For a client without a search the queue has twice as many places.
 
         Args:
             searches: The number of searches that run or wait.
-            own: The number of these searches that are the client's.
+            own: The number of the client's own searches among them.
 
         Raises:
             ApiError: 429, with the time after which there may be room.
         """
-        waiting, most = searches - self._limits.searches, self._limits.queue
-        if waiting >= (most if own else 2 * most):
-            wait_s = min(60.0, max(1.0, self._typical_s * (waiting + 1) / self._limits.searches))
+        num_waiting, limit = searches - self._limits.searches, self._limits.queue
+        if num_waiting >= (limit if own else 2 * limit):
+            wait_s = min(60.0, max(1.0, self._typical_s * (num_waiting + 1) / self._limits.searches))
             raise ApiError(
                 429,
-                f"{waiting} requests wait already, and limits.queue is {most}; try again later",
+                f"{num_waiting} requests wait already, and limits.queue is {limit}; try again later",
                 kind="rate_limit_error",
                 code="queue_full",
                 retry_s=wait_s,
@@ -64,14 +64,16 @@ class Admission:
     async def place(self, client: str) -> AsyncGenerator[None]:
         """Wait for a place, and hold it for the block."""
         await self._enter(client)
-        begun = self._clock()
+        begun_s = self._clock()
         try:
             yield
         finally:
-            self._typical_s += 0.1 * (self._clock() - begun - self._typical_s)
+            search_s = self._clock() - begun_s
+            self._typical_s += 0.1 * (search_s - self._typical_s)  # a moving mean
             self._leave(client)
 
     async def _enter(self, client: str) -> None:
+        """Wait for a place."""
         if self.running.total() < self._limits.searches and not self._waiting:
             self.running[client] += 1
             return
@@ -80,25 +82,26 @@ class Admission:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # its place was given at the same moment
+            if turn.done() and not turn.cancelled():  # the place was given at the same moment
                 self._leave(client)
             else:
                 self._forget(client, turn)
             raise
 
     def _leave(self, client: str) -> None:
+        """Free a place, and give free places to the waiting clients with the fewest searches."""
         self.running[client] -= 1
         if not self.running[client]:
             del self.running[client]
         while self._waiting and self.running.total() < self._limits.searches:
-            chosen = min(self._waiting, key=lambda name: self.running[name])
-            turn = self._waiting[chosen].popleft()
-            if self._waiting[chosen]:
-                self._waiting.move_to_end(chosen)
+            next_client = min(self._waiting, key=lambda name: self.running[name])
+            turn = self._waiting[next_client].popleft()
+            if self._waiting[next_client]:
+                self._waiting.move_to_end(next_client)
             else:
-                del self._waiting[chosen]
+                del self._waiting[next_client]
             if not turn.done():
-                self.running[chosen] += 1
+                self.running[next_client] += 1
                 turn.set_result(None)
 
     def _forget(self, client: str, turn: asyncio.Future[None]) -> None:

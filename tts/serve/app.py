@@ -45,8 +45,8 @@ def create_app(
 
     Args:
         config: The configuration of the gateway.
-        hosts: The names of the address at which the server listens, beside `config.hosts` and this machine's own.
-        gateway: The gateway, made from the same configuration; None: it is made here.
+        hosts: Further names of this server, beside `config.hosts` and the local names of this machine.
+        gateway: The gateway, made from the same configuration; None: a new one.
         routes: The endpoints.
 
     Raises:
@@ -84,14 +84,10 @@ async def _api_error(request: Request, failure: Exception) -> Response:
 async def _http_error(request: Request, failure: Exception) -> Response:
     """Reply to a request that no endpoint takes, in the form of the other errors."""
     assert isinstance(failure, HTTPException)
-    cause = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}.get(
-        failure.status_code, failure.detail
-    )
-    return error_reply(
-        ApiError(failure.status_code, f"{request.url.path[:200]}: {cause}", code="unknown_url"),
-        request.url.path,
-        request.state.number,
-    )
+    causes = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}
+    cause = causes.get(failure.status_code, failure.detail)
+    error = ApiError(failure.status_code, f"{request.url.path[:200]}: {cause}", code="unknown_url")
+    return error_reply(error, request.url.path, request.state.number)
 
 
 async def _disconnect_response(_: Request, __: Exception) -> Response:

@@ -83,15 +83,15 @@ class ResponseRecord:
 def share_file(file: sqlite3.Connection) -> None:
     """Let several processes use a file at once.
 
-    SQLite does not wait where another process makes this change at that moment; this function does.
+    SQLite fails at once if another process makes the same change at that moment. This function tries again.
     """
-    end = time.monotonic() + _WAIT_S
+    deadline = time.monotonic() + _WAIT_S
     while True:
         try:
             file.execute("PRAGMA journal_mode = WAL")
             break
         except sqlite3.OperationalError:
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(_AGAIN_S)
     file.execute("PRAGMA synchronous = NORMAL")
@@ -118,7 +118,7 @@ class Archive:
             self._refuse_another_kind(path)
             share_file(self._file)
             self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
-            with self._file:  # other workers see a file without tables, or a whole one
+            with self._file:  # other workers see a file with none of the tables, or with all
                 self._file.execute("BEGIN IMMEDIATE")
                 header = f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"
                 for statement in (_TABLE, _RESPONSES, _INDEX, *header):
@@ -129,13 +129,17 @@ class Archive:
             ) from None
 
     def _refuse_another_kind(self, path: str | None) -> None:
+        """Refuse a file that is not empty, and no archive of this version.
+
+        Raises:
+            ConfigError: It is another file.
+        """
         with self._file:
             self._file.execute("BEGIN")
-            header = tuple(
-                self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-            )
-            tables = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        if tables and header != (_APPLICATION, _VERSION):
+            (application,) = self._file.execute("PRAGMA application_id").fetchone()
+            (version,) = self._file.execute("PRAGMA user_version").fetchone()
+            (num_tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if num_tables and (application, version) != (_APPLICATION, _VERSION):
             raise ConfigError(
                 f"store is {path!r}, but that file is not the store of a gateway of this version",
                 hint="name another file",
@@ -145,13 +149,13 @@ class Archive:
         """Keep a search.
 
         Args:
-            owner: The owner of its client.
+            owner: The owner of the search's client.
             record: The search.
-            trace: Its trace as JSON; None: none is kept.
+            trace: The trace of the search as JSON; None: no trace is kept.
 
         Raises:
-            TTSError: The file cannot be written, or the trace is too large to be read again. Then the search is kept
-                without it.
+            TTSError: The file cannot be written, or the trace is too large to be read again. A search with such a trace
+                is kept without the trace.
         """
         packed, refusal = None, None
         if trace is not None:
@@ -165,7 +169,8 @@ class Archive:
         )  # fmt: skip
         with self._use_file() as file:
             file.execute("INSERT OR REPLACE INTO searches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-            if (count := file.execute("SELECT count(*) FROM searches").fetchone()[0]) > self._kept:
+            (count,) = file.execute("SELECT count(*) FROM searches").fetchone()
+            if count > self._kept:
                 oldest = "SELECT number FROM searches ORDER BY begun_at LIMIT ?"
                 file.execute(f"DELETE FROM searches WHERE number IN ({oldest})", (count - self._kept,))
         if refusal is not None:
@@ -180,16 +185,15 @@ class Archive:
         return [SearchRecord(**dict(zip(columns.split(", "), row, strict=True))) for row in rows]
 
     def trace(self, owner: str, number: str) -> Trace | None:
-        """Return a trace; None where there is none, or it is another client's.
+        """Return the trace of a search; None: the client has no such search, or it has no trace.
 
         Raises:
-            TTSError: It is damaged or too large, or the file cannot be read.
+            TTSError: The trace is damaged or too large, or the file cannot be read.
         """
         with self._use_file() as file:
             row = file.execute("SELECT trace FROM searches WHERE number = ? AND owner = ?", (number, owner)).fetchone()
-        if row is None or row[0] is None:
-            return None
-        return self._read(f"the trace of the search {number}", row[0], Trace.from_json)
+        packed = None if row is None else row[0]
+        return None if packed is None else self._read(f"the trace of the search {number}", packed, Trace.from_json)
 
     def add_response(self, owner: str, record: ResponseRecord) -> None:
         """Keep a response for the owner of its client.
@@ -197,32 +201,33 @@ class Archive:
         Raises:
             TTSError: The file cannot be written, or the response is too large to be read again.
         """
-        body = pack(
-            f"the response {record.number}", json.dumps({"items": record.items, "reply": record.reply}).encode()
-        )
+        content = json.dumps({"items": record.items, "reply": record.reply})
+        body = pack(f"the response {record.number}", content.encode())
         with self._use_file() as file:
             file.execute(
                 "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?)", (record.number, owner, record.begun_at, body)
             )
-            if (count := file.execute("SELECT count(*) FROM responses").fetchone()[0]) > self._kept:
+            (count,) = file.execute("SELECT count(*) FROM responses").fetchone()
+            if count > self._kept:
                 oldest = "SELECT number FROM responses ORDER BY begun_at LIMIT ?"
                 file.execute(f"DELETE FROM responses WHERE number IN ({oldest})", (count - self._kept,))
 
     def response(self, owner: str, number: str) -> ResponseRecord | None:
-        """Return a response; None where there is none, or it is another client's.
+        """Return a response; None: the client has no such response.
 
         Raises:
-            TTSError: It is damaged or too large, or the file cannot be read.
+            TTSError: The response is damaged or too large, or the file cannot be read.
         """
         query = "SELECT begun_at, body FROM responses WHERE number = ? AND owner = ?"
         with self._use_file() as file:
             row = file.execute(query, (number, owner)).fetchone()
         if row is None:
             return None
+        begun_at, body = row
         return self._read(
             f"the response {number}",
-            row[1],
-            lambda text: ResponseRecord(number=number, begun_at=row[0], **json.loads(text)),
+            body,
+            lambda text: ResponseRecord(number=number, begun_at=begun_at, **json.loads(text)),
         )
 
     def drop_response(self, owner: str, number: str) -> None:
@@ -236,9 +241,15 @@ class Archive:
             self._file.close()
 
     def _read(self, what: str, packed: Any, read: Callable[[str], T]) -> T:
-        """Return what a column holds.
+        """Return the value in a column, after a check, since another person may have written the file.
 
-        Another person may have written the file, so its content is checked.
+        Args:
+            what: The value in errors, such as "the response 12".
+            packed: The content of the column.
+            read: A function that makes the value of a text.
+
+        Raises:
+            TTSError: The content is damaged.
         """
         place = f"{what} in the store {self._path}"
         try:
@@ -248,9 +259,8 @@ class Archive:
         try:
             return read(text)
         except (ValueError, TypeError, RecursionError) as failure:
-            raise TTSError(
-                f"{place} is damaged: {failure.cause if isinstance(failure, ConfigError) else failure}"
-            ) from failure
+            reason = failure.cause if isinstance(failure, ConfigError) else failure
+            raise TTSError(f"{place} is damaged: {reason}") from failure
 
     @contextmanager
     def _use_file(self) -> Generator[sqlite3.Connection]:

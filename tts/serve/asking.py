@@ -16,6 +16,7 @@ import asyncio
 import dataclasses
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -51,17 +52,17 @@ async def create_message(request: Request) -> Response:
     """Reply to a request for a message."""
     raw = await read_body(request)
     search_request = messages.read(parse_json(raw), _gateway(request).config.limits)
-    if beta := request.headers.get("anthropic-beta"):
-        search_request = dataclasses.replace(
-            search_request, notes=(*search_request.notes, f"the header anthropic-beta {quote(beta)} had no effect")
-        )
+    beta = request.headers.get("anthropic-beta")
+    if beta:
+        note = f"the header anthropic-beta {quote(beta)} had no effect"
+        search_request = dataclasses.replace(search_request, notes=(*search_request.notes, note))
     return await _reply(request, messages, search_request, raw)
 
 
 async def count_tokens(request: Request) -> Response:
     """Count the tokens of a prompt.
 
-    Where the prompt's tokenizer is not known they are estimated, and the reply says so.
+    Without a known tokenizer the number is estimated, and the reply says so.
     """
     gateway = _gateway(request)
     search_request = messages.read_count(parse_json(await read_body(request)), gateway.config.limits)
@@ -72,37 +73,29 @@ async def count_tokens(request: Request) -> Response:
     if tokenizer is None:
         count = math.ceil(len(prompt_text(prompt).encode()) / _BYTES_A_TOKEN)
         return JsonReply({"input_tokens": count, "tts": {"estimated": True}})
-    return JsonReply(
-        {
-            "input_tokens": await gateway.run_in_thread(lambda: len(tokenizer.prompt(prompt))),
-            "tts": {"estimated": False},
-        }
-    )
+    count = await gateway.run_in_thread(lambda: len(tokenizer.prompt(prompt)))
+    return JsonReply({"input_tokens": count, "tts": {"estimated": False}})
 
 
 async def create_response(request: Request) -> Response:
-    """Reply to a request for a response, which may continue one that is kept."""
+    """Reply to a request for a response; the request may continue an earlier response that is kept."""
     gateway, raw = _gateway(request), await read_body(request)
     value = parse_json(raw)
     earlier_items = await _items_before(request, value.get("previous_response_id"))
-    value = {**value, "input": [*earlier_items, *responses.items_of(value.get("input"))]} if earlier_items else value
+    if earlier_items:
+        value = {**value, "input": [*earlier_items, *responses.items_of(value.get("input"))]}
     search_request = responses.read(value, gateway.config.limits)
-    return await _reply(
-        request,
-        responses,
-        search_request,
-        raw,
-        responses.items_of(value["input"]) if search_request.echo["store"] else None,
-    )
+    kept_items = responses.items_of(value["input"]) if search_request.echo["store"] else None
+    return await _reply(request, responses, search_request, raw, kept_items)
 
 
 async def _items_before(request: Request, name: Any) -> list[Any]:
-    """Return the items of the response that a request continues; empty where it names none.
+    """Return the items of the response that a request continues; empty: the request continues none.
 
     Raises:
-        ApiError: 404, the client has no such response. 409: it still runs.
+        ApiError: 404, the client has no such response. 409: the response still runs.
     """
-    if not isinstance(name, str):  # another type is refused as a field
+    if not isinstance(name, str):  # the check of the fields refuses another type
         return []
     if _running(request, name) is not None or _foreign_response(request, name) is not None:
         raise ApiError(
@@ -123,23 +116,25 @@ async def _reply(
 ) -> Response:
     """Reply to a request for a search.
 
-    A stream begins with its search, so that an early refusal still has its HTTP status.
+    The head of a stream is sent only when its search has begun, so an early refusal still has its own HTTP status.
 
     Args:
         request: The HTTP request.
-        wire: The API that the request came by.
+        wire: The API of the request.
         search_request: The request in the body.
         raw: The body.
         items: The input items that are kept with the response; None: the response is not kept.
     """
     gateway = _gateway(request)
     key, retry = request.headers.get("idempotency-key"), _retry(request)
-    has_schemas = bool(search_request.tools or search_request.form)  # which may take a second to check
-    order = await run_in_thread(order_of, search_request, gateway) if has_schemas else order_of(search_request, gateway)
+    if search_request.tools or search_request.form:  # the check of their schemas may take a second
+        order = await run_in_thread(order_of, search_request, gateway)
+    else:
+        order = order_of(search_request, gateway)
     if items is not None:
         order = order.with_end(lambda search: _keep(gateway, search, items))
     digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
-    show = (lambda search: responses.opening(head_of(search), "in_progress")) if wire is responses else None
+    show = _show_response if wire is responses else None
     with telemetry.continue_trace(request.headers):
         search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry, show=show)
     if search_request.stream:
@@ -147,12 +142,17 @@ async def _reply(
     return await whole_reply(gateway, search, wire, request.receive, linger=key is not None or retry is not None)
 
 
+def _show_response(search: RunningSearch) -> Mapping[str, Any]:
+    """Return the response that other workers show while its search runs."""
+    return responses.opening(head_of(search), "in_progress")
+
+
 def _keep(gateway: Gateway, search: RunningSearch, items: list[Any]) -> None:
     """Keep the response of a search that is over."""
     head = head_of(search)
     try:
         reply = responses.reply(head, outcome_of(search, search.result()))
-    except Exception as failure:  # noqa: BLE001 - kept as the response's error
+    except Exception as failure:  # noqa: BLE001 - the response is kept with the error
         reply = responses.failure(head, api_error(failure))
     record = ResponseRecord(number=search.number, begun_at=search.begun_at, items=items, reply=reply)
     gateway.write(lambda: gateway.archive.add_response(search.client.owner, record))
@@ -185,19 +185,18 @@ def _list(place: int, item: dict[str, Any]) -> dict[str, Any]:
 
 async def cancel_response(request: Request) -> Response:
     """End a response that runs, and return it. A response that is over is returned unchanged."""
-    search = _running(request, request.path_params["name"])
+    name = request.path_params["name"]
+    search = _running(request, name)
     if search is not None:
         search.cancel(ApiError(409, "the response was cancelled by its client", code="cancelled"))
         while not search.over:
             await search.signal.wait()
-        return JsonReply(
-            responses.failure(head_of(search), api_error(search.failure or ApiError(409, "", code="cancelled")))
-        )
-    if (opening := _foreign_response(request, request.path_params["name"])) is not None:
-        await _gateway(request).end_elsewhere(
-            request.state.client.owner, request.path_params["name"].removeprefix(responses.PREFIX)
-        )
-        record = await _find_response(request, request.path_params["name"])
+        error = api_error(search.failure or ApiError(409, "", code="cancelled"))
+        return JsonReply(responses.failure(head_of(search), error))
+    opening = _foreign_response(request, name)
+    if opening is not None:  # another worker runs the search
+        await _gateway(request).end_elsewhere(request.state.client.owner, name.removeprefix(responses.PREFIX))
+        record = await _find_response(request, name)
         return JsonReply({**opening, "status": "cancelled"} if record is None else record.reply)
     return JsonReply((await _find(request)).reply)
 
@@ -212,12 +211,10 @@ async def delete_response(request: Request) -> Response:
 
 
 def _running(request: Request, name: str) -> RunningSearch | None:
-    """Return the client's running search of a response; None where there is none."""
-    search = (
-        _gateway(request).running.get(name.removeprefix(responses.PREFIX))
-        if name.startswith(responses.PREFIX)
-        else None
-    )
+    """Return the client's running search of a response; None: there is none."""
+    if not name.startswith(responses.PREFIX):
+        return None
+    search = _gateway(request).running.get(name.removeprefix(responses.PREFIX))
     return search if search is not None and search.client.owner == request.state.client.owner else None
 
 

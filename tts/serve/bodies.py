@@ -18,8 +18,8 @@ async def read_body(request: Request) -> bytes:
     """Return a request's body, decompressed if it is in gzip or deflate.
 
     Raises:
-        ApiError: 413, the body is longer than the operator allows. 408: the body takes too long to come. 415: its
-            encoding is another. 400: its bytes are not in the encoding that the header names.
+        ApiError: 413, the body is longer than the operator allows. 408: the body takes too long to come. 415: the
+            encoding is not known. 400: the bytes are not in the encoding that the header names.
     """
     limits: GatewayLimits = request.app.state.gateway.config.limits
     most, seconds = limits.body_bytes, limits.body_seconds
@@ -31,17 +31,24 @@ async def read_body(request: Request) -> bytes:
         async with asyncio.timeout(seconds):
             async for part in request.stream():
                 parts.append(part)
-                if (size := size + len(part)) > most:
+                size += len(part)
+                if size > most:
                     raise _too_large(most)
     except TimeoutError:
         raise ApiError(
             408, f"the body did not come within {seconds:g} seconds; send it at once", code="body_too_slow"
         ) from None
-    return _decompress(b"".join(parts), request.headers.get("content-encoding", "identity").strip().lower(), most)
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    return _decompress(b"".join(parts), encoding, most)
 
 
 def _decompress(body: bytes, encoding: str, most: int) -> bytes:
-    """Return a body without its encoding, of at most `most` bytes."""
+    """Return a body, decoded.
+
+    Raises:
+        ApiError: 413, the decoded body has more than `most` bytes. 415: the encoding is not known. 400: the body is not
+            in that encoding.
+    """
     if encoding in ("identity", ""):
         return body
     if encoding not in _WINDOWS:

@@ -30,6 +30,7 @@ async def model(request: Request) -> Response:
 
 
 def _entry(gateway: Gateway, offer: Offer) -> dict[str, Any]:
+    """Return the entry of a model or preset in the list of models."""
     preset, settings = offer.preset, offer.settings
     strategy = preset.strategy if preset.strategy is not None else settings.strategy
     budget = preset.budget if preset.budget is not None else settings.budget
@@ -50,13 +51,11 @@ def _entry(gateway: Gateway, offer: Offer) -> dict[str, Any]:
 
 
 def _price(record: ModelRecord) -> dict[str, float | None] | None:
-    """Return a model's dollars per million tokens; None without a price."""
+    """Return the prices of a model in dollars per million tokens; None: it has no price above 0."""
     prices = {name: getattr(record, name) for name in PRICES}
-    return (
-        {name: None if price is None else float(price) for name, price in prices.items()}
-        if any(prices.values())
-        else None
-    )
+    if not any(prices.values()):
+        return None
+    return {name: None if price is None else float(price) for name, price in prices.items()}
 
 
 async def health(request: Request) -> Response:
@@ -67,16 +66,16 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Report how many models have a server that works.
+    """Report the number of models with a server that works.
 
-    The status is 503 where none has one, or while the server shuts down.
+    The status is 503 where no model has such a server, or while this server shuts down.
     """
     gateway: Gateway = request.app.state.gateway
     gateway.refuse_if_closing()
     servers = gateway.offers.servers.values()
-    working = sum(one.awake > 0 for one in servers)
-    report = {"status": "ready" if working else "unready", "models": len(servers), "working": working}
-    return JsonReply(report, 200 if working else 503)
+    num_working = sum(model_servers.awake > 0 for model_servers in servers)
+    report = {"status": "ready" if num_working else "unready", "models": len(servers), "working": num_working}
+    return JsonReply(report, 200 if num_working else 503)
 
 
 ROUTES = (

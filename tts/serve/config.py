@@ -261,7 +261,8 @@ class GatewayConfig(Section):
     @classmethod
     def _own_names(cls, given: Any) -> Any:
         """Use the name of an entry as its `model`, where neither `model`, `url` nor `backend` is given."""
-        if not isinstance(given, dict) or not isinstance(models := given.get("models"), dict):
+        models: Any = given.get("models") if isinstance(given, dict) else None
+        if not isinstance(models, dict):
             return given
         entries = {name: _with_own_name(name, _as_fusion(name, entry)) for name, entry in models.items()}
         return {**given, "models": entries}
@@ -274,10 +275,10 @@ class GatewayConfig(Section):
             )
         for name, model in self.models.items():
             check_name("name of a model", name)
-            for offer_name, budget in (
-                (name, model.budget),
-                *((f"{name}:{p}", one.budget) for p, one in model.presets.items()),
-            ):
+            budgets = {name: model.budget}
+            for preset_name, preset in model.presets.items():
+                budgets[f"{name}:{preset_name}"] = preset.budget
+            for offer_name, budget in budgets.items():
                 if budget is not None and budget_of(budget).limits.get("tokens", 0) > self.limits.tokens:
                     raise ConfigError(
                         f"the budget of {offer_name} is {quote(budget)}, but limits.tokens is {self.limits.tokens}",
@@ -306,7 +307,7 @@ def _with_own_name(name: Any, entry: Any) -> Any:
 
 
 def _as_fusion(name: Any, given: Any) -> Any:
-    """Return the settings of a model. A fusion gets its judge as the model, and its strategy.
+    """Return the settings of a model; a fusion gets its judge as the model, and a strategy.
 
     Raises:
         ConfigError: A fusion has a model, a server or a strategy of its own.
@@ -315,9 +316,11 @@ def _as_fusion(name: Any, given: Any) -> Any:
     if not isinstance(fusion, dict):
         return given
     settings = Fusion.of(fusion, f"the fusion of {name}")
-    if wrong := {"model", "url", "backend", "strategy"} & given.keys():
+    own_keys = {"model", "url", "backend", "strategy"} & given.keys()
+    if own_keys:
         raise ConfigError(
-            f"{min(wrong)} of {name} is given beside its fusion, which has models and a strategy", hint="leave it out"
+            f"{min(own_keys)} of {name} is given beside its fusion, which has models and a strategy",
+            hint="leave it out",
         )
     return {"model": settings.judge, "strategy": settings.strategy, **given}
 
@@ -332,7 +335,7 @@ def _check_fusions(config: GatewayConfig) -> None:
 
 
 def chain_of(config: GatewayConfig, model: str, preset: str) -> list[str]:
-    """Return the links of a preset's chain, the preset first, by their names for clients.
+    """Return the names of the links of a preset's chain, the preset first, as clients write them.
 
     Raises:
         ConfigError: A link is unknown.
@@ -350,7 +353,7 @@ def chain_of(config: GatewayConfig, model: str, preset: str) -> list[str]:
 
 
 def _check_efforts(efforts: Mapping[str, int]) -> None:
-    """Refuse an effort that stands for no tokens."""
+    """Refuse an effort without tokens, or one whose name means no effort."""
     for effort, tokens in efforts.items():
         if effort in ("", "none"):
             raise ConfigError(
@@ -373,10 +376,11 @@ def _check_chain(config: GatewayConfig, model: str, preset: str) -> None:
         return
     links, total = chain_of(config, model, preset), 0.0
     for place, link in enumerate(links):
-        link_model, _, name = link.partition(":")
-        settings = config.models[link_model].presets[name] if name else Preset()
-        budget = settings.budget if settings.budget is not None else config.models[link_model].budget
-        strategy = settings.strategy if settings.strategy is not None else config.models[link_model].strategy
+        link_model_name, _, link_preset_name = link.partition(":")
+        link_model = config.models[link_model_name]
+        settings = link_model.presets[link_preset_name] if link_preset_name else Preset()
+        budget = settings.budget if settings.budget is not None else link_model.budget
+        strategy = settings.strategy if settings.strategy is not None else link_model.strategy
         if budget is None or strategy is None:
             missing = "budget" if budget is None else "strategy"
             raise ConfigError(
@@ -401,18 +405,20 @@ def _check_account(name: str, account: GatewayAccount, limits: GatewayLimits) ->
     """Refuse an account whose limits do not fit the limits of its requests."""
     check_name("name of an account", name)
     account_limits = budget_of(account.budget).limits
-    parts = budget_of(account.request).limits if account.request else {}
-    for unit, part in parts.items():
-        if unit not in account_limits or part > account_limits[unit]:
+    request_limits = budget_of(account.request).limits if account.request else {}
+    for unit, request_limit in request_limits.items():
+        if unit not in account_limits or request_limit > account_limits[unit]:
             reason = "does not limit it" if unit not in account_limits else f"has {account_limits[unit]:g}"
-            raise ConfigError(f"accounts.{name}.request.{unit} is {part:g}, but the account's budget {reason}")
-    named = {"tokens", *parts, *(() if limits.seconds is None else ("seconds",))}
-    for unit in account_limits:
-        if unit not in named:
+            raise ConfigError(f"accounts.{name}.request.{unit} is {request_limit:g}, but the account's budget {reason}")
+    limited_units = {"tokens", *request_limits}  # of a request
+    if limits.seconds is not None:
+        limited_units.add("seconds")
+    for unit, limit in account_limits.items():
+        if unit not in limited_units:
+            example = max(1, int(limit / 100)) if unit in WHOLE_UNITS else limit / 100
             raise ConfigError(
                 f"accounts.{name} limits {unit}, but does not say how much a request takes that names none",
-                hint=f"for example request: {{{unit}: "
-                f"{max(1, int(account_limits[unit] / 100)) if unit in WHOLE_UNITS else account_limits[unit] / 100:g}}}",
+                hint=f"for example request: {{{unit}: {example:g}}}",
             )
 
 
@@ -448,11 +454,15 @@ def read_config(path: str | Path) -> GatewayConfig:
 
 
 def _place_calibrations(data: dict[str, Any], folder: Path) -> None:
-    """Let the files of calibrations begin in a folder."""
+    """Let the relative paths of calibrations in plain values begin in a folder."""
     models: Any = data.get("models")
-    for model in models.values() if isinstance(models, dict) else ():
+    if not isinstance(models, dict):
+        return
+    for model in models.values():
         presets: Any = model.get("presets") if isinstance(model, dict) else None
-        for preset in presets.values() if isinstance(presets, dict) else ():
+        if not isinstance(presets, dict):
+            continue
+        for preset in presets.values():
             if isinstance(preset, dict) and isinstance(preset.get("calibration"), str):
                 preset["calibration"] = str(folder / preset["calibration"])
 

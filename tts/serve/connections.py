@@ -49,9 +49,9 @@ class Connections:
         self._open: dict[str, set[BoundedHttp]] = {}
         self._num_open = 0
         self._freed = asyncio.Event()
-        for one in self.sockets:
-            one.settimeout(0)
-        self._tasks = [asyncio.create_task(self._accept(one)) for one in self.sockets]
+        for listening_socket in self.sockets:
+            listening_socket.settimeout(0)
+        self._tasks = [asyncio.create_task(self._accept(listening_socket)) for listening_socket in self.sockets]
         self._tasks.append(asyncio.create_task(self._sweep()))
 
     def close(self) -> None:
@@ -66,6 +66,7 @@ class Connections:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accept(self, listening: socket.socket) -> None:
+        """Accept connections of a socket until cancelled, within the limits of all and of each address."""
         loop = asyncio.get_running_loop()
         while True:
             while self._num_open >= self.most and not self._evict(self._open):
@@ -92,6 +93,7 @@ class Connections:
         return connection
 
     def _forget(self, address: str, connection: BoundedHttp) -> None:
+        """Stop counting a connection that has ended."""
         connections = self._open.get(address, set())
         if connection in connections:
             connections.remove(connection)
@@ -103,18 +105,16 @@ class Connections:
     def _evict(self, addresses: Any) -> bool:
         """End the connection of these addresses that has waited longest for the head of a request.
 
-        Return whether any connection waited.
+        Returns:
+            Whether any connection waited.
         """
-        waiting = [
-            (one.idle_since, place, one)
-            for place, one in enumerate(self._connections_from(addresses))
-            if one.idle_since is not None
-        ]
+        idle_times = [(connection, connection.idle_since) for connection in self._connections_from(addresses)]
+        waiting = [(connection, idle_since) for connection, idle_since in idle_times if idle_since is not None]
         if not waiting:
             return False
-        longest = min(waiting)[2]
-        longest.end()
-        longest.on_lost()
+        longest_waiting, _since = min(waiting, key=lambda pair: pair[1])
+        longest_waiting.end()
+        longest_waiting.on_lost()
         return True
 
     def _connections_from(self, addresses: Any) -> list[BoundedHttp]:
@@ -130,7 +130,7 @@ class Connections:
 
 
 def raise_open_files() -> int:
-    """Raise this process's limit of open files as far as the system allows without rights, and return it."""
+    """Raise this process's limit of open files as far as an ordinary user may, and return the limit."""
     try:
         import resource
     except ImportError:  # another system than Unix
@@ -140,14 +140,17 @@ def raise_open_files() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # the system has a lower limit than it names
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def _network(name: Any) -> str:
     """Return the address under which the connections of a client are counted.
 
-    Of IPv4 the whole address counts, of IPv6 the network of 64 bits.
+    It is the whole address in IPv4, and the network of the first 64 bits in IPv6. "": there is no such address.
+
+    Args:
+        name: The name of the socket at the client's end, as its family has it.
     """
     try:
         address = ipaddress.ip_address(name[0].partition("%")[0])
@@ -163,7 +166,7 @@ def _network(name: Any) -> str:
 async def _refuse(accepted: socket.socket, most: int) -> None:
     """Reply 503 to a connection above the limit of its address, and close it.
 
-    The reply is sent as far as the socket takes it at once.
+    The socket is not waited for: what it does not take at once is lost.
     """
     cause = f"this address has {most} connections with requests under way, the most that is allowed; send fewer at once"
     failure = ApiError(503, cause, code="too_many_connections", retry_s=1)
@@ -178,4 +181,4 @@ async def _refuse(accepted: socket.socket, most: int) -> None:
     with accepted, suppress(OSError):
         accepted.send(f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n".encode() + body)
         accepted.shutdown(socket.SHUT_WR)
-    await asyncio.sleep(0)  # others have their turn, however many are refused
+    await asyncio.sleep(0)  # other tasks have their turn, however many connections are refused

@@ -49,24 +49,22 @@ class ApiError(Exception):
         retry_s: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.limit_headers: Mapping[str, str] = {}  # what the account may still spend, where its limit is the reason
-        if len(message) > _LONGEST:  # it repeats a text of the client's; the end has the cure
+        self.limit_headers: Mapping[str, str] = {}  # the remaining amounts of an account whose limit is the reason
+        if len(message) > _LONGEST:  # the middle repeats a text of the client, and the end has the cure
             message = f"{message[: _LONGEST - 152]} … {message[-149:]}"
-        self.status, self.message, self.kind, self.param, self.code, self.retry_s = (
-            status,
-            message,
-            kind,
-            param,
-            code,
-            retry_s,
-        )
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.retry_s = retry_s
 
     def body(self) -> dict[str, Any]:
         """Return the JSON object."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     def headers(self) -> Mapping[str, str]:
-        """Return the headers that say whether and when a client retries: openai-python reads all three."""
+        """Return the headers that state whether and when a client shall retry; openai-python reads all three."""
         if self.retry_s is None:
             return {"x-should-retry": "false", **self.limit_headers}
         return {
@@ -113,7 +111,7 @@ def api_error(failure: Exception, param: str | None = None) -> ApiError:
 
     Args:
         failure: The failure of a request.
-        param: The field that a mistake of the caller's belongs to, where it is known.
+        param: The field with the caller's mistake, where it is known.
     """
     if isinstance(failure, ApiError):
         return failure

@@ -104,21 +104,24 @@ class Gateway:
         self._loop, self._life = asyncio.get_running_loop(), asyncio.create_task(self._keep_alive())
 
     async def _keep_alive(self) -> None:
-        """Show life until cancelled, and end the searches that other workers ask to end."""
+        """Show other workers, until cancelled, that this one lives, and end the searches that they ask to end."""
         while True:
             await asyncio.sleep(LOOK_S if self.running and self.books.is_shared else _SHOW_S)
             try:
-                for number in self.books.to_end() if self.running else ():
-                    if (search := self.running.get(number)) is not None:
+                numbers = self.books.to_end() if self.running else ()
+                for number in numbers:
+                    search = self.running.get(number)
+                    if search is not None:
                         search.cancel(cancellation_error())
                 silence_s = self.now() - self._shown_at
-                if silence_s < 0 or (silence_s >= _SHOW_S and self.metrics.has_changed) or silence_s >= DEAD_S / 6:
+                has_news = silence_s >= _SHOW_S and self.metrics.has_changed
+                if silence_s < 0 or has_news or silence_s >= DEAD_S / 6:
                     self.show_life()
             except sqlite3.Error as failure:
                 LOG.error("the store cannot be used: %s", failure)
 
     def show_life(self) -> None:
-        """Write for the other workers that this one lives, and what it has counted."""
+        """Write for the other workers that this one lives, and its counts."""
         gauges = {
             "searches_running": self.admission.running.total(),
             "searches_waiting": self.admission.waiting,
@@ -130,9 +133,8 @@ class Gateway:
     def read_keys_again(self) -> None:
         """Read the file of keys again soon.
 
-        Where the file is not valid, the keys stay as they are, and the log says why.
-
-        A handler of signals may call this: what it interrupts may hold the log.
+        If the file is not valid, the keys stay as they are, and the log has the reason. The reading waits for the event
+        loop, because the caller may be a signal handler that has interrupted code with the lock of the log.
         """
         if self._loop is None:
             self._replace_keys()
@@ -172,9 +174,7 @@ class Gateway:
         retry: int | None = None,
         show: Callable[[RunningSearch], Mapping[str, Any]] | None = None,
     ) -> RunningSearch:
-        """Return the search of an order.
-
-        The search is new, or is under way and is repeated by this request (see `Joining`).
+        """Return the search of an order: a new one, or one that this request repeats (see `Joining`).
 
         Args:
             client: The client.
@@ -182,15 +182,16 @@ class Gateway:
             key: The request's `Idempotency-Key`; None: none is given.
             digest: The hash of the body.
             retry: The number of earlier attempts; None: unknown.
-            show: A function that returns what other workers show of a response while it runs; None: the search is no
-                response.
+            show: A function that returns the response that other workers show while the search runs; None: the request
+                is not for a response.
 
         Raises:
             ApiError: the server shuts down, the account is not the client's or does not suffice, or the idempotency key
                 belongs to another body.
         """
         self.refuse_if_closing()
-        if (same_search := self._joining.find(client, key, digest, retry)) is not None:
+        same_search = self._joining.find(client, key, digest, retry)
+        if same_search is not None:
             return same_search
         self.refuse_if_full(client)
         options = order.request.options
@@ -234,20 +235,20 @@ class Gateway:
         payer = self.accounts.paying_account(client.name, account)
         if "tokens" not in payer.limits:
             return {}
-        end = payer.end_of_period(self.now())
-        reset = {} if end is None else {"x-ratelimit-reset-tokens": f"{end - self.now():.3f}s"}
-        remainder = self.books.remainder(payer)["tokens"]
-        return {
+        headers = {
             "x-ratelimit-limit-tokens": str(payer.limits["tokens"]),
-            "x-ratelimit-remaining-tokens": str(remainder),
-            **reset,
+            "x-ratelimit-remaining-tokens": str(self.books.remainder(payer)["tokens"]),
         }
+        end = payer.end_of_period(self.now())
+        if end is not None:
+            headers["x-ratelimit-reset-tokens"] = f"{end - self.now():.3f}s"
+        return headers
 
     @staticmethod
     def _foreign_view(
         search: RunningSearch, show: Callable[[RunningSearch], Mapping[str, Any]] | None
     ) -> dict[str, Any]:
-        """Return what other workers show of a search while it runs."""
+        """Return the facts that other workers show of a search while it runs."""
         response = {} if show is None else {"response": show(search)}
         question = search.question[:_QUESTION]
         return {"model": search.order.offer.name, "question": question, "begun_at": search.begun_at, **response}
@@ -258,6 +259,7 @@ class Gateway:
         return RequestEntry(name=name, owner=client.owner, client=client.name, account=payer, about=about)
 
     async def _run(self, search: RunningSearch, part: Part, account: Account) -> None:
+        """Run a search when its amounts and a place are free, and note its solution or failure."""
         try:
             await part.wait()
             async with self.admission.place(search.client.owner):
@@ -271,8 +273,12 @@ class Gateway:
             search.failure = search.failure or failure
 
     async def _solve(self, search: RunningSearch, account: Account) -> Solution | None:
-        """Run a search. A chain runs link after link until a link does not abstain."""
-        order, earlier = search.order, list[tuple[str, Solution]]()
+        """Run a search, and return its solution; None: it was cancelled.
+
+        A chain runs link after link until a link does not abstain.
+        """
+        order = search.order
+        abstained: list[tuple[str, Solution]] = []  # the earlier links and their solutions
         if not order.links:
             return await self._solve_link(search, order, account)
         for place, link in enumerate(order.links):
@@ -282,9 +288,9 @@ class Gateway:
             if solution is None:
                 return None
             if not solution.abstained or search.failure is not None or place + 1 == len(order.links):
-                whole = with_earlier(earlier, link.offer.name, solution)
-                return dataclasses.replace(whole, remaining=account.remainder())
-            earlier.append((link.offer.name, solution))
+                chain_solution = with_earlier(abstained, link.offer.name, solution)
+                return dataclasses.replace(chain_solution, remaining=account.remainder())
+            abstained.append((link.offer.name, solution))
         raise AssertionError("a chain has links")
 
     async def _solve_link(
@@ -292,20 +298,28 @@ class Gateway:
     ) -> Solution | None:
         """Run an order on a server of its model.
 
-        It runs again on another server where a server failed before anything was spent.
+        If a server fails before anything was spent, the order runs again on another server.
+
+        Args:
+            search: The search.
+            order: The order of the search, or of a link of its chain.
+            account: The account that pays.
+            place: The place of the link in its chain.
         """
         servers, chats = self.offers.servers[order.offer.model], order.chats
         solution: Solution | None = None
         for servers_left in reversed(range(len(servers.records))):
             with servers.borrow(chats=chats) as loan:
                 search.state = "running"
-                if chats:  # the first such request finds out what the server offers there
+                if chats:  # the first such request asks the server for its capabilities in chats
                     await asyncio.to_thread(self.cache.backend, loan.records["policy"])
                 solution = await LOOP.wait(self._job(search, order, account, loan.records, place).run())
-            failed = solution is not None and isinstance(solution.error, EngineError) and not solution.candidates
-            if solution is not None and search.failure is None:
-                servers.report(loan.place, failed=failed)
-            if not failed or solution is None or solution.usage.tokens or search.failure is not None:
+            if solution is None:
+                break
+            server_failed = isinstance(solution.error, EngineError) and not solution.candidates
+            if search.failure is None:
+                servers.report(loan.place, failed=server_failed)
+            if not server_failed or solution.usage.tokens or search.failure is not None:
                 break
             LOG.error("a server of the model %s failed, and rests: %s", order.offer.model, solution.error)
             if not servers_left or not servers.awake:
@@ -315,22 +329,36 @@ class Gateway:
     def _job(
         self, search: RunningSearch, order: Order, account: Account, records: Mapping[str, ModelRecord], place: int
     ) -> Job[Solution]:
+        """Return the job that solves an order, and note it in its search."""
         run = prepare_run(order, account, records, self.cache)
-        if self.chains is not None and (count := len(search.order.links)):
-            run = dataclasses.replace(run, risk=self.chains.limit(search.order.offer, place, run, of=count))
+        num_links = len(search.order.links)
+        if self.chains is not None and num_links:
+            run = dataclasses.replace(run, risk=self.chains.limit(search.order.offer, place, run, of=num_links))
         search.streams_text = order.is_one_text and isinstance(run.plan.strategy, Single)
         search.job = Job(dataclasses.replace(run, on_event=search.tell, live=search.streams_text).solve)
         return search.job
 
     def _end(self, search: RunningSearch, part: Part, account: Account, forget: Callable[[], None]) -> None:
-        """Book a search that is over, whichever way it ended; once."""
+        """Book a search that is over, whichever way it ended; called once.
+
+        Args:
+            search: The search.
+            part: The amounts that are held for it.
+            account: The account that has paid for it.
+            forget: The function that keeps further requests from joining the search.
+        """
         forget()
         del self.running[search.number]
         earlier_writes = set(self._writing)
         solution, seconds = search.solution, self.now() - search.begun_at
         account.close()
         self.close_part(part, part_spending(account))
-        end = "done" if search.failure is None else "failed" if search.cancelled is None else "cancelled"
+        if search.failure is None:
+            end = "done"
+        elif search.cancelled is None:
+            end = "failed"
+        else:
+            end = "cancelled"
         self.metrics.search(search, end, seconds)
         if solution is not None and solution.trace is not None:
             search.tree = tuple(solution.trace.nodes) if search.watchers else ()
@@ -340,7 +368,7 @@ class Gateway:
         if search.order.on_end is not None:
             search.order.on_end(search)
         search.wake()
-        writes = self._writing - earlier_writes  # other workers that look for the search wait for these
+        writes = self._writing - earlier_writes  # other workers find the search in the books until these are done
         if not writes:
             self.books.forget(search.number)
 
@@ -391,12 +419,13 @@ class Gateway:
     async def end_elsewhere(self, owner: str, number: str) -> RequestEntry | None:
         """End a client's search that another worker runs, and return its entry when it is over.
 
-        None: no other worker runs it.
+        None: no other worker runs the search.
 
         Raises:
             ApiError: 503, this worker ends meanwhile.
         """
-        if (entry := self.books.find(owner, number)) is None:
+        entry = self.books.find(owner, number)
+        if entry is None:
             return None
         self.books.ask_end(owner, number)
         await self.wait_elsewhere(owner, number)
@@ -427,9 +456,9 @@ class Gateway:
             self._calls.discard(task)
 
     async def run_in_thread(self, function: Callable[..., T], *given: Any) -> T:
-        """Run a function that takes processor time in one of a few threads, and return its result.
+        """Run a function that takes processor time, such as a tokenizer, in a thread, and return its result.
 
-        A tokenizer is such a function.
+        Few such threads run at once.
 
         Raises:
             ApiError: 429, too many such calls wait. Exception: what the function raises.
@@ -452,7 +481,7 @@ class Gateway:
     async def read_archive(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
         """Return an entry of the archive; None: there is no such entry.
 
-        The result is also None where the entry is damaged or too large, which the log then says.
+        None stands also for an entry that is damaged or too large; then the log has the reason.
 
         Args:
             read: A method of the archive.
@@ -464,7 +493,7 @@ class Gateway:
             await asyncio.sleep(_WRITTEN_S)
         try:
             return await asyncio.to_thread(read, owner, number)
-        except TTSError as failure:  # of the operator's file, which a client need not know
+        except TTSError as failure:  # the fault of the operator's file, whose details a client need not know
             LOG.error("the store cannot be read: %s", failure)
             return None
 
@@ -480,7 +509,7 @@ class Gateway:
         When the last such request leaves, the search is cancelled.
 
         Args:
-            search: The search that is waited for.
+            search: The search for which the request waits.
             linger: Whether the search goes on for `config.linger_s` after the last request has left.
         """
         search.listeners += 1
@@ -501,10 +530,7 @@ class Gateway:
         self.archive.close()
 
     async def drain(self) -> None:
-        """Take no more requests, and end every search and every call of a model under way.
-
-        The method returns when all are booked.
-        """
+        """Take no more requests, end every search and every call of a model, and return when all are booked."""
         self._closing = True
         tasks = [*self._calls, *(search.task for search in self.running.values() if search.task is not None)]
         for search in list(self.running.values()):
@@ -513,7 +539,7 @@ class Gateway:
             call.cancel()
         if tasks:
             await asyncio.wait(tasks)
-            await asyncio.sleep(0)  # for their callbacks, which begin to write
+            await asyncio.sleep(0)  # lets their callbacks run, which begin to write into the archive
         await self.wait_for_archive()
 
 
@@ -524,17 +550,20 @@ def _abandon(search: RunningSearch) -> None:
 
 
 def limit_budget(budget: Budget, tokens: int, seconds: float | None) -> Budget:
-    """Return a budget with the operator's limits where it has none of its own.
+    """Return a budget with the operator's limits in the units where it has no limit of its own.
 
     Raises:
         ConfigError: the budget is above the operator's limits.
     """
     limits = budget.limits
-    for unit, most in (("tokens", tokens), ("seconds", seconds)):
-        if most is not None and limits.setdefault(unit, most) > most:
+    for unit, operator_limit in (("tokens", tokens), ("seconds", seconds)):
+        if operator_limit is None:
+            continue
+        limit = limits.setdefault(unit, operator_limit)
+        if limit > operator_limit:
             raise ConfigError(
-                f"budget {unit} is {quote(limits[unit])}, but this server allows {most:g}",
-                hint=f"ask for at most {most:g}",
+                f"budget {unit} is {quote(limit)}, but this server allows {operator_limit:g}",
+                hint=f"ask for at most {operator_limit:g}",
             )
     return Budget(**limits)  # pyright: ignore[reportArgumentType]
 

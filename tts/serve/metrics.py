@@ -44,26 +44,28 @@ class Metrics:
         Args:
             search: The search.
             end: "done", "failed" or "cancelled".
-            seconds: The seconds from its request on.
+            seconds: The seconds from its request to its end.
         """
         self.has_changed = True
         model = ("model", search.order.offer.name)
         self._counts["tts_searches_total", (model, ("end", end))] += 1
-        self._counts[_SECONDS, (("bucket", str(bisect.bisect_left(_BOUNDS_S, seconds))),)] += 1
+        bucket = str(bisect.bisect_left(_BOUNDS_S, seconds))
+        self._counts[_SECONDS, (("bucket", bucket),)] += 1
         self._counts[_SECONDS, ()] += seconds  # pyright: ignore[reportArgumentType]
-        if (solution := search.solution) is not None:
+        solution = search.solution
+        if solution is not None:
             for kind in _KINDS:
                 self._counts["tts_tokens_total", (model, ("kind", kind))] += getattr(solution.usage, f"{kind}_tokens")
             self._counts["tts_client_tokens_total", (("client", search.client.name),)] += solution.usage.tokens
 
     def completion(self, model: str, client: str, cost: CompletionCost, spent: int) -> None:
-        """Count what a model alone did for a request, whichever way it ended.
+        """Count a completion by a model alone, whichever way it ended.
 
         Args:
             model: The name of the model.
             client: The name of the client.
-            cost: What the model did.
-            spent: The tokens that its account has booked.
+            cost: The cost of the completion.
+            spent: The tokens that the client's account has booked.
         """
         self.has_changed = True
         self._counts["tts_completions_total", (("model", model),)] += 1
@@ -98,9 +100,10 @@ def metrics_text(counts: Mapping[str, float], gauges: Mapping[str, float], clien
         lines += [f"{name}{{{_write(labels)}}} {count}" for labels, count in sorted(rows)]
     lines.append(f"# TYPE {_SECONDS} histogram")
     total = 0
-    for place, bound in enumerate((*_BOUNDS_S, None)):
+    bounds = [*(f"{bound:g}" for bound in _BOUNDS_S), "+Inf"]
+    for place, bound in enumerate(bounds):
         total += int(seconds.get((("bucket", str(place)),), 0))
-        lines.append(f'{_SECONDS}_bucket{{le="{"+Inf" if bound is None else f"{bound:g}"}"}} {total}')
+        lines.append(f'{_SECONDS}_bucket{{le="{bound}"}} {total}')
     lines += [f"{_SECONDS}_sum {seconds.get((), 0.0):.6f}", f"{_SECONDS}_count {total}"]
     for name, value in gauges.items():
         lines += [f"# TYPE tts_{name} gauge", f"tts_{name} {value:g}"]

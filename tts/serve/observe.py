@@ -36,8 +36,8 @@ from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
 async def searches(request: Request) -> Response:
     """List a client's searches."""
     gateway, owner = _gateway_and_owner(request)
-    running = [_running(one) for one in reversed(gateway.running.values()) if one.client.owner == owner]
-    running += [_foreign_search(one) for one in gateway.books.under_way(owner)]
+    running = [_running(search) for search in reversed(gateway.running.values()) if search.client.owner == owner]
+    running += [_foreign_search(entry) for entry in gateway.books.under_way(owner)]
     await gateway.wait_for_archive()
     ended = await asyncio.to_thread(gateway.archive.recent, owner)
     return JsonReply({"object": "list", "data": [*running, *map(_search_object, ended)]})
@@ -53,9 +53,9 @@ def _running(search: RunningSearch) -> dict[str, Any]:
 
 
 def _foreign_search(entry: RequestEntry) -> dict[str, Any]:
-    """Return a search that another worker runs.
+    """Return the object of a search that another worker runs.
 
-    Only that worker knows what the search has spent.
+    Its tokens are 0, because only that worker knows the cost.
     """
     about = entry.about
     return {
@@ -83,10 +83,8 @@ async def trace(request: Request) -> Response:
         # the page may run its own script, but the sandbox keeps that script from this server
         sandbox = {"content-security-policy": "sandbox allow-scripts"}
         return Response(page, media_type="text/html; charset=utf-8", headers=sandbox)
-    return Response(
-        await asyncio.to_thread(lambda: embed_record(stored_trace.to_dict(), winning_node(stored_trace))),
-        media_type="application/json",
-    )
+    text = await asyncio.to_thread(lambda: embed_record(stored_trace.to_dict(), winning_node(stored_trace)))
+    return Response(text, media_type="application/json")
 
 
 async def _keep(request: Request) -> Trace:
@@ -99,7 +97,7 @@ async def _keep(request: Request) -> Trace:
 
 
 async def events(request: Request) -> Response:
-    """Stream the events of a search; of a finished search, its nodes and the end."""
+    """Stream the events of a search; a finished search has its nodes and its end."""
     gateway, owner = _gateway_and_owner(request)
     search = gateway.running.get(request.path_params["number"])
     if search is not None and search.client.owner == owner:
@@ -144,22 +142,24 @@ class EventStream(EventsReply):
             await self.write(send, self._events(gone), gone)
 
     async def _events(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+        """Yield changed nodes and spends as they come, pings while nothing happens, and the end."""
         search = self._search
         sent_nodes: dict[int, TraceNode] = {}
-        event = None
+        sent_event = None
         with search.follow(tree=True):
             while not gone.is_set():
                 signal = search.signal
-                if changed := [node for node in search.tree if sent_nodes.get(node.node) != node]:
-                    sent_nodes.update((node.node, node) for node in changed)
-                    yield _event("nodes", plain_values(changed))
-                if search.event is not None and search.event is not event:
-                    event = search.event
+                changed_nodes = [node for node in search.tree if sent_nodes.get(node.node) != node]
+                if changed_nodes:
+                    sent_nodes.update((node.node, node) for node in changed_nodes)
+                    yield _event("nodes", plain_values(changed_nodes))
+                if search.event is not None and search.event is not sent_event:
+                    sent_event = search.event
                     spend = {
-                        "calls": event.calls,
-                        "tokens": event.tokens,
-                        "candidates": event.candidates,
-                        "answer": event.answer,
+                        "calls": sent_event.calls,
+                        "tokens": sent_event.tokens,
+                        "candidates": sent_event.candidates,
+                        "answer": sent_event.answer,
                     }
                     yield _event("spend", {**spend, "budget": search.order.budget.limits})
                 if search.over:
@@ -189,10 +189,12 @@ class ElsewhereStream(EventsReply):
         gateway, owner = _gateway_and_owner(self._request)
         waiting = asyncio.create_task(gateway.wait_elsewhere(owner, self._request.path_params["number"]))
         try:
-            while not (await asyncio.wait([waiting], timeout=gateway.config.ping_s))[0]:
-                yield PING
+            while not waiting.done():
+                await asyncio.wait([waiting], timeout=gateway.config.ping_s)
+                if not waiting.done():
+                    yield PING
             stored_trace = await _keep(self._request)
-        except ApiError:  # it failed, or its trace is not kept
+        except ApiError:  # the search failed, or its trace is not kept
             yield _event("end", {"state": "failed", "answer": None})
             return
         finally:

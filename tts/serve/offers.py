@@ -64,30 +64,32 @@ class ModelServers:
 
     @contextmanager
     def borrow(self, *, chats: bool = False) -> Generator[ServerLoan]:
-        """Yield the server with the fewest searches; servers that rest are left out.
+        """Yield the server with the fewest searches among those that do not rest.
 
-        One more search is counted there for the block. Where all rest, the server is the one whose rest ends first.
+        If all servers rest, it is the one whose rest ends first. During the block the server has one more search.
 
         Args:
-            chats: Whether the policy writes by chats, which alone take tools and pictures.
+            chats: Whether the policy writes by chats, because tools or pictures need them.
         """
         now = self._clock()
 
-        def order(place: int) -> tuple[float, int]:
+        def end_of_rest_and_searches(place: int) -> tuple[float, int]:
             return max(now, self._rests_until.get(place, now)), self._busy[place]
 
-        chosen = min(range(len(self.records)), key=order)
-        self._busy[chosen] += 1
+        place = min(range(len(self.records)), key=end_of_rest_and_searches)
+        records = chat_records(self.records[place]) if chats else self.records[place]
+        self._busy[place] += 1
         try:
-            yield ServerLoan(chosen, chat_records(self.records[chosen]) if chats else self.records[chosen])
+            yield ServerLoan(place, records)
         finally:
-            self._busy[chosen] -= 1
+            self._busy[place] -= 1
 
     def report(self, place: int, *, failed: bool) -> None:
-        """Note how a search on a server ended: a failure begins a rest, anything else ends it."""
+        """Note how a search on a server ended: its failure begins a rest, any other end ends the rest."""
         if failed:
             self._failures[place] += 1
-            self._rests_until[place] = self._clock() + min(_LONGEST_REST_S, _REST_S * 2 ** (self._failures[place] - 1))
+            rest_s = _REST_S * 2 ** (self._failures[place] - 1)
+            self._rests_until[place] = self._clock() + min(_LONGEST_REST_S, rest_s)
         else:
             self._failures.pop(place, None)
             self._rests_until.pop(place, None)
@@ -115,7 +117,8 @@ class ServerLoan:
 def chat_records(records: Mapping[str, ModelRecord]) -> Mapping[str, ModelRecord]:
     """Return the records of a model on a server that is called by chats."""
     policy = records["policy"]
-    options = (*(one for one in policy.options if one[0] != "mode"), ("mode", "chat"))
+    other_options = [(name, value) for name, value in policy.options if name != "mode"]
+    options = (*other_options, ("mode", "chat"))
     return {**records, "policy": dataclasses.replace(policy, options=options)}
 
 
@@ -133,15 +136,18 @@ class Offers:
 
     def __init__(self, config: GatewayConfig, cache: ModelCache, records: Mapping[str, ModelRecord]) -> None:
         self._config, self.cache = config, cache
-        self.servers = {
-            name: ModelServers([{"policy": records[name]}]) if name in records else _servers(model, config.models)
-            for name, model in config.models.items()
-        }
+        self.servers: dict[str, ModelServers] = {}
         self.by_name: dict[str, Offer] = {}
         for name, model in config.models.items():
-            self.by_name[name] = Offer(name, name, Preset(description=model.description), model)
-            for preset, settings in model.presets.items():
-                self.by_name[f"{name}:{preset}"] = Offer(f"{name}:{preset}", name, settings, model)
+            if name in records:
+                self.servers[name] = ModelServers([{"policy": records[name]}])
+            else:
+                self.servers[name] = _servers(model, config.models)
+            own_preset = Preset(description=model.description)
+            self.by_name[name] = Offer(name=name, model=name, preset=own_preset, settings=model)
+            for preset_name, preset in model.presets.items():
+                offer_name = f"{name}:{preset_name}"
+                self.by_name[offer_name] = Offer(name=offer_name, model=name, preset=preset, settings=model)
 
     def get(self, name: str) -> Offer:
         """Return the offer that a name stands for.
@@ -149,7 +155,8 @@ class Offers:
         Raises:
             ApiError: 404 with the nearest names.
         """
-        if (offer := self.by_name.get(name)) is None:
+        offer = self.by_name.get(name)
+        if offer is None:
             raise ApiError(
                 404, str(unknown_name("model", name[:200], self.by_name)), param="model", code="model_not_found"
             )
@@ -187,15 +194,18 @@ class Offers:
             self._check(offer)
 
     def _check(self, offer: Offer) -> None:
-        """Refuse what no request could be served with."""
+        """Refuse a model or preset that could serve no request.
+
+        Raises:
+            ConfigError: The settings do not fit together, or cannot run.
+        """
         preset, model = offer.preset, offer.settings
         own_budget = preset.budget if preset.budget is not None else model.budget
         strategy = preset.strategy if preset.strategy is not None else model.strategy
         verifiers = preset.verifier if preset.verifier is not None else model.verifiers
-        draws: dict[str, Any] = {
-            **model.sampling,
-            **({} if preset.temperature is None else {"temperature": preset.temperature}),
-        }
+        draws: dict[str, Any] = dict(model.sampling)
+        if preset.temperature is not None:
+            draws["temperature"] = preset.temperature
         try:
             sampling = Sampling(**draws)
             solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self.cache)
@@ -209,9 +219,10 @@ def _servers(model: GatewayModel, models: Mapping[str, GatewayModel]) -> ModelSe
     """Return the servers of a model; a fusion has the first server of each of its models."""
     if model.fusion is not None:
         roles = {"policy": model.fusion.judge, **{name: name for name in model.fusion.models}}
-        return ModelServers(
-            [{role: _servers(models[name], models).records[0]["policy"] for role, name in roles.items()}]
-        )
+        first_records: dict[str, ModelRecord] = {}
+        for role, name in roles.items():
+            first_records[role] = _servers(models[name], models).records[0]["policy"]
+        return ModelServers([first_records])
     record_sets: list[dict[str, ModelRecord]] = []
     for url in model.url or [None]:
         resolved = {role: resolve(record, model.backend, url) for role, record in model.records().items()}

@@ -92,10 +92,10 @@ class RequestScope(RegisteredNames):
         if name not in table.entries:
             raise unknown_name(table.kind, name, self.names(table))
         for parameter, value in parameters.items():
-            most = self.tokens if parameter in _LENGTHS else self.width
-            if any(abs(number) > most for number in _numbers(value)):
+            limit = self.tokens if parameter in _LENGTHS else self.width
+            if any(abs(number) > limit for number in _numbers(value)):
                 raise ConfigError(
-                    f"{parameter} of the {table.kind} {name} is {quote(value)}, but this server takes at most {most}"
+                    f"{parameter} of the {table.kind} {name} is {quote(value)}, but this server takes at most {limit}"
                 )
 
     @property
@@ -133,12 +133,10 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
         return _single_order(request, gateway)
     request = calibrated_request(request)
     order = _single_order(request, gateway, widens=False)
-    links = [
-        dataclasses.replace(
-            _single_order(dataclasses.replace(request, model=name), gateway, widens=False), seed=order.seed, notes=()
-        )
-        for name in gateway.offers.links(offer)
-    ]
+    links: list[Order] = []
+    for name in gateway.offers.links(offer):
+        link = _single_order(dataclasses.replace(request, model=name), gateway, widens=False)
+        links.append(dataclasses.replace(link, seed=order.seed, notes=()))
     order = dataclasses.replace(order, links=tuple(links), budget=_total(links))
     gateway.chains.check(order)
     return order
@@ -169,17 +167,13 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     strategy = _name_strategy(gateway, offer, options.strategy)
     sampling, notes = _sampling(request, gateway, offer, strategy)
     task = _task(request, gateway, offer)
+    used_task = gateway.offers.task(offer) if task is None else task
     if widens and choices > 1:
-        strategy = _widen(
-            strategy,
-            choices,
-            gateway.offers.task(offer) if task is None else task,
-            _has_verifier(request, gateway, offer),
-        )
+        strategy = _widen(strategy, choices, used_task, _has_verifier(request, gateway, offer))
     budget, budget_notes = _budget(request, gateway, offer, strategy)
     seed = options.seed if options.seed is not None else request.seed
     problem = Problem(_prompt(request.messages))
-    _check_problem(request, gateway.offers.task(offer) if task is None else task, problem)
+    _check_problem(request, used_task, problem)
     return Order(
         offer=offer,
         problem=problem,
@@ -199,10 +193,12 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
 
 
 def _widen(plan: Plan | None, choices: int, task: Task, has_verifier: bool) -> Plan | None:  # noqa: FBT001 - the last of four
-    """Return a plan that draws as many samples as there are answers, where it would draw one.
+    """Return a plan that draws as many samples as answers, in place of a plan that draws one.
+
+    Any other plan is returned unchanged.
 
     Args:
-        plan: The plan; None: the default, which draws one sample of free text.
+        plan: The plan; None: the default, which draws one sample of free text without a verifier.
         choices: The number of answers.
         task: The task.
         has_verifier: Whether a verifier scores the answers.
@@ -227,7 +223,7 @@ def _has_verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> boo
 
 
 def _check_problem(request: SearchRequest, task: Task, problem: Problem) -> None:
-    """Refuse what the model's task cannot read, such as a conversation for a model of sums.
+    """Refuse a problem that the model's task cannot read, such as a conversation for a model of sums.
 
     Raises:
         ApiError: 400, with the field of the history.
@@ -242,11 +238,10 @@ def _check_problem(request: SearchRequest, task: Task, problem: Problem) -> None
 def _needs_chats(
     request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None, task: Task | None
 ) -> bool:
-    """Return whether the server is to be called by chats, although its model is called otherwise.
+    """Return whether a server must be called by chats for this request, though otherwise it is not.
 
-    Such a server takes tools or pictures in chats alone.
-
-    A strategy of steps gets tools as text. Pictures have no such form.
+    It must where the server takes the request's tools or pictures only in chats. A strategy that writes step by step
+    gets tools as text instead. Pictures have no such form.
 
     Raises:
         ApiError: 400, the model takes no pictures.
@@ -271,8 +266,7 @@ def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokeni
     """Return the tokenizer that gives the texts of tokens; None: no log-probabilities are wanted.
 
     Raises:
-        ApiError: 400, the model gives no log-probabilities, its tokenizer is not known, or the answer may be of another
-            model.
+        ApiError: 400, the model gives no log-probabilities, its tokenizer is not known, or another model may answer.
     """
     if not request.logprobs:
         return None
@@ -323,14 +317,17 @@ def plan_of(text: str, scope: Scope = EVERYTHING) -> Plan:
 
 
 def _verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> str | None:
+    """Return the verifier of the request or the preset, as text; None: that of the model.
+
+    Raises:
+        ApiError: 400, the request names a verifier that is not allowed.
+    """
     name = request.options.verifier
     if name is None:
         return offer.preset.verifier
-    allowed = {
-        *gateway.config.verifiers,
-        *(offer.settings.verifiers or {}).values(),
-        *([offer.preset.verifier] if offer.preset.verifier else []),
-    }
+    allowed = {*gateway.config.verifiers, *(offer.settings.verifiers or {}).values()}
+    if offer.preset.verifier:
+        allowed.add(offer.preset.verifier)
     if name not in allowed:
         raise refuse_field("tts.verifier", str(unknown_name("verifier", name, allowed)))
     return name
@@ -339,16 +336,17 @@ def _verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> str | N
 def _task(request: SearchRequest, gateway: Gateway, offer: Offer) -> Task | None:
     """Return the task of a request; None: the model's own task, unchanged.
 
-    A form of JSON replaces the model's task. The stop texts and tools of the request are added.
+    If the request gives a form of the answer, a task of JSON replaces the model's task. The stop texts and tools of the
+    request are added.
     """
     stops = request.stops if request.options.stop is None else stop_texts(request.options.stop, "tts.stop", _MOST_STOPS)
     limits, field = SchemaLimits(), request.name_of("response_format")
-    inner: Any = read_field(field, lambda: _json_task(request.form, field, limits))
+    json_task: Any = read_field(field, lambda: _json_task(request.form, field, limits))
     offered_tools, choice = request.tools, request.tool_choice
     tools = read_field("tools", lambda: tools_of(offered_tools, choice, parallel=request.parallel, limits=limits))
     if not stops and tools is None:
-        return inner
-    return request_task(gateway.offers.task(offer) if inner is None else inner, stops, tools)
+        return json_task
+    return request_task(gateway.offers.task(offer) if json_task is None else json_task, stops, tools)
 
 
 def _json_task(form: Mapping[str, Any] | None, field: str, limits: SchemaLimits) -> JsonTask | None:
@@ -358,11 +356,8 @@ def _json_task(form: Mapping[str, Any] | None, field: str, limits: SchemaLimits)
         return None
     if kind == "json_object":
         return JsonTask(schema=limits.schema({"type": "object"}))
-    schema: Any = (
-        form.get("json_schema", {}).get("schema")
-        if kind == "json_schema" and isinstance(form.get("json_schema"), dict)
-        else None
-    )
+    described: Any = form.get("json_schema") if kind == "json_schema" else None
+    schema: Any = described.get("schema") if isinstance(described, dict) else None
     if not isinstance(schema, dict):
         raise ConfigError(
             f"{field} is {quote(form)}, but must be text, json_object, or json_schema with a schema",
@@ -374,34 +369,37 @@ def _json_task(form: Mapping[str, Any] | None, field: str, limits: SchemaLimits)
 def _budget(
     request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None
 ) -> tuple[Budget, tuple[str, ...]]:
-    """Return the budget, with the operator's limits, and what is reported of it.
+    """Return the budget, with the operator's limits, and notes on it.
 
-    The first of these counts: the budget of `tts`, the tokens that may be thought, the effort, the preset, the model.
-    Without any of them, the budget pays each answer of the strategy in full.
+    The first of these that is given counts: the budget in `tts`, the tokens for thoughts, the effort, the budget of the
+    preset, that of the model. If none is given, the budget pays each answer of the strategy in full.
     """
     limits, notes = gateway.config.limits, tuple[str, ...]()
-    field, amount = "model", offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
+    field = "model"  # the field that an error names
+    amount = offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
     if request.effort in gateway.config.efforts:
-        field, amount = request.name_of("reasoning_effort"), min(gateway.config.efforts[request.effort], limits.tokens)
+        field = request.name_of("reasoning_effort")
+        amount = min(gateway.config.efforts[request.effort], limits.tokens)
     if request.thinking_tokens is not None:
-        field, wanted_tokens = request.name_of("budget"), request.thinking_tokens + (request.max_tokens or 0)
+        field = request.name_of("budget")
+        wanted_tokens = request.thinking_tokens + (request.max_tokens or 0)
         amount = min(wanted_tokens, limits.tokens)
-        notes = (
-            *notes,
-            *((f"{field} was clipped to limits.tokens, {limits.tokens}",) if wanted_tokens > limits.tokens else ()),
-        )
+        if wanted_tokens > limits.tokens:
+            notes = (f"{field} was clipped to limits.tokens, {limits.tokens}",)
     if request.options.budget is not None:
         field, amount = "tts.budget", request.options.budget
 
     def make_budget() -> Budget:
-        default = offer.settings, gateway.offers.policy(offer), strategy, request.max_tokens, limits
-        budget = limit_budget(
-            default_budget(*default) if amount is None else budget_of(amount), limits.tokens, limits.seconds
-        )
+        if amount is None:
+            policy = gateway.offers.policy(offer)
+            budget = default_budget(offer.settings, policy, strategy, request.max_tokens, limits)
+        else:
+            budget = budget_of(amount)
+        budget = limit_budget(budget, limits.tokens, limits.seconds)
         if not RATED.isdisjoint(budget.limits):
-            check_rates(
-                budget.limits, {role: (one.name, one.rates) for role, one in gateway.offers.backends(offer).items()}, {}
-            )
+            backends = gateway.offers.backends(offer)
+            names_and_rates = {role: (backend.name, backend.rates) for role, backend in backends.items()}
+            check_rates(budget.limits, names_and_rates, {})
         return budget
 
     return read_field(field, make_budget), notes
@@ -410,10 +408,10 @@ def _budget(
 def _sampling(
     request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None
 ) -> tuple[Sampling, tuple[str, ...]]:
-    """Return how rows are drawn, and what is reported of it.
+    """Return the sampling of rows, and notes on it.
 
-    Temperature 0 would make all samples of a search equal. So only a strategy of one sample uses it. Any other strategy
-    keeps its own temperature.
+    Temperature 0 would make all samples of a search equal. So only a strategy of one sample takes this temperature. Any
+    other strategy keeps its own.
     """
     parameters: dict[str, Any] = dict(offer.settings.sampling)
     if offer.preset.temperature is not None:
@@ -429,17 +427,20 @@ def _sampling(
     check_draws(request.draws, gateway, offer)
     parameters |= request.draws
     effort, effort_notes = _effort(request, gateway, offer)
-    parameters |= {"effort": effort} if effort else {}
+    if effort:
+        parameters["effort"] = effort
     notes += effort_notes
-    if (most := request.max_tokens) is not None:
+    max_tokens = request.max_tokens
+    if max_tokens is not None:
         limit, field = gateway.config.limits.tokens, request.name_of("max_tokens")
-        parameters["max_tokens"] = min(most, limit)
-        notes += (f"{field} is {most}, but was clipped to limits.tokens, {limit}",) if most > limit else ()
+        parameters["max_tokens"] = min(max_tokens, limit)
+        if max_tokens > limit:
+            notes += (f"{field} is {max_tokens}, but was clipped to limits.tokens, {limit}",)
     return read_field(request.name_of("max_tokens"), lambda: Sampling(**parameters)), notes
 
 
 def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> None:
-    """Refuse parameters of sampling that the model's server does not obey.
+    """Refuse parameters of sampling that the model's server ignores.
 
     Args:
         draws: The parameters by name, as requests have them.
@@ -449,9 +450,9 @@ def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> Non
     Raises:
         ApiError: 400, with the field.
     """
-    plain = Sampling()
+    defaults = Sampling()
     for name, value in draws.items():
-        if value == getattr(plain, name):
+        if value == getattr(defaults, name):
             continue
         for backend in _writers(gateway, offer):
             capability = SAMPLING_CAPABILITIES.get(name)
@@ -467,9 +468,9 @@ def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> Non
 
 
 def _effort(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[str, tuple[str, ...]]:
-    """Return the effort that the model's server takes, "" where it takes none, and what is reported of it.
+    """Return the effort for the model's server, "" if it takes none, and notes on the effort.
 
-    Words that clients send by default are reported where neither the gateway nor the server has them.
+    A note reports a word that clients send by default, if neither the gateway nor the server knows it.
 
     Raises:
         ApiError: 400, neither the gateway nor the server knows the word.
@@ -500,7 +501,7 @@ def read_field(param: str, make: Callable[[], T]) -> T:
     """Return the value that is made from a field.
 
     Raises:
-        ApiError: 400 with the field, where it is not valid.
+        ApiError: 400 with the field, whose value is not valid.
     """
     try:
         return make()

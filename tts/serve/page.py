@@ -18,7 +18,7 @@ from tts.trace.html import script_hash, seal_page, style_hash, viewer
 
 
 async def page(request: Request) -> Response:
-    """Return the page. It holds no data, so it needs no key."""
+    """Return the page; it has no data, so a client needs no key for it."""
     del request
     html, policy = _page()
     headers = {
@@ -36,8 +36,8 @@ def _page() -> tuple[bytes, str]:
     pages = (html, viewer())
     rules = {
         "default-src": ["'none'"],
-        "script-src": [f"'{script_hash(one)}'" for one in pages],
-        "style-src": [f"'{style_hash(one)}'" for one in pages],
+        "script-src": [f"'{script_hash(sealed_page)}'" for sealed_page in pages],
+        "style-src": [f"'{style_hash(sealed_page)}'" for sealed_page in pages],
         "connect-src": ["'self'"],
         "img-src": ["data:"],
         "base-uri": ["'none'"],

@@ -36,49 +36,49 @@ def outcome_of(search: RunningSearch, solution: Solution) -> Outcome:
 
 
 def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
-    """Return a solution by vote, with calls of tools placed by a majority of the samples.
+    """Return a solution by vote, in which most samples decide between calls of tools and texts.
 
-    Calls come first where most samples call a tool, and texts come first where most do not. Texts are seldom equal, so
-    that two equal calls would win against three samples that call nothing.
+    Calls come first if most samples call a tool, else texts come first. In a plain vote two equal calls would win
+    against three different texts, because texts are seldom equal.
     """
     task = search.order.task
-    is_vote = solution.strategy.rpartition("| ")[2].startswith("majority")
+    _strategy, _, selection = solution.strategy.rpartition("| ")
+    is_vote = selection.startswith("majority")
     if not isinstance(task, RequestTask) or task.tools is None or not is_vote or solution.answer is None:
         return solution
-    voters = [one for one in solution.candidates if one.answer is not None and one.weight > 0]
-    calling = math.fsum(one.weight for one in voters if task.is_call(one.answer))
-    calls_win = 2 * calling > math.fsum(one.weight for one in voters)
+    voters = [c for c in solution.candidates if c.answer is not None and c.weight > 0]
+    weight_of_calls = math.fsum(c.weight for c in voters if task.is_call(c.answer))
+    calls_win = 2 * weight_of_calls > math.fsum(c.weight for c in voters)
     if task.is_call(solution.answer) == calls_win:
         return solution
-    ranked = sorted(solution.candidates, key=lambda one: one.answer is None or task.is_call(one.answer) != calls_win)
+    ranked = sorted(solution.candidates, key=lambda c: c.answer is None or task.is_call(c.answer) != calls_win)
     share = _shares(ranked).get(ranked[0].answer_class, solution.confidence)
     return dataclasses.replace(solution, candidates=tuple(ranked), answer=ranked[0].answer, confidence=share)
 
 
 def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
-    """Return the best candidates, best first, at most as many as were asked for.
+    """Return the best candidates, best first, at most as many as the request asks for.
 
-    Equal answers are returned once where the request asks for distinct ones. Candidates without an answer come last.
-    Where answers have a form or are to be distinct, only one such candidate is returned, and only if nothing else is.
+    If the request asks for distinct answers, equal answers are returned once. Candidates without an answer come last.
+    If answers have a form or must be distinct, one of these is returned, and only if no candidate has an answer.
     """
     if solution.abstained:
         return [AnswerChoice(**_abstention(search, solution.abstained), finish="refusal")]
-    answered = [one for one in solution.candidates if one.answer_class is not None]
-    others = [one for one in solution.candidates if one.answer_class is None]
-    distinct = search.order.request.options.distinct
-    if distinct:
-        best: dict[int | None, Candidate] = {}
-        for one in answered:
-            best.setdefault(one.answer_class, one)
-        answered = list(best.values())
-    if distinct or _has_form(search.order.task):
-        others = [] if answered else others[:1]
+    answered = [c for c in solution.candidates if c.answer_class is not None]
+    unanswered = [c for c in solution.candidates if c.answer_class is None]
+    is_distinct = search.order.request.options.distinct
+    if is_distinct:
+        best_of_class: dict[int | None, Candidate] = {}
+        for candidate in answered:
+            best_of_class.setdefault(candidate.answer_class, candidate)
+        answered = list(best_of_class.values())
+    if is_distinct or _has_form(search.order.task):
+        unanswered = [] if answered else unanswered[:1]
+    chosen = [*answered, *unanswered][: search.order.choices]
+    if not chosen:  # the budget paid for no text, but clients read a first choice
+        return [AnswerChoice(text="", finish="length")]
     shares = _shares(solution.candidates)
-    chosen = [*answered, *others][: search.order.choices]
-    # clients read the first choice, also where the budget paid for no text
-    return [_choice(search, one, shares.get(one.answer_class)) for one in chosen] or [
-        AnswerChoice(text="", finish="length")
-    ]
+    return [_choice(search, candidate, shares.get(candidate.answer_class)) for candidate in chosen]
 
 
 def _has_form(task: Task | None) -> bool:
@@ -98,6 +98,7 @@ def _abstention(search: RunningSearch, why: str) -> dict[str, Any]:
 
 
 def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -> AnswerChoice:
+    """Return the choice of a reply that a candidate makes; `weight`: the share of its answer."""
     path, task = candidate.trajectory, search.order.task
     text = path.response if path.thought else path.full_text
     calls, stop_text, has_tools = list[dict[str, Any]](), "", False
@@ -110,16 +111,17 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
         "thought_share": share,
     }
     if isinstance(task, RequestTask):
-        if (cut := task.cut(text)) != text:
-            stop_text = next(stop for stop in task.stops if text.startswith(stop, len(cut)))
-            text, finish = cut, "stop text"
+        cut_text = task.cut(text)
+        if cut_text != text:
+            stop_text = next(stop for stop in task.stops if text.startswith(stop, len(cut_text)))
+            text, finish = cut_text, "stop text"
         text, calls = task.calls(text, candidate.answer)
         has_tools, task = task.tools is not None, task.inner
     if calls:
         number = search.number[:12]
         answer_calls = [
-            AnswerCall(f"call_{number}_{place}", one["name"], json.dumps(one["arguments"], ensure_ascii=False))
-            for place, one in enumerate(calls)
+            AnswerCall(f"call_{number}_{place}", call["name"], json.dumps(call["arguments"], ensure_ascii=False))
+            for place, call in enumerate(calls)
         ]
         return AnswerChoice(text=text or None, calls=tuple(answer_calls), finish="calls", **common)
     if candidate.answer is None and (isinstance(task, JsonTask) or has_tools):
@@ -137,22 +139,23 @@ def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
     total = math.fsum(weights)
     if not total:
         return {}
-    sums: dict[int | None, list[float]] = {}
+    by_class: dict[int | None, list[float]] = {}
     for candidate, weight in zip(candidates, weights, strict=True):
-        sums.setdefault(candidate.answer_class, []).append(weight)
-    return {kind: math.fsum(parts) / total for kind, parts in sums.items()}
+        by_class.setdefault(candidate.answer_class, []).append(weight)
+    return {answer_class: math.fsum(class_weights) / total for answer_class, class_weights in by_class.items()}
 
 
 def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
-    """Return the tokens of what the client sent and got.
+    """Return the tokens of the client's prompt and of the answers in the reply.
 
-    The prompt counts once, and the reply's answers count with their thoughts. What the search spent stands in the
-    report. Tokens of a thought are estimated by its share of the characters.
+    The prompt counts once, and answers count with their thoughts. The report, not this count, has the cost of the
+    search. Tokens of a thought are estimated by its share of the characters.
     """
     prompt = _prompt_tokens(() if solution.trace is None else solution.trace.calls)
     reasoning = sum(round(choice.tokens * choice.thought_share) for choice in choices)
     cached = max(0, prompt - solution.usage.prompt_tokens)
-    return Counts(prompt, sum(choice.tokens for choice in choices), cached=cached, reasoning=reasoning)
+    completion = sum(choice.tokens for choice in choices)
+    return Counts(prompt, completion, cached=cached, reasoning=reasoning)
 
 
 def _prompt_tokens(calls: Sequence[Call]) -> int:
@@ -164,16 +167,17 @@ def _prompt_tokens(calls: Sequence[Call]) -> int:
 
 
 def report_of(search: RunningSearch, solution: Solution, choices: Sequence[AnswerChoice]) -> dict[str, Any]:
-    """Return the object `tts`: how the search went, and its whole ledger."""
-    order, short = search.order, search.order.choices - len(choices)
-    kind = "distinct answers" if order.request.options.distinct else "answers"
-    if order.tokenizer is not None and any(one.text and one.logprobs is None and not one.calls for one in choices):
-        short_of = (
-            "the log-probabilities of an answer are not known: its text is not one that tokens of the model make up",
+    """Return the object `tts`: the results of the search, and its whole ledger."""
+    order = search.order
+    notes = list(order.notes)
+    if len(choices) != order.choices:
+        kind = "distinct answers" if order.request.options.distinct else "answers"
+        notes.append(f"n is {order.choices}, but the search found {len(choices)} {kind}")
+    lacks_logprobs = any(choice.text and choice.logprobs is None and not choice.calls for choice in choices)
+    if order.tokenizer is not None and lacks_logprobs:
+        notes.append(
+            "the log-probabilities of an answer are not known: its text is not one that tokens of the model make up"
         )
-    else:
-        short_of = ()
-    missing = (f"n is {order.choices}, but the search found {len(choices)} {kind}",) if short else ()
     return plain_values(
         {
             "answer": solution.answer,
@@ -188,7 +192,7 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
             "reproducible": solution.reproducible,
             "candidates": len(solution.candidates),
             "weights": [choice.weight for choice in choices],
-            "warnings": [*order.notes, *missing, *short_of, *map(public, solution.warnings)],
+            "warnings": [*notes, *map(public, solution.warnings)],
             "usage": solution.usage,
             "ledger": _ledger(() if solution.trace is None else solution.trace.calls),
             "receipt": receipt_in(search, solution),
@@ -199,9 +203,9 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
 
 
 def receipt_in(search: RunningSearch, solution: Solution) -> Receipt | None:
-    """Return the receipt of a search.
+    """Return the receipt of a search; None: the search has no trace.
 
-    Where calls of tools compete with texts, parts of its samples are not chosen from.
+    If calls of tools compete with texts, the receipt has no answers of parts of the samples.
     """
     if solution.trace is None:
         return None

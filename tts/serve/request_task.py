@@ -66,7 +66,11 @@ class Tools:
     def describe(self) -> str:
         """Return the text of the system message that shows the tools."""
         lines = "\n".join(tool.shown for tool in self.tools.values())
-        which = f" Call {self.only}." if self.only else " Call at least one." if self.required else ""
+        which = ""
+        if self.only:
+            which = f" Call {self.only}."
+        elif self.required:
+            which = " Call at least one."
         number = "" if self.parallel else " Make at most one call."
         return (
             f"You may call these functions:\n<tools>\n{lines}\n</tools>\n"
@@ -79,37 +83,36 @@ class Tools:
 
         Servers that take tools get them natively. Elsewhere they are written as by `describe`.
         """
-        named = {"type": "function", "function": {"name": self.only}}
-        choice = named if self.only else "required" if self.required else "auto"
-        return ToolOffer(
-            tuple(tool.shown for tool in self.tools.values()), json.dumps(choice), self.parallel, self.describe()
-        )
+        choice: Any = "required" if self.required else "auto"
+        if self.only:
+            choice = {"type": "function", "function": {"name": self.only}}
+        shown_tools = tuple(tool.shown for tool in self.tools.values())
+        return ToolOffer(shown_tools, json.dumps(choice), self.parallel, self.describe())
 
     def calls_in(self, text: str) -> list[dict[str, Any]] | None:
-        """Return the calls of a text, or None.
-
-        None: a call is not valid, or the request allows no such calls.
-        """
+        """Return the calls of a text; None: a call is not valid, or the request allows no such calls."""
         calls: list[dict[str, Any]] = []
         allowance = Allowance()
-        for call_text in _split_calls(text)[1]:
+        _text_without_calls, call_texts = _split_calls(text)
+        for call_text in call_texts:
             try:
                 call = json.loads(call_text)
                 # fails for half characters and for 1e999
                 json.dumps(call, ensure_ascii=False, allow_nan=False).encode()
             except (ValueError, RecursionError):
                 return None
-            tool = (
-                self.tools.get(call.get("name", ""))
-                if isinstance(call, dict) and isinstance(call.get("name", ""), str)
-                else None
-            )
-            arguments: Any = call.get("arguments", {}) if tool is not None else None
-            if tool is None or not isinstance(arguments, dict) or not tool.schema.is_valid(arguments, allowance):
+            name: Any = call.get("name", "") if isinstance(call, dict) else None
+            tool = self.tools.get(name) if isinstance(name, str) else None
+            if tool is None:
+                return None
+            arguments: Any = call.get("arguments", {})
+            if not isinstance(arguments, dict) or not tool.schema.is_valid(arguments, allowance):
                 return None
             calls.append({"name": tool.name, "arguments": arguments})
-        is_wrong = (self.required and not calls) or (self.only and any(call["name"] != self.only for call in calls))
-        return None if is_wrong or (len(calls) > 1 and not self.parallel) else calls
+        lacks_call = self.required and not calls
+        calls_another = bool(self.only) and any(call["name"] != self.only for call in calls)
+        has_too_many = len(calls) > 1 and not self.parallel
+        return None if lacks_call or calls_another or has_too_many else calls
 
 
 class RequestTask(Task):
@@ -136,8 +139,11 @@ class RequestTask(Task):
             messages = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
             has_system = bool(messages) and messages[0].role == "system"
             offer = self.tools.offer()
-            system = messages[0].append("\n\n", offer) if has_system else Message.of("system", (offer,))
-            problem = dataclasses.replace(problem, prompt=(system, *(messages[1:] if has_system else messages)))
+            if has_system:
+                system, later_messages = messages[0].append("\n\n", offer), messages[1:]
+            else:
+                system, later_messages = Message.of("system", (offer,)), messages
+            problem = dataclasses.replace(problem, prompt=(system, *later_messages))
         return self.inner.prompt(problem, kind, texts)
 
     def split(self, text: str) -> list[str]:
@@ -161,12 +167,12 @@ class RequestTask(Task):
 
         Args:
             text: A text of the model.
-            answer: What `extract` returned for it.
+            answer: The result of `extract` for this text.
         """
-        rest, call_texts = _split_calls(text)
+        text_without_calls, call_texts = _split_calls(text)
         if self.tools is None or answer is None or not answer.startswith(_MARK) or not call_texts:
             return text, []  # only a text with valid calls has both a tag and an answer with the mark
-        return rest.strip(), json.loads(answer.removeprefix(_MARK))
+        return text_without_calls.strip(), json.loads(answer.removeprefix(_MARK))
 
     def is_call(self, answer: str | None) -> bool:
         """Whether an answer is calls of tools."""
@@ -175,7 +181,7 @@ class RequestTask(Task):
     def extract(self, text: str) -> str | None:
         """Return the calls as text, else the inner task's answer.
 
-        None: calls are not valid, or they are required and missing.
+        None: the calls are not valid, required calls are missing, or the inner task finds no answer.
         """
         text = self.cut(text)
         if self.tools is None:
@@ -230,20 +236,21 @@ def tools_of(
     parallel: bool,
     limits: SchemaLimits | None = None,
 ) -> Tools | None:
-    """Return the tools of a request; None where there are none, or none may be called.
+    """Return the tools of a request; None: there are none, or none may be called.
 
     Args:
         given: The tools as the request has them.
-        choice: Its `tool_choice`.
-        parallel: Whether an answer may call several.
-        limits: The limits of the request's schemas; None: those of its tools alone.
+        choice: The request's `tool_choice`.
+        parallel: Whether an answer may have several calls.
+        limits: The limits of all schemas of the request; None: limits for these tools alone.
 
     Raises:
         ConfigError: a tool is not a function with a name and a JSON schema within the limits, or the chosen tool is not
-            among them.
+            among the tools.
     """
     limits = limits or SchemaLimits()
-    tools = {tool.name: tool for tool in (_tool(each, limits) for each in given)}
+    listed_tools = [_tool(description, limits) for description in given]
+    tools = {tool.name: tool for tool in listed_tools}
     if len(tools) < len(given):
         raise ConfigError("tools has two functions of one name, but each needs a name of its own")
     function: Any = choice.get("function") if isinstance(choice, Mapping) else None
@@ -254,10 +261,17 @@ def tools_of(
         raise ConfigError(f"tool_choice is {quote(choice)}, but must be 'auto', 'none', 'required' or a function")
     if choice == "required" and not tools:
         raise ConfigError("tool_choice is 'required', but tools is empty")
-    return None if not tools or choice == "none" else Tools(tools, bool(only) or choice == "required", only, parallel)
+    if not tools or choice == "none":
+        return None
+    return Tools(tools, bool(only) or choice == "required", only, parallel)
 
 
 def _tool(given: Mapping[str, Any], limits: SchemaLimits) -> Tool:
+    """Return the tool that a request describes.
+
+    Raises:
+        ConfigError: the tool is no function with a name and a JSON schema within the limits.
+    """
     function: Any = given.get("function")
     name = function.get("name") if isinstance(function, Mapping) else None
     if given.get("type") != "function" or not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
@@ -265,17 +279,22 @@ def _tool(given: Mapping[str, Any], limits: SchemaLimits) -> Tool:
     schema = function.get("parameters") or {"type": "object"}
     if not isinstance(schema, Mapping):
         raise ConfigError(f"parameters of {name} is {quote(schema)}, but must be a JSON schema")
-    shows = {key: function[key] for key in ("name", "description", "parameters") if function.get(key) is not None}
-    return Tool(
-        name, json.dumps({"type": "function", "function": shows}, ensure_ascii=False), limits.schema(dict(schema))
-    )
+    keys = ("name", "description", "parameters")
+    shown_function = {key: function[key] for key in keys if function.get(key) is not None}
+    shown = json.dumps({"type": "function", "function": shown_function}, ensure_ascii=False)
+    return Tool(name, shown, limits.schema(dict(schema)))
 
 
 def _split_calls(text: str) -> tuple[str, list[str]]:
     """Return a text without its calls and their tags, and the texts of the calls, in linear time."""
-    rest, calls, at = list[str](), list[str](), 0
-    while (begin := text.find(_OPEN, at)) >= 0 and (end := text.find(_CLOSE, begin)) >= 0:
-        rest.append(text[at:begin])
+    pieces, calls = list[str](), list[str]()
+    position = 0
+    while True:
+        begin = text.find(_OPEN, position)
+        end = -1 if begin < 0 else text.find(_CLOSE, begin)
+        if end < 0:
+            break
+        pieces.append(text[position:begin])
         calls.append(text[begin + len(_OPEN) : end].strip())
-        at = end + len(_CLOSE)
-    return "".join([*rest, text[at:]]), calls
+        position = end + len(_CLOSE)
+    return "".join([*pieces, text[position:]]), calls

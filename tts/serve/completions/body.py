@@ -32,7 +32,7 @@ class CompletionBody(RequestBody):
     suffix: str | None = None
 
     def check(self, limits: GatewayLimits) -> None:
-        """Refuse what cannot be honoured.
+        """Refuse a field that cannot be honoured.
 
         Raises:
             ApiError: 400, with the field.
@@ -54,18 +54,17 @@ def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
     """Return the prompts of a request: texts, or token ids as `TokenizedText`.
 
     Raises:
-        ApiError: 400, a prompt is something else or empty, or they are too many or too long.
+        ApiError: 400, a prompt is something else or empty, or the prompts are too many or too long.
     """
-    several = isinstance(given, list) and bool(given) and not all(type(one) is int for one in given)
-    prompts = tuple(
-        _prompt(one, f"prompt[{place}]" if several else "prompt")
-        for place, one in enumerate(given if several else [given])
-    )
+    is_list_of_prompts = isinstance(given, list) and bool(given) and not all(type(item) is int for item in given)
+    if is_list_of_prompts:
+        prompts = tuple(_prompt(prompt, f"prompt[{place}]") for place, prompt in enumerate(given))
+    else:
+        prompts = (_prompt(given, "prompt"),)
     if len(prompts) > limits.messages:
         raise too_long("prompt", f"{len(prompts)} prompts", limits.messages)
-    if (
-        size := sum(len(one.ids) if isinstance(one, TokenizedText) else len(one) for one in prompts)
-    ) > limits.characters:
+    size = sum(len(prompt.ids) if isinstance(prompt, TokenizedText) else len(prompt) for prompt in prompts)
+    if size > limits.characters:
         raise too_long("prompt", f"{size} characters or tokens", limits.characters)
     return prompts
 

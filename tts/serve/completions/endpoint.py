@@ -62,21 +62,28 @@ async def completions(request: Request) -> Response:
     call = ModelCall(gateway, request.state.client, offer, _order(body, gateway, offer, prompts), notes)
     if body.stream:
         return CompletionStream(call, usage=body.streams_usage)
-    async with leaving(request.receive) as gone:
-        written = await wait_for_disconnect(gone, call.run(None))
+    async with leaving(request.receive) as client_left:
+        written = await wait_for_disconnect(client_left, call.run(None))
     return JsonReply(call.reply(written), headers={"x-request-id": call.number})
 
 
 def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[str, ...]) -> CompletionOrder:
+    """Return the order of a request to a model alone.
+
+    Raises:
+        ApiError: 400, a field is not valid, or the model does not take it.
+    """
     parameters: dict[str, Any] = {"temperature": 1.0, **offer.settings.sampling}
-    most = _TOKENS if body.max_tokens is None else body.max_tokens
-    parameters["max_tokens"] = max(1, most)
+    max_tokens = _TOKENS if body.max_tokens is None else body.max_tokens
+    parameters["max_tokens"] = max(1, max_tokens)
     check_draws(body.draws, gateway, offer)
-    parameters |= body.draws | ({} if body.temperature is None else {"temperature": body.temperature})
+    parameters |= body.draws
+    if body.temperature is not None:
+        parameters["temperature"] = body.temperature
     return CompletionOrder(
         prompts=prompts,
         choices=body.choices,
-        max_tokens=most,
+        max_tokens=max_tokens,
         sampling=read_field("max_tokens", lambda: Sampling(**parameters)),
         seed=gateway.seeds() if body.seed is None else body.seed,
         stops=body.stops(_MOST_STOPS),
@@ -108,7 +115,7 @@ class ModelCall:
         self._backend: Backend | None = None
 
     async def run(self, told: Told | None) -> list[Written]:
-        """Wait for a place, and return what the model does.
+        """Wait for a place, and return the texts that the model writes, or the probabilities that it reads.
 
         Raises:
             ApiError: the request is not valid, or the model failed.
@@ -121,20 +128,21 @@ class ModelCall:
                 with gateway.offers.servers[self._offer.model].borrow() as loan:
                     self._backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
                     payer = gateway.accounts.paying_account(self._client.name)
-                    bound = await asyncio.to_thread(self._booking_bounds, self._backend, payer)
-                    part = gateway.books.reserve(gateway.entry(self.number, self._client, payer, {}), bound)
-                    begun = time.monotonic()
+                    bounds = await asyncio.to_thread(self._booking_bounds, self._backend, payer)
+                    seconds = bounds["seconds"] / SECONDS_UNIT if "seconds" in bounds else None
+                    part = gateway.books.reserve(gateway.entry(self.number, self._client, payer, {}), bounds)
+                    begun_s = time.monotonic()
                     try:
-                        if not part.is_held:  # waiting here would keep a place from those that hold the amounts
+                        if not part.is_held:  # a wait here would keep the place from requests that hold the amounts
                             raise gateway.books.busy(payer)
-                        async with asyncio.timeout(bound["seconds"] / SECONDS_UNIT if "seconds" in bound else None):
+                        async with asyncio.timeout(seconds):
                             return await _finish_work(partial(complete, self._backend, order, self.cost, told))
                     except TimeoutError:
-                        if "seconds" not in bound:
+                        if seconds is None:
                             raise
-                        raise self._late(bound["seconds"] / SECONDS_UNIT) from None
+                        raise self._late(seconds) from None
                     finally:
-                        spent = self._booking_costs(self._backend, time.monotonic() - begun) if part.is_held else {}
+                        spent = self._booking_costs(self._backend, time.monotonic() - begun_s) if part.is_held else {}
                         gateway.close_part(part, spent)
                         gateway.books.forget(self.number)
                         if spent:
@@ -163,18 +171,18 @@ class ModelCall:
         """Return the most that may be booked, in whole units.
 
         Raises:
-            ApiError: 400, the tokens are above the operator's limit. ConfigError: the account limits what the model has
-                no rate for.
+            ApiError: 400, the tokens are above the operator's limit. ConfigError: the account limits a unit for which
+                the model has no rate.
         """
         order, limit = self.order, self.config.limits.tokens
         rows = order.choices * len(order.prompts)
         written_tokens = rows * order.max_tokens
-        rated = {unit: payer.limits[unit] for unit in ("flops", "usd") if unit in payer.limits}
-        check_rates(rated, {"policy": (backend.name, backend.rates)}, {})
-        prompts = sum(map(backend.count, order.prompts)) if order.top is not None or rated else 0
+        rated_limits = {unit: payer.limits[unit] for unit in ("flops", "usd") if unit in payer.limits}
+        check_rates(rated_limits, {"policy": (backend.name, backend.rates)}, {})
+        prompt_tokens = sum(map(backend.count, order.prompts)) if order.top is not None or rated_limits else 0
         read_tokens = 0
         if order.top is not None:
-            read_tokens = prompts if order.only_reads else order.choices * prompts + written_tokens
+            read_tokens = prompt_tokens if order.only_reads else order.choices * prompt_tokens + written_tokens
         if written_tokens + read_tokens > limit:
             raise ApiError(
                 400,
@@ -184,19 +192,15 @@ class ModelCall:
                 param="prompt",
                 code="too_long",
             )
-        seconds = [one for one in (self.config.limits.seconds, payer.request.get("seconds")) if one is not None]
-        return {
-            "tokens": written_tokens + read_tokens,
-            "generated_tokens": written_tokens,
-            "samples": rows,
-            **{
-                unit: backend.rates.cost(
-                    unit, computed=(1 + order.choices) * prompts + read_tokens, generated=written_tokens
-                )
-                for unit in rated
-            },
-            **({"seconds": int(min(seconds) * SECONDS_UNIT)} if seconds else {}),
-        }
+        bounds = {"tokens": written_tokens + read_tokens, "generated_tokens": written_tokens, "samples": rows}
+        computed_tokens = (1 + order.choices) * prompt_tokens + read_tokens
+        for unit in rated_limits:
+            bounds[unit] = backend.rates.cost(unit, computed=computed_tokens, generated=written_tokens)
+        time_limits = (self.config.limits.seconds, payer.request.get("seconds"))
+        seconds = [limit for limit in time_limits if limit is not None]
+        if seconds:
+            bounds["seconds"] = int(min(seconds) * SECONDS_UNIT)
+        return bounds
 
     def _booking_costs(self, backend: Backend, seconds: float) -> dict[str, int]:
         """Return the amounts that are booked, in whole units."""
@@ -229,17 +233,17 @@ class ModelCall:
 
 
 async def _finish_work(work: Callable[[], Awaitable[T]]) -> T:
-    """Do work in the library's loop.
+    """Do work in the library's loop, and return its result.
 
-    On cancellation, cancel it there, and wait until all that it cost is counted.
+    On cancellation the work is cancelled in that loop, and awaited until its whole cost is counted.
     """
     job = Job(work)
-    waiting = asyncio.ensure_future(LOOP.wait(job.run()))
+    work_task = asyncio.ensure_future(LOOP.wait(job.run()))
     try:
-        result = await asyncio.shield(waiting)
+        result = await asyncio.shield(work_task)
     except asyncio.CancelledError:
         job.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.gather(work_task, return_exceptions=True)
         raise
     assert result is not None, "it was not cancelled"
     return result
@@ -261,45 +265,61 @@ class CompletionStream(EventsReply):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
 
-        It begins with the first text, so that an earlier refusal still has its HTTP status.
+        The stream begins with the first text, so an earlier refusal still has its own HTTP status.
         """
         del scope
-        call, loop, pieces = self._call, asyncio.get_running_loop(), asyncio.Queue[tuple[int, str] | None]()
-        whole = call.order.echo or call.order.top is not None
+        call, loop = self._call, asyncio.get_running_loop()
+        pieces = asyncio.Queue[tuple[int, str] | None]()  # the place of a choice and its new text; None: the end
+        sends_at_end = call.order.echo or call.order.top is not None
 
         def send_text(place: int, text: str) -> None:  # in the library's thread
             with suppress(RuntimeError):  # the server's loop has ended
                 loop.call_soon_threadsafe(pieces.put_nowait, (place, text))
 
-        async with leaving(receive) as gone:
-            work = asyncio.ensure_future(call.run(None if whole else send_text))
+        async with leaving(receive) as client_left:
+            work = asyncio.ensure_future(call.run(None if sends_at_end else send_text))
             work.add_done_callback(lambda _: pieces.put_nowait(None))
             try:
-                first = await wait_for_disconnect(gone, pieces.get())
-                if first is None:
-                    work.result()
-                await self.write(send, self._chunks(gone, first, pieces, lambda: self._last(work, whole=whole)), gone)
+                first_piece = await wait_for_disconnect(client_left, pieces.get())
+                if first_piece is None:
+                    work.result()  # raises, if the work has failed
+                chunks = self._chunks(client_left, first_piece, pieces, lambda: self._last(work, whole=sends_at_end))
+                await self.write(send, chunks, client_left)
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
     async def _chunks(
-        self, gone: asyncio.Event, piece: Any, pieces: asyncio.Queue[Any], last: Callable[[], list[bytes]]
+        self, client_left: asyncio.Event, piece: Any, pieces: asyncio.Queue[Any], last: Callable[[], list[bytes]]
     ) -> AsyncGenerator[bytes]:
+        """Yield a chunk for each piece of text, pings while nothing comes, and the end.
+
+        Args:
+            client_left: The event that is set when the client leaves.
+            piece: The first piece; None: there is none.
+            pieces: The queue of further pieces; None ends it.
+            last: A function that returns the last chunks.
+        """
         while piece is not None:
             if piece is PING:
                 yield PING
             else:
-                choice = {"index": piece[0], "text": piece[1], "logprobs": None, "finish_reason": None}
+                place, text = piece
+                choice = {"index": place, "text": text, "logprobs": None, "finish_reason": None}
                 yield self.chunk(self._call.heading(), choice)
             try:
-                piece = await asyncio.wait_for(wait_for_disconnect(gone, pieces.get()), self._call.config.ping_s)
+                piece = await asyncio.wait_for(wait_for_disconnect(client_left, pieces.get()), self._call.config.ping_s)
             except TimeoutError:
                 piece = PING
         yield b"".join(last())
 
     def _last(self, work: asyncio.Future[list[Written]], *, whole: bool) -> list[bytes]:
-        """Return the ends of the choices, the usage and the end of the stream; or the error that ends it."""
+        """Return the last chunks of the stream: the ends of the choices and the usage, or an error.
+
+        Args:
+            work: The work of the model, which has ended.
+            whole: Whether the chunks have the whole texts; if not, all text was sent before.
+        """
         call, heading = self._call, self._call.heading()
         try:
             choices = call.choices(work.result())

@@ -20,14 +20,10 @@ def choice_of(place: int, order: CompletionOrder, written: Written, tokenizer: T
     """Return one choice of a reply."""
     prompt = prompt_text(order.prompts[written.prompt], written.found, tokenizer) if order.echo else ""
     text = prompt + written.text
-    return {
-        "index": place,
-        "text": text,
-        "logprobs": None
-        if written.found is None
-        else shown_logprobs(written.found, written.from_token, order.top or 0, text),
-        "finish_reason": written.finish,
-    }
+    logprobs = None
+    if written.found is not None:
+        logprobs = shown_logprobs(written.found, written.from_token, order.top or 0, text)
+    return {"index": place, "text": text, "logprobs": logprobs, "finish_reason": written.finish}
 
 
 def prompt_text(prompt: str, found: PromptLogprobs | None, tokenizer: Tokenizer | None) -> str:
@@ -51,26 +47,36 @@ def shown_logprobs(found: PromptLogprobs, start: int, top: int, text: str) -> di
         text: The text of the choice, in which offsets are counted. A token that the tokenizer adds in front of it has
             the offset 0.
     """
-    texts, values = found.texts[start:], found.logprobs[start:].tolist()
+    texts, logprobs = found.texts[start:], found.logprobs[start:].tolist()
     tops = found.tops[start:] if found.tops else ((),) * len(texts)
-    added = max(0, "".join(texts).find(text))
-    offsets = [max(0, at - added) for at in accumulate(map(len, texts), initial=0)][:-1]
+    num_added = max(0, "".join(texts).find(text))  # characters in front of the text
+    *begins, _end = accumulate(map(len, texts), initial=0)
     return {
         "tokens": list(texts),
-        "token_logprobs": [_number(value) for value in values],
-        "top_logprobs": [_tops(one, value, some[:top]) for one, value, some in zip(texts, values, tops, strict=True)],
-        "text_offset": offsets,
+        "token_logprobs": [_number(logprob) for logprob in logprobs],
+        "top_logprobs": [
+            _tops(token_text, logprob, token_tops[:top])
+            for token_text, logprob, token_tops in zip(texts, logprobs, tops, strict=True)
+        ],
+        "text_offset": [max(0, begin - num_added) for begin in begins],
     }
 
 
-def _tops(text: str, value: float, tops: Sequence[Any]) -> dict[str, float | None] | None:
-    if math.isnan(value):
+def _tops(text: str, logprob: float, tops: Sequence[Any]) -> dict[str, float | None] | None:
+    """Return the log-probabilities at one place by the text of the token; None: they are not known.
+
+    Args:
+        text: The text of the token itself.
+        logprob: Its log-probability; NaN: unknown.
+        tops: The most likely tokens, best first.
+    """
+    if math.isnan(logprob):
         return None
-    shown: dict[str, float | None] = {}
-    for top in tops:  # best first: of two tokens of one text, the better one
-        shown.setdefault(top.text, _number(top.logprob))
-    shown.setdefault(text, _number(value))
-    return shown
+    by_text: dict[str, float | None] = {}
+    for top in tops:  # of two tokens with one text, the first is more likely
+        by_text.setdefault(top.text, _number(top.logprob))
+    by_text.setdefault(text, _number(logprob))
+    return by_text
 
 
 def _number(value: float) -> float | None:
@@ -88,7 +94,7 @@ def usage_of(cost: CompletionCost) -> dict[str, Any]:
 def report_of(
     order: CompletionOrder, cost: CompletionCost, notes: Sequence[str], *, reproducible: bool
 ) -> Mapping[str, Any]:
-    """Return the field `tts`: the seed, all that was computed, and what had no effect."""
+    """Return the field `tts`: the seed, the usage, and the notes on fields without effect."""
     spent = {
         "prompt_tokens": cost.computed,
         "reused_tokens": cost.reused,

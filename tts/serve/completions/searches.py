@@ -40,37 +40,43 @@ def search_response(
         request: The HTTP request.
         gateway: The gateway.
         body: The body.
-        prompts: Its prompts.
-        notes: What the replies report of fields without effect.
+        prompts: The prompts in the body.
+        notes: The notes of the replies on fields without effect.
 
     Raises:
-        ApiError: 400, a field is not valid, or asks for what only a model alone can give.
+        ApiError: 400, a field is not valid, or only a model alone can honour it.
     """
     _refuse_fields_of_models(body, prompts)
     limits = gateway.config.limits
     orders = [order_of(request_of(_chat(body, prompt), limits, notes), gateway) for prompt in prompts]
-    tokens, most = sum(int(order.budget.limits["tokens"]) for order in orders), gateway.config.limits.tokens
-    if tokens > most:
+    tokens = sum(int(order.budget.limits["tokens"]) for order in orders)
+    if tokens > limits.tokens:
         cause = (
-            f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {most}; send fewer "
-            "prompts at once"
+            f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {limits.tokens}; send "
+            "fewer prompts at once"
         )
         raise refuse_field("prompt", cause, "too_long")
     return SearchCompletion(gateway, request.state.client, orders, stream=bool(body.stream), usage=body.streams_usage)
 
 
 def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> None:
-    demands = {"echo": body.echo, "logprobs": body.logprobs is not None, "max_tokens": body.max_tokens == 0}
-    demands["prompt"] = any(isinstance(prompt, TokenizedText) for prompt in prompts)
-    wrong = next((name for name, given in demands.items() if given), None)
-    if wrong is not None:
-        demand = "token ids" if wrong == "prompt" else f"{wrong} {getattr(body, wrong)}"
-        alone = body.model.partition(":")[0]
+    """Refuse fields that only a model alone can honour.
+
+    Raises:
+        ApiError: 400, with the first such field.
+    """
+    is_given = {"echo": body.echo, "logprobs": body.logprobs is not None, "max_tokens": body.max_tokens == 0}
+    is_given["prompt"] = any(isinstance(prompt, TokenizedText) for prompt in prompts)
+    given_fields = [field for field, given in is_given.items() if given]
+    if given_fields:
+        field = given_fields[0]
+        demand = "token ids" if field == "prompt" else f"{field} {getattr(body, field)}"
+        model, _, _preset = body.model.partition(":")
         cause = (
             f"{demand} can be had of a model alone, but this request is a search; "
-            f"name {alone!r}, without preset and tts"
+            f"name {model!r}, without preset and tts"
         )
-        raise refuse_field(wrong, cause, "unsupported")
+        raise refuse_field(field, cause, "unsupported")
 
 
 def _chat(body: CompletionBody, prompt: str) -> ChatBody:
@@ -97,8 +103,7 @@ class SearchCompletion(EventsReply):
         """Search and write the reply.
 
         Raises:
-            ApiError: the client's tokens do not suffice. Exception: what a search failed with, where no stream has
-                begun.
+            ApiError: the client's tokens do not suffice. Exception: a search failed before a stream had begun.
         """
         with ExitStack() as attachments:
             searches: list[RunningSearch] = []
@@ -110,16 +115,15 @@ class SearchCompletion(EventsReply):
                     for search in searches:
                         while not search.over:
                             await wait_for_disconnect(gone, search.signal.wait())
-                    await JsonReply(_reply(searches), headers={"x-request-id": searches[0].number})(
-                        scope, receive, send
-                    )
+                    reply = JsonReply(_reply(searches), headers={"x-request-id": searches[0].number})
+                    await reply(scope, receive, send)
                     return
                 await self.write(send, self._chunks(searches, gone), gone)
 
     async def _chunks(self, searches: Sequence[RunningSearch], gone: asyncio.Event) -> AsyncGenerator[bytes]:
         """Yield pings until all searches have ended, then the choices.
 
-        A completion has no place for progress.
+        Completions of the API have no field for progress.
         """
         yield PING
         for search in searches:
@@ -134,10 +138,10 @@ class SearchCompletion(EventsReply):
             yield event(api_error(failure).body())
             return
         choices, usage, report = reply.pop("choices"), reply.pop("usage"), reply.pop("tts")
-        *others, last = choices
-        for choice in others:
+        *earlier_choices, last_choice = choices
+        for choice in earlier_choices:
             yield self.chunk(reply, choice)
-        yield self.chunk(reply, last, tts=report)
+        yield self.chunk(reply, last_choice, tts=report)
         yield self.ending(reply, usage)
 
 
@@ -148,23 +152,16 @@ def _reply(searches: Sequence[RunningSearch]) -> dict[str, Any]:
     """
     solutions = [(search, search.result()) for search in searches]
     answers = [(search, solution, choices_of(search, solution)) for search, solution in solutions]
-    texts = [
-        (place * search.order.choices + at, one)
-        for place, (search, _, choices) in enumerate(answers)
-        for at, one in enumerate(choices)
-    ]
+    shown_choices: list[dict[str, Any]] = []
+    for place, (search, _solution, choices) in enumerate(answers):
+        first_index = place * search.order.choices
+        for index, choice in enumerate(choices, start=first_index):
+            finish = "length" if choice.finish == "length" else "stop"
+            shown_choices.append({"index": index, "text": choice.text or "", "logprobs": None, "finish_reason": finish})
     reports = [report_of(search, solution, choices) for search, solution, choices in answers]
     return {
         **heading(searches[0].number, searches[0].begun_at, searches[0].order.offer.name),
-        "choices": [
-            {
-                "index": index,
-                "text": one.text or "",
-                "logprobs": None,
-                "finish_reason": "length" if one.finish == "length" else "stop",
-            }
-            for index, one in texts
-        ],
+        "choices": shown_choices,
         "usage": _sum([usage_of(counts_of(solution, choices)) for _, solution, choices in answers]),
         "tts": reports[0] if len(reports) == 1 else {"searches": reports},
     }
@@ -185,7 +182,7 @@ def heading(number: str, begun_at: float, model: str) -> dict[str, Any]:
 async def wait_for_disconnect(gone: asyncio.Event, work: Awaitable[T]) -> T:
     """Await `work` and return its result.
 
-    If the client leaves first, `work` is cancelled, and its end awaited.
+    If the client leaves first, `work` is cancelled and awaited to its end.
 
     Raises:
         ClientDisconnect: the client has left.

@@ -52,12 +52,12 @@ class CompletionOrder:
 
     @property
     def only_reads(self) -> bool:
-        """Whether the log-probabilities of the prompts suffice.
+        """Whether the log-probabilities of the prompts suffice, and no row is written.
 
-        This is so where nothing is written, or only the most likely next token.
+        It is so where no token is asked for, or only the most likely next token.
         """
-        one = self.max_tokens == 1 and self.sampling.temperature == 0 and not self.stops
-        return self.top is not None and (self.max_tokens == 0 or one)
+        is_most_likely_token = self.max_tokens == 1 and self.sampling.temperature == 0 and not self.stops
+        return self.top is not None and (self.max_tokens == 0 or is_most_likely_token)
 
 
 @dataclass(slots=True)
@@ -108,13 +108,13 @@ async def complete(
 
     Args:
         backend: The backend that writes.
-        order: The completion that was asked for.
-        cost: The cost, counted up also where this fails or is cancelled.
-        told: A function that is called with a choice's place and its new text, as it is written.
+        order: The order.
+        cost: The cost, which is counted up even if the completion fails or is cancelled.
+        told: A function that is called with a choice's place and its new text, as the model writes.
 
     Raises:
-        CapabilityError: the backend gives no log-probabilities. ConfigError: a prompt is not valid. PromptTooLong: one
-            is too long.
+        CapabilityError: the backend gives no log-probabilities. ConfigError: a prompt is not valid. PromptTooLong: a
+            prompt is too long.
         EngineError: the model failed.
     """
     if order.top is None:
@@ -129,12 +129,14 @@ async def complete(
             hint="ask for max_tokens of 0, or of 1 at temperature 0",
         )
     choices = await _write(backend, order, cost, None)
-    prompt_ids = [one.ids if isinstance(one, TokenizedText) else tokenizer.prompt(one) for one in order.prompts]
-    paths = [TokenizedText.of((*prompt_ids[one.prompt], *one.ids)) for one in choices]
+    prompt_ids = [
+        prompt.ids if isinstance(prompt, TokenizedText) else tokenizer.prompt(prompt) for prompt in order.prompts
+    ]
+    paths = [TokenizedText.of((*prompt_ids[choice.prompt], *choice.ids)) for choice in choices]
     replies = await _logprobs(backend, paths, order.top, cost)
     return [
-        dataclasses.replace(one, found=reply.value, from_token=0 if order.echo else len(prompt_ids[one.prompt]))
-        for one, reply in zip(choices, replies, strict=True)
+        dataclasses.replace(choice, found=reply.value, from_token=0 if order.echo else len(prompt_ids[choice.prompt]))
+        for choice, reply in zip(choices, replies, strict=True)
     ]
 
 
@@ -146,9 +148,9 @@ async def _logprobs(
     try:
         await read(backend, prompt_logprobs(backend, prompts, top), replies)
     finally:
-        before = cost.computed
+        computed_before = cost.computed
         cost.add(replies)
-        cost.read += cost.computed - before
+        cost.read += cost.computed - computed_before
     return replies
 
 
@@ -163,25 +165,30 @@ async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) 
     choices: list[Written] = []
     for place, reply in enumerate(replies):
         logprobs = reply.value
-        size = len(logprobs.texts)
-        text, ends = "", False
+        num_prompt_tokens = len(logprobs.texts)
+        text, is_end = "", False
         if order.max_tokens:
             if not logprobs.behind:
                 raise EngineError(
                     f"the backend {backend.name!r} does not give the probabilities of the token after a prompt"
                 )
-            text, logprob, ends = logprobs.behind[0]
+            text, logprob, is_end = logprobs.behind[0]
             cost.generated += order.choices
-            tops = (*(logprobs.tops or ((),) * size), logprobs.behind)
+            tops = (*(logprobs.tops or ((),) * num_prompt_tokens), logprobs.behind)
             logprobs = PromptLogprobs((), (*logprobs.texts, text), np.append(logprobs.logprobs, logprob), tops)
-        finish: Literal["stop", "length"] = "stop" if ends else "length"
-        choices += [
-            Written(place, "" if ends else text, finish, (), logprobs, 0 if order.echo else size)
-        ] * order.choices
+        choice = Written(
+            prompt=place,
+            text="" if is_end else text,
+            finish="stop" if is_end else "length",
+            found=logprobs,
+            from_token=0 if order.echo else num_prompt_tokens,
+        )
+        choices += [choice] * order.choices
     return choices
 
 
 async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost, told: Told | None) -> list[Written]:
+    """Return the choices of all prompts without log-probabilities, each written by the model."""
     if not order.max_tokens:
         cost.prompt += sum(map(backend.count, order.prompts))
         return [Written(place, "", "length") for place in range(len(order.prompts)) for _ in range(order.choices)]
@@ -194,11 +201,11 @@ async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost,
     rows = [_ChoiceRow(backend, order, cost, told, place) for place in range(len(handles) * order.choices)]
     tasks = [asyncio.ensure_future(row.write(handles[row.place // order.choices])) for row in rows]
     try:
-        written = await asyncio.gather(*tasks)
-        cost.prompt = input_tokens or sum(
-            row.read for row in rows[:: order.choices]
-        )  # a server reads a prompt with each row, and not before
-        return written
+        choices = await asyncio.gather(*tasks)
+        first_rows = rows[:: order.choices]  # of each prompt
+        # a server reads no prompt when it is opened, but with each row
+        cost.prompt = input_tokens or sum(row.read for row in first_rows)
+        return choices
     finally:
         for task in tasks:
             task.cancel()
@@ -225,14 +232,14 @@ class _ChoiceRow:
     ids: list[int] = field(default_factory=list[int])
 
     async def write(self, handle: Any) -> Written:
-        """Write the choice in one call, or piece by piece for a stream.
+        """Write the choice in one call, or in pieces for a stream.
 
         Pieces are possible where the backend can continue a path.
         """
         order, backend = self.order, self.backend
-        prompt, number = divmod(self.place, order.choices)
-        prompt_text = order.prompts[prompt]
-        address = ("ids", *prompt_text.ids) if isinstance(prompt_text, TokenizedText) else ("text", prompt_text)
+        prompt_place, number = divmod(self.place, order.choices)
+        prompt = order.prompts[prompt_place]
+        address = ("ids", *prompt.ids) if isinstance(prompt, TokenizedText) else ("text", prompt)
         stream = child_stream(hash64("completion", order.seed, *address), 0, number)
         by_pieces = (
             self.told is not None
@@ -240,30 +247,33 @@ class _ChoiceRow:
             and backend.caps.token_ids
             and metadata_of(backend).resumes()
         )
-        used, handles = 0, list[Any]()
+        num_tokens, handles = 0, list[Any]()
         try:
             while True:
-                tokens_left = order.max_tokens - used
-                sample = await self._draw_row(
-                    handle, Row(stream, used, min(tokens_left, _PIECE) if by_pieces else tokens_left)
-                )
-                used, handle = used + sample.num_tokens, sample.handle
-                handles += [handle] if handle is not None else []
-                self.text, ended = (
-                    self.text + sample.text,
-                    sample.finish != "length" or used >= order.max_tokens or not by_pieces,
-                )
+                tokens_left = order.max_tokens - num_tokens
+                piece_tokens = min(tokens_left, _PIECE) if by_pieces else tokens_left
+                sample = await self._draw_row(handle, Row(stream, num_tokens, piece_tokens))
+                num_tokens += sample.num_tokens
+                handle = sample.handle
+                if handle is not None:
+                    handles.append(handle)
+                self.text += sample.text
                 self.ids += sample.token_ids
-                self._tell(last=ended)
-                if ended:
-                    finish: Literal["stop", "length"] = (
-                        "length" if sample.finish == "length" and self._stop() is None else "stop"
-                    )
-                    return Written(prompt, self._cut(), finish, tuple(self.ids))
+                has_ended = sample.finish != "length" or num_tokens >= order.max_tokens or not by_pieces
+                self._tell(last=has_ended)
+                if has_ended:
+                    is_cut = sample.finish == "length" and self._stop() is None
+                    finish: Literal["stop", "length"] = "length" if is_cut else "stop"
+                    return Written(prompt_place, self._cut(), finish, tuple(self.ids))
         finally:
             backend.release(handles)
 
     async def _draw_row(self, handle: Any, row: Row) -> Sample:
+        """Return the sample of one row, and count its cost.
+
+        Raises:
+            EngineError: the model failed.
+        """
         stop = StopCondition(self.order.stops, at_step=bool(self.order.stops))
         rows = self.backend.sample(SampleRequest(handle, (row,), self.order.sampling, stop, self.text))
         try:
@@ -274,7 +284,7 @@ class _ChoiceRow:
             finally:
                 self.cost.computed += rows.prompt_tokens
                 self.cost.reused += rows.reused_tokens or 0
-                self.cost.generated += sum(one.num_tokens for one in rows.samples if one is not None)
+                self.cost.generated += sum(drawn.num_tokens for drawn in rows.samples if drawn is not None)
         if sample.finish == "error":
             raise EngineError(f"the model failed: {sample.error}")
         self.read = self.read or rows.prompt_tokens + (rows.reused_tokens or 0)
@@ -289,25 +299,28 @@ class _ChoiceRow:
         return self.text[: self._stop()]
 
     def _tell(self, *, last: bool) -> None:
-        """Pass on new text, except for what may be the beginning of a stop text."""
+        """Pass on new text, except an end that may be the beginning of a stop text."""
         if self.told is None:
             return
         text = self._cut()
         if not last:
             longest = max(map(len, self.order.stops), default=1) - 1
-            text = text[: len(text) - _begun_stop(text, self.order.stops, longest)]
+            num_unsettled = _begun_stop(text, self.order.stops, longest)
+            text = text[: len(text) - num_unsettled]
         if len(text) > self.shown:
             self.told(self.place, text[self.shown :])
             self.shown = len(text)
 
 
 def _begun_stop(text: str, stops: Sequence[str], longest: int) -> int:
-    """Return the length of the longest end of a text that a stop text begins with."""
-    return next(
-        (
-            size
-            for size in range(min(longest, len(text)), 0, -1)
-            if any(stop.startswith(text[-size:]) for stop in stops)
-        ),
-        0,
-    )
+    """Return the length of the longest end of a text that is the beginning of a stop text.
+
+    Args:
+        text: The text.
+        stops: The stop texts.
+        longest: The greatest length to try.
+    """
+    for size in range(min(longest, len(text)), 0, -1):
+        if any(stop.startswith(text[-size:]) for stop in stops):
+            return size
+    return 0

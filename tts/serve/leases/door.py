@@ -65,14 +65,15 @@ class RowKey:
         return self.is_cut or self._refused > 0 or any(amount <= 0 for amount in self._account.remainder().values())
 
     def pay(self, order: Order) -> tuple[Order, Account]:
-        """Return the order of a call with a seed of its own, and its part of the lease.
+        """Return the order of a call with its own seed, and the part of the lease that pays for the call.
 
         Raises:
             ApiError: 429, the lease is used up.
         """
         if self.is_used_up:
             raise self.refusal()
-        request, self.calls = order.request, self.calls + 1
+        request = order.request
+        self.calls += 1
         if request.seed is None and request.options.seed is None:
             order = dataclasses.replace(order, seed=child_stream(self._seed, 0, self.calls))
         limits: dict[str, Any] = order.budget.limits
@@ -123,9 +124,10 @@ class LeaseGateway(Gateway):
     def failure_of(self, search: RunningSearch, solution: Solution) -> Exception | None:
         """Return the failure of a call; None: the call did not fail.
 
-        A call has also failed where the rest of the lease did not pay for the prompt and a token.
+        A call also fails if what is left of the lease does not pay for the prompt and one token.
         """
-        failure, lease = super().failure_of(search, solution), self.leases.get(search.client.name)
+        failure = super().failure_of(search, solution)
+        lease = self.leases.get(search.client.name)
         if failure is not None or lease is None:
             return failure
         if not solution.candidates and solution.stopped_by.startswith("budget"):
@@ -134,24 +136,25 @@ class LeaseGateway(Gateway):
         return None
 
     def _is_cut(self, search: RunningSearch, solution: Solution) -> bool:
-        """Return whether the lease cut a text short, and not its own cap or the context of the model."""
-        context, most = self.offers.backends(search.order.offer)["policy"].context, search.order.sampling.max_tokens
-        caps = [
-            *([] if most is None else [most]),
-            *([] if context is None else [context - solution.usage.prompt_tokens]),
-        ]
-        return any(
-            one.truncated and one.trajectory.num_tokens < min([_MOST_TOKENS, *caps]) for one in solution.candidates
-        )
+        """Return whether the lease cut a text short, rather than `max_tokens` or the context of the model."""
+        context = self.offers.backends(search.order.offer)["policy"].context
+        max_tokens = search.order.sampling.max_tokens
+        caps = [_MOST_TOKENS]
+        if max_tokens is not None:
+            caps.append(max_tokens)
+        if context is not None:
+            caps.append(context - solution.usage.prompt_tokens)
+        return any(c.truncated and c.trajectory.num_tokens < min(caps) for c in solution.candidates)
 
     async def end_calls(self, client: str) -> None:
         """End the calls of a client, and return when they are booked."""
         under_way = [search for search in self.running.values() if search.client.name == client]
         for search in under_way:
             search.cancel(ApiError(499, "the run has ended", code="client_closed_request"))
-        if tasks := [search.task for search in under_way if search.task is not None]:
+        tasks = [search.task for search in under_way if search.task is not None]
+        if tasks:
             await asyncio.wait(tasks)
-            await asyncio.sleep(0)  # for their callbacks, which book
+            await asyncio.sleep(0)  # lets their callbacks run, which book the calls
 
 
 class ModelDoor:
@@ -197,23 +200,26 @@ class ModelDoor:
         """Return a new key.
 
         Args:
-            limits: What its calls may spend, in whole units.
-            seed: What the draws of its calls follow from.
+            limits: The limits of all calls with the key, in whole units.
+            seed: The seed from which the seeds of the calls follow.
 
         Raises:
             EngineError: The gateway cannot be started.
         """
         with self._lock:
-            gateway, self._number = self._open(), self._number + 1
+            gateway = self._open()
+            self._number += 1
             name = f"row-{self._number}"
-            gateway.leases[name] = lease = RowKey(self, name, limits, seed)
+            key = RowKey(self, name, limits, seed)
+            gateway.leases[name] = key
             gateway.renew_keys()
-        return lease
+        return key
 
     def take_back(self, name: str) -> None:
         """Revoke a key, and return when its calls have ended and are booked."""
         with self._lock:
-            if (gateway := self._gateway) is None or gateway.leases.pop(name, None) is None:
+            gateway = self._gateway
+            if gateway is None or gateway.leases.pop(name, None) is None:
                 return
             gateway.renew_keys()
         if self._loop is not None and self._loop.is_running():
@@ -224,7 +230,7 @@ class ModelDoor:
         """End all calls and the server, if it runs.
 
         Args:
-            waits: Whether to return when they have ended; not in the thread of the library's event loop.
+            waits: Whether to wait for their end; it must be False in the thread of the library's event loop.
         """
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
@@ -239,7 +245,8 @@ class ModelDoor:
         listening = bound_socket(_HOST, 0)
         self.url = f"http://{_HOST}:{listening.getsockname()[1]}"
         app = create_app(self._config, gateway=gateway, routes=(*catalog.ROUTES, *asking.ROUTES))
-        self._server, ready = GatewayServer(uvicorn_config(app)), threading.Event()
+        ready = threading.Event()
+        self._server = GatewayServer(uvicorn_config(app))
         self._thread = threading.Thread(
             target=self._serve, args=(self._server, listening, ready), name="tts-leases", daemon=True
         )

@@ -55,7 +55,7 @@ def supervise(
         config: The configuration.
         host: The address.
         listening: The socket that listens there.
-        shown: The url that one of them prints.
+        shown: The url that the first worker prints.
         workers: The number of processes.
         work: The function of a worker. It is called with the configuration, address, socket, url, worker's name and
             `ready` event.
@@ -64,11 +64,12 @@ def supervise(
         TTSError: A worker ended before it was ready.
     """
     context = multiprocessing.get_context("spawn")
-    signals: list[int] = []
-    previous_handlers = {
-        number: signal.signal(number, lambda number, _: signals.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    signals: list[int] = []  # those that have come
+
+    def note_signal(number: int, _frame: object) -> None:
+        signals.append(number)
+
+    previous_handlers = {number: signal.signal(number, note_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     running: list[WorkerProcess] = []
     has_hangup = config.keys is not None and sys.platform != "win32"
 
@@ -86,8 +87,9 @@ def supervise(
 
     try:
         with call_at_hangup(hang_up) if has_hangup else nullcontext():
-            for url in (shown, *[""] * (workers - 1)):
-                running.append(start(url))
+            running.append(start(shown))
+            for _ in range(workers - 1):
+                running.append(start(""))
             while not signals:
                 wait([worker.process.sentinel for worker in running], timeout=0.5)
                 if not signals:
@@ -118,10 +120,7 @@ def _replace_dead(config: GatewayConfig, running: list[WorkerProcess], start: Ca
 
 
 def _bury(config: GatewayConfig, worker: WorkerProcess) -> None:
-    """Book as spent what a dead worker held.
-
-    Other workers would do so only after a while.
-    """
+    """Book the amounts that a dead worker held as spent; other workers would do so only after a while."""
     books = SharedBooks(time.time, config.store)
     books.bury(worker.name)
     books.close()
@@ -142,6 +141,7 @@ def _block_hangup() -> Generator[None]:
 
 
 def _end(processes: Sequence[BaseProcess]) -> None:
+    """End processes, by force if they take too long."""
     for process in processes:
         if process.is_alive():
             process.terminate()

@@ -30,16 +30,16 @@ _SECONDS = 128  # added to seconds in the pipe; the numbers of signals are below
 
 @contextmanager
 def watch_process(supervisor: int | None = None) -> Generator[Callable[[int], None]]:
-    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to.
+    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if it takes too long.
 
-    On Windows they end it only in order.
+    On Windows these signals never end the process by force.
 
     Args:
         supervisor: The end of a pipe that is readable when the supervisor has ended, and this process has to end too;
             None: there is no supervisor.
 
     Yields:
-        A function that states in how many seconds the process will have ended.
+        A function that takes the seconds after which the process will have ended.
     """
     if sys.platform == "win32":  # signals have no pipe there
         yield lambda _: None
@@ -48,8 +48,9 @@ def watch_process(supervisor: int | None = None) -> Generator[Callable[[int], No
     os.set_blocking(writing, False)
     pipes = [reading] if supervisor is None else [reading, supervisor]
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(len(pipes))]
-    files = [(os.POSIX_SPAWN_DUP2, pipe, number) for number, pipe in enumerate(pipes)]  # standard output is not used
-    # in a process group of its own, which Ctrl-C does not reach
+    # the pipes are standard input and, with a supervisor, standard output, which has no other use
+    files = [(os.POSIX_SPAWN_DUP2, pipe, number) for number, pipe in enumerate(pipes)]
+    # Ctrl-C does not reach the watchdog, because its process group is its own
     watchdog = os.posix_spawn(sys.executable, command, os.environ, file_actions=files, setpgroup=0)
     os.close(reading)
     previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -72,7 +73,7 @@ def _write(pipe: int, seconds: int) -> None:
 
 
 def watch(parent: int, num_pipes: int) -> None:
-    """Read the numbers of signals, and kill the parent that does not end; the whole work of the watchdog.
+    """Read the numbers of signals, and kill a parent that does not end in time: the work of the watchdog.
 
     Args:
         parent: The number of the process.
@@ -85,17 +86,19 @@ def watch(parent: int, num_pipes: int) -> None:
         if wait_s <= 0:
             os.kill(parent, signal.SIGKILL)
             return
-        readable = select.select(pipes, [], [], wait_s)[0]
+        readable, _writable, _failed = select.select(pipes, [], [], wait_s)
         if 1 in readable:  # the supervisor has ended
             pipes = [0]
             os.kill(parent, signal.SIGTERM)
-            deadline = time.monotonic() + BUSY_S if deadline is None else deadline
+            if deadline is None:
+                deadline = time.monotonic() + BUSY_S
         if 0 in readable:
             numbers = os.read(0, 64)
             if not numbers:
                 return
-            if stated := [number - _SECONDS for number in numbers if number > _SECONDS]:
-                deadline = time.monotonic() + stated[-1]
+            stated_seconds = [number - _SECONDS for number in numbers if number > _SECONDS]
+            if stated_seconds:
+                deadline = time.monotonic() + stated_seconds[-1]
             elif deadline is None and {signal.SIGINT, signal.SIGTERM} & set(numbers):
                 deadline = time.monotonic() + BUSY_S
 
