@@ -35,7 +35,7 @@ from tts.renamed import refuse_old_members
 from tts.types import Usage
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
-_LOOKED_AT = 32  # waiting accounts that are looked at when an amount becomes free
+_LOOKED_AT = 32  # the most waiting accounts that are looked at when an amount becomes free
 _CLOSING_SHARE = 10  # at most this part of `seconds` is kept for what follows the search
 
 
@@ -62,13 +62,13 @@ class Account(HintsKeywords):
         budget: The limits; a number limits `tokens`.
         name: A name for messages.
         clock: The clock that `seconds` are read from, in seconds.
-        started: The clock's reading from which `seconds` count. None: that of the first lease.
+        started: The clock's reading from which `seconds` count; None: the reading at the first lease.
         noted: A function that gets each row of the ledger.
         books: A function from limits to the books of this account, such as a class in place of `Books`.
 
     Attributes:
         ledger: A row for each call that was paid from this account or from a part of it.
-        shortened: The limits of a part that its parent could not pay: by unit, what was asked for and what it got.
+        shortened: The limits of a part that its parent could not pay: by unit, the requested and the granted amount.
 
     Raises:
         ConfigError: The budget is not valid.
@@ -95,18 +95,21 @@ class Account(HintsKeywords):
         books: Callable[[Amounts], Books] = Books,
     ) -> None:
         budget = Budget.of(budget)
-        self._open(budget.whole_units(), budget.seconds, None, name, clock, started, noted, books)
+        self._open(
+            budget.whole_units(), budget.seconds, name=name, clock=clock, started=started, noted=noted, books=books
+        )
 
     def _open(
         self,
         limits: Amounts,
         seconds: float | None,
-        parent: Account | None,
+        *,
+        parent: Account | None = None,
         name: str,
         clock: Callable[[], float],
         started: float | None,
         noted: Callable[[Call], None] | None,
-        books: Callable[[Amounts], Books],
+        books: Callable[[Amounts], Books] = Books,
     ) -> None:
         self.name = name
         self.ledger = Ledger(noted=noted)
@@ -119,42 +122,43 @@ class Account(HintsKeywords):
         self._closing = 0.0
         self._is_closed = False
         self._is_search = False
-        self._searches = 0  # open searches that are paid from here or from a part
+        self._num_searches = 0  # open searches that are paid from here or from a part
         self._changes: dict[str, int] = dict.fromkeys(UNITS, 0)  # how often an amount was held or freed here
-        self._changes_before: dict[str, int] = {}  # those of the accounts that limit this one, when it was opened
         self._is_contended = self._is_cut_by_time = False
         self._number = next(_NUMBERS)
         self._process = os.getpid()
         self._lock: threading.RLock = threading.RLock() if parent is None else parent._lock
         self._kept: dict[object, dict[str, int]] = {}
-        # for what this account limits, oldest first
+        # by unit that this account limits: the calls that wait for an amount, oldest first
         self._waiting: dict[str, dict[_Waiter, None]] = {unit: {} for unit in limits}
-        # what is held here by calls and keys of its own, not of parts
+        # amounts that calls and keys of this account hold; the amounts of its parts are not counted
         self._direct: dict[str, int] = dict.fromkeys(UNITS, 0)
         self._holders: dict[str, set[Account]] = {unit: set() for unit in limits}  # accounts below with such amounts
-        self._awake: dict[str, int] = dict.fromkeys(limits, 0)  # how many of these do not wait
-        # how many waiting calls were woken and are about to try again
-        self._woken: dict[str, int] = dict.fromkeys(limits, 0)
-        self._asleep = 0  # calls of this account that wait
-        self._chain: tuple[Account, ...] = (self, *(() if parent is None else parent._chain))
-        self._payers = {unit: chain for unit in UNITS if (chain := self._payers_of(unit))}
+        self._num_awake: dict[str, int] = dict.fromkeys(limits, 0)  # the holders that do not wait
+        self._num_woken: dict[str, int] = dict.fromkeys(limits, 0)  # waiting calls that are about to try again
+        self._num_asleep = 0  # calls of this account that wait
+        self._chain: tuple[Account, ...] = (self,) if parent is None else (self, *parent._chain)
+        # by limited unit: the accounts in which an amount is held; the last one, the owner, limits the unit
+        chains = {unit: self._payers_of(unit) for unit in UNITS}
+        self._payers = {unit: payers for unit, payers in chains.items() if payers}
         self.units = tuple(self._payers)
-        levels = [
-            (account, frozenset(unit for unit, payers in self._payers.items() if account in payers))
-            for account in self._chain
-        ]
-        # where an amount is held, with its units
-        self._levels = [(account, units) for account, units in levels if units]
-        limited = [one for account in self._chain if (one := account._seconds) is not None]
-        self._least_seconds = min(limited, default=None)
-        # limited above
+        # each account in which amounts are held, with its units
+        self._levels: list[tuple[Account, frozenset[str]]] = []
+        for account in self._chain:
+            units = frozenset(unit for unit, payers in self._payers.items() if account in payers)
+            if units:
+                self._levels.append((account, units))
+        limits_of_time = [account._seconds for account in self._chain if account._seconds is not None]
+        self._least_seconds = min(limits_of_time, default=None)
+        # by unit that an account above limits: this account
         self._shared = {unit: payers[-1] for unit, payers in self._payers.items() if payers[-1] is not self}
+        # the changes of these accounts when this one was opened
         self._changes_before = {unit: owner._changes[unit] for unit, owner in self._shared.items()}
 
     def _payers_of(self, unit: str) -> tuple[Account, ...]:
-        """Return the accounts in which an amount is held.
+        """Return the accounts in which an amount of a unit is held; none if no account limits the unit.
 
-        They are this one, and those above it up to the first that limits the unit.
+        These are this account and the accounts above, up to the first that limits the unit.
         """
         for place, account in enumerate(self._chain):
             if unit in account._books.limits:
@@ -163,7 +167,7 @@ class Account(HintsKeywords):
 
     @property
     def is_closed(self) -> bool:
-        """Whether this account, or one above it, is closed: it pays no call any more."""
+        """Whether this account, or an account above, is closed. A closed account pays no call any more."""
         return any(account._is_closed for account in self._chain)
 
     # What is left -----------------------------------------------------------------------------------------------------
@@ -174,23 +178,26 @@ class Account(HintsKeywords):
 
         A unit that this account does not limit has the limit of an account above.
         """
-        found = {unit: _user_amount(unit, payers[-1]._books.limits[unit]) for unit, payers in self._payers.items()}
-        seconds = [one for account in self._chain if (one := account._seconds) is not None]
-        return found | ({"seconds": min(seconds)} if seconds else {})
+        limits = {unit: _user_amount(unit, self.limit(unit)) for unit in self._payers}
+        if self._least_seconds is not None:
+            limits["seconds"] = self._least_seconds
+        return limits
 
     @property
     def spent(self) -> dict[str, float]:
-        """What was spent from this account and its parts, by unit, limited or not, in the units of `Budget`."""
+        """The spend of this account and its parts, by unit, limited or not, in the units of `Budget`."""
         return {unit: _user_amount(unit, amount) for unit, amount in self._books.spent.items()}
 
     @property
     def left(self) -> dict[str, float]:
-        """What may still be reserved of each limited unit, in the units of `Budget`; `seconds` are at least 0."""
-        found = {unit: _user_amount(unit, self.available(unit)) for unit in self._payers}
-        return found | ({} if self.seconds_left is None else {"seconds": self.seconds_left})
+        """The amount that may still be reserved of each limited unit, in the units of `Budget`."""
+        amounts = {unit: _user_amount(unit, self.available(unit)) for unit in self._payers}
+        if self.seconds_left is not None:
+            amounts["seconds"] = self.seconds_left
+        return amounts
 
     def available(self, unit: str) -> int:
-        """Return what may still be reserved of a limited unit, in whole units."""
+        """Return the amount of a limited unit that may still be reserved, in whole units."""
         return self._payers[unit][-1]._books.remainder(unit)
 
     def limit(self, unit: str) -> int:
@@ -198,57 +205,56 @@ class Account(HintsKeywords):
         return self._payers[unit][-1]._books.limits[unit]
 
     def spending(self, unit: str) -> int:
-        """Return what was spent of a unit from this account and its parts, in whole units."""
+        """Return the spend of a unit by this account and its parts, in whole units."""
         return self._books.spent[unit]
 
     def reservation(self, unit: str) -> int:
-        """Return what is held of a unit for this account's own calls and parts, in whole units."""
+        """Return the amount of a unit that is held for this account's own calls and parts, in whole units."""
         return self._books.held[unit]
 
     def remainder(self) -> dict[str, float]:
         """Return the unspent part of each limit, in the units of `Budget`.
 
-        It includes what is held. The value of `seconds` is at least 0.
+        Held amounts are unspent. The value of `seconds` is at least 0.
         """
-        rest: dict[str, float] = {}
+        unspent: dict[str, float] = {}
         for unit, payers in self._payers.items():
             books = payers[-1]._books
-            rest[unit] = _user_amount(unit, books.limits[unit] - books.spent[unit])
-        return rest | ({} if self.seconds_left is None else {"seconds": self.seconds_left})
+            unspent[unit] = _user_amount(unit, books.limits[unit] - books.spent[unit])
+        if self.seconds_left is not None:
+            unspent["seconds"] = self.seconds_left
+        return unspent
 
     def all_available(self) -> dict[str, int]:
-        """Return what may still be reserved of each limited unit, in whole units."""
+        """Return the amount of each limited unit that may still be reserved, in whole units."""
         return {unit: payers[-1]._books.remainder(unit) for unit, payers in self._payers.items()}
 
     def fair_shares(self) -> dict[str, int]:
-        """Return the amounts that one open search may take at once of the limits that several share.
-
-        The amounts are in whole units.
-        """
-        owners = {unit: owner for unit, payers in self._payers.items() if (owner := payers[-1])._searches > 1}
-        return {
-            unit: max(0, one._books.limits[unit] - one._books.spent[unit]) // one._searches
-            for unit, one in owners.items()
-        }
+        """Return the equal part of one open search in each limit that several searches share, in whole units."""
+        shares: dict[str, int] = {}
+        for unit, payers in self._payers.items():
+            owner = payers[-1]
+            if owner._num_searches > 1:
+                unspent = owner._books.limits[unit] - owner._books.spent[unit]
+                shares[unit] = max(0, unspent) // owner._num_searches
+        return shares
 
     @property
     def is_contended(self) -> bool:
         """Whether other accounts shared this account's limits while it was open.
 
-        The amounts that it could pay then depended on their timing.
+        Then the amounts that this account could pay depended on the timing of the others.
         """
         return self._is_cut_by_time or self._is_contended or any(map(self._is_disturbed, self._shared))
 
     def _is_disturbed(self, unit: str) -> bool:
-        """Whether others changed what is left of a limit above, since this part was opened."""
-        return self._shared[unit]._changes[unit] - self._changes_before[unit] != self._changes[unit]
+        """Whether other accounts held or freed amounts of a limit above, since this part was opened."""
+        all_changes = self._shared[unit]._changes[unit] - self._changes_before[unit]
+        return all_changes != self._changes[unit]  # the account's own changes are counted above too
 
     @property
     def shortages(self) -> list[str]:
-        """A line for each limit that an account above could not pay.
-
-        Lines cover requests of this account and of those above it.
-        """
+        """A line for each limit of this account, and of accounts above, that its parent could not pay in full."""
         return [
             f"the part asked for {asked:,.12g} {unit}, and got the {got:,.12g} that were left"
             for account in self._chain
@@ -256,7 +262,7 @@ class Account(HintsKeywords):
         ]
 
     def short_of(self, amounts: Amounts) -> str | None:
-        """Return the first limited unit that cannot pay its amount; None: all can."""
+        """Return the first limited unit of which less is left than its amount; None: all amounts can be paid."""
         for unit, amount in amounts.items():
             if unit in self._payers and amount > self.available(unit):
                 return unit
@@ -269,12 +275,14 @@ class Account(HintsKeywords):
         """The clock's reading at which calls must have ended; None: time is not limited."""
         if self._least_seconds is None:
             return None
-        own = (
-            None if self._seconds is None else (self._clock() if self.started is None else self.started) + self._seconds
-        )
-        above = None if self._parent is None else self._parent.deadline
-        known = [one for one in (own, above) if one is not None]
-        return min(known) - self._closing if known else None
+        deadlines: list[float] = []
+        if self._seconds is not None:
+            started = self._clock() if self.started is None else self.started
+            deadlines.append(started + self._seconds)
+        upper_deadline = None if self._parent is None else self._parent.deadline
+        if upper_deadline is not None:
+            deadlines.append(upper_deadline)
+        return min(deadlines) - self._closing if deadlines else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -284,11 +292,11 @@ class Account(HintsKeywords):
 
     @property
     def elapsed(self) -> float:
-        """The seconds since its `seconds` began to count."""
+        """The seconds since the account's `seconds` began to count."""
         return 0.0 if self.started is None else self._clock() - self.started
 
     def keep_for_closing(self, seconds: float) -> None:
-        """Keep seconds for what follows the search: at most a tenth of the limit."""
+        """Keep seconds for the work that follows the search: at most a tenth of the limit."""
         self._closing = 0.0 if self._least_seconds is None else min(seconds, self._least_seconds / _CLOSING_SHARE)
 
     def check_time(self) -> None:
@@ -299,10 +307,10 @@ class Account(HintsKeywords):
     # Parts ------------------------------------------------------------------------------------------------------------
 
     def part(self, *, name: str = "", strict: bool = False, **limits: float) -> Account:
-        """Return an account whose limits are taken from this one; `close` gives back what it has not spent.
+        """Return an account whose limits are taken from this account; `close` gives the unspent amounts back.
 
-        A unit that is not given stays limited by this account alone. Where less is left than asked for, the part gets
-        what is left, and `shortened` says so.
+        A unit that is not given stays limited by this account alone. Where less is left than requested, the part gets
+        all that is left, and its attribute `shortened` has both amounts.
 
         Args:
             name: A name for messages.
@@ -323,7 +331,7 @@ class Account(HintsKeywords):
         return self._divide(amounts, name=name, noted=noted)
 
     def take_all(self) -> Account:
-        """Return a part that has all that is left of every limit; a deadline stays the parent's."""
+        """Return a part that has all that is left of every limit; the parent's deadline still holds."""
         self.check_usable()
         with self._lock:
             is_timed = self._is_timed(self._payers)
@@ -332,7 +340,7 @@ class Account(HintsKeywords):
         return part
 
     def _is_timed(self, units: Iterable[str]) -> bool:
-        """Whether what is left of some units depends on when others pay."""
+        """Whether the amounts left of some units depend on the time at which other accounts pay."""
         owners = [(unit, self._payers[unit][-1]) for unit in units if unit in self._payers]
         return any(owner._is_contended or owner._books.held[unit] for unit, owner in owners)
 
@@ -346,27 +354,31 @@ class Account(HintsKeywords):
         started: float | None = None,
         noted: Callable[[Call], None] | None = None,
     ) -> Account:
+        """Return a part with limits in whole units, cut to the amounts left; see `part`."""
         self.check_usable()
         with self._lock:
-            taken = {
-                unit: min(amount, max(0, self.available(unit))) if unit in self._payers else amount
-                for unit, amount in amounts.items()
-            }
+            granted = dict(amounts)
             for unit, amount in amounts.items():
-                if strict and taken[unit] < amount:
-                    asked, got = _user_amount(unit, amount), _user_amount(unit, taken[unit])
-                    raise ConfigError(
-                        f"the part asks for {asked:,.12g} {unit}, but {got:,.12g} are left of {self._label()}",
-                        hint="ask for less, or leave strict out",
-                    )
-            short = [unit for unit, amount in amounts.items() if taken[unit] < amount]
-            is_cut_by_time = self._is_cut_by_time or self._is_timed(short)
-            is_contended = self._is_timed(unit for unit in self._payers if unit not in taken)
-            self._hold(taken)
+                if unit in self._payers:
+                    granted[unit] = min(amount, max(0, self.available(unit)))
+            short_units = [unit for unit, amount in amounts.items() if granted[unit] < amount]
+            shortened = {  # by unit: the requested and the granted amount
+                unit: (_user_amount(unit, amounts[unit]), _user_amount(unit, granted[unit])) for unit in short_units
+            }
+            if strict and short_units:
+                unit = short_units[0]
+                requested, left = shortened[unit]
+                raise ConfigError(
+                    f"the part asks for {requested:,.12g} {unit}, but {left:,.12g} are left of {self._label()}",
+                    hint="ask for less, or leave strict out",
+                )
+            is_cut_by_time = self._is_cut_by_time or self._is_timed(short_units)
+            is_contended = self._is_timed(unit for unit in self._payers if unit not in granted)
+            self._hold(granted)
             part = Account.__new__(Account)
-            part._open(taken, seconds, self, name, self._clock, started, noted, Books)
+            part._open(granted, seconds, parent=self, name=name, clock=self._clock, started=started, noted=noted)
             part._is_cut_by_time, part._is_contended = is_cut_by_time, is_contended
-        part.shortened = {unit: (_user_amount(unit, amounts[unit]), _user_amount(unit, taken[unit])) for unit in short}
+        part.shortened = shortened
         return part
 
     def open_search(self, *, noted: Callable[[Call], None] | None = None) -> Account:
@@ -377,43 +389,47 @@ class Account(HintsKeywords):
         return part
 
     def _count_search(self, change: int) -> None:
+        """Count an open search (1), or a closed one (-1), here and in all accounts above."""
         with self._lock:
             for account in self._chain:
-                account._searches += change
+                account._num_searches += change
 
     def draw(self, amounts: Amounts) -> None:
         """Take more from the parent into the limits of this part, in whole units.
 
         Raises:
-            Exhausted: The parent cannot pay it; then nothing is taken.
+            Exhausted: The parent cannot pay the amounts. Then nothing is taken.
         """
         assert self._parent is not None, "a part draws on its parent"
         with self._lock:
-            if (short := self._parent.short_of(amounts)) is not None:
-                raise Exhausted(short)
+            short_unit = self._parent.short_of(amounts)
+            if short_unit is not None:
+                raise Exhausted(short_unit)
             self._parent._hold(amounts)
             for unit, amount in amounts.items():
                 self._books.widen(unit, amount)
 
     def refund(self) -> None:
-        """Give what is neither spent nor held of this part's limits back to its parent."""
+        """Give the amounts of this part's limits that are neither spent nor held back to its parent."""
         with self._lock:
-            free = {unit: left for unit in self._books.limits if (left := self._books.remainder(unit)) > 0}
-            for unit, amount in free.items():
+            remainders = {unit: self._books.remainder(unit) for unit in self._books.limits}
+            free_amounts = {unit: amount for unit, amount in remainders.items() if amount > 0}
+            for unit, amount in free_amounts.items():
                 self._books.widen(unit, -amount)
             if self._parent is not None:
-                self._parent._free(free)
+                self._parent._free(free_amounts)
 
     def close(self) -> None:
-        """Close this account and return what it has not spent to its parent.
+        """Close this account and give the unspent amounts back to its parent.
 
-        Amounts that are kept for later calls stay kept there.
+        The parent keeps the amounts that this account kept for later calls.
         """
         with self._lock:
             if self._is_closed:
                 return
-            for owner in {self._shared[unit] for unit in self._shared if self._is_disturbed(unit)}:
-                owner._is_contended = self._is_contended = True
+            for unit, owner in self._shared.items():
+                if self._is_disturbed(unit):
+                    owner._is_contended = self._is_contended = True
             self._is_closed = True
             if self._parent is None:
                 return
@@ -425,12 +441,12 @@ class Account(HintsKeywords):
             self.refund()
 
     def _move_to_parent(self, key: object, amounts: dict[str, int]) -> None:
-        """Let the parent keep what this part keeps; above it the amounts are held already."""
+        """Let the parent keep the amounts of a key. Accounts above the parent hold these amounts already."""
         assert self._parent is not None, "a part has a parent"
         for unit, amount in amounts.items():
             self._books.hold({unit: -amount})
             self._note_direct(unit, -amount)
-            # the parent holds this limit for the part, and now holds this much of it for the key
+            # the parent holds the part's whole limit: a share of this limit now becomes the key's
             if unit in self._books.limits:
                 self._books.widen(unit, -amount)
             else:
@@ -444,28 +460,30 @@ class Account(HintsKeywords):
         self.close()
 
     def __str__(self) -> str:
-        """Return what was spent of each limit, in one line."""
-        limits, left = self.limits, self.remainder()
-        told = ", ".join(f"{limits[unit] - left[unit]:,.12g} of {limits[unit]:,.12g} {unit}" for unit in limits)
+        """Return the spend of each limit, in one line."""
+        limits, unspent = self.limits, self.remainder()
+        spend_texts = [f"{limits[unit] - unspent[unit]:,.12g} of {limits[unit]:,.12g} {unit}" for unit in limits]
+        spend = ", ".join(spend_texts) or "nothing"
         name = f"the account {self.name!r}" if self.name else "an account"
-        return f"{name}: {told or 'nothing'} spent{', closed' if self._is_closed else ''}"
+        state = ", closed" if self._is_closed else ""
+        return f"{name}: {spend} spent{state}"
 
     def __repr__(self) -> str:
         return f"<tts.Account: {self}>"
 
     def _repr_html_(self) -> str:
-        limits, left = self.limits, self.left
-        rows = [
-            (unit, *(f"{value:,.12g}" for value in (limit, self.spent.get(unit, self.elapsed), left[unit])))
-            for unit, limit in limits.items()
-        ]
+        spent, left = self.spent, self.left
+        rows: list[tuple[str, str, str, str]] = []
+        for unit, limit in self.limits.items():
+            unit_spent = self.elapsed if unit == "seconds" else spent[unit]
+            rows.append((unit, f"{limit:,.12g}", f"{unit_spent:,.12g}", f"{left[unit]:,.12g}"))
         return grid((self._label(), "limit", "spent", "left"), rows)
 
     def _label(self) -> str:
-        """Return its name for messages, or its limits where it has none."""
-        return (
-            f"the account {self.name!r}" if self.name else f"an account of {format_limits(self.limits) or 'no limit'}"
-        )
+        """Return the account's name for messages, or its limits if the account has no name."""
+        if self.name:
+            return f"the account {self.name!r}"
+        return f"an account of {format_limits(self.limits) or 'no limit'}"
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
@@ -474,7 +492,7 @@ class Account(HintsKeywords):
         )
 
     def check_usable(self) -> None:
-        """Raise ConfigError where the account, or one above it, is closed or of another process."""
+        """Raise ConfigError if this account, or an account above, is closed or of another process."""
         for account in self._chain:
             if account._is_closed:
                 raise ConfigError(
@@ -500,83 +518,86 @@ class Account(HintsKeywords):
     ) -> Lease:
         """Return a lease for one call.
 
-        A lease is an async context manager that reserves amounts and books what the call spent.
+        A lease is an async context manager that reserves amounts and books the spend of the call.
 
         Args:
             amounts: The most that the call may spend, in whole units. Units without a limit are free.
             kind: The kind of the call, for the ledger.
             model: The role that is called.
             rows: The sequences in the call.
-            granted: The tokens that its rows may generate at most.
-            rates: The rates of the model, from which flops and dollars follow; None: the call costs none.
+            granted: The most tokens that the rows may generate.
+            rates: The rates of the model, from which flops and dollars follow; None: the call costs neither.
         """
-        return Lease(self, amounts, kind, model, rows, granted, rates)
+        return Lease(self, amounts, kind=kind, model=model, rows=rows, granted=granted, rates=rates)
 
     def keep(self, by_key: Mapping[object, Amounts]) -> None:
         """Hold amounts for later calls, by key, until they are freed.
 
-        Held are those, in order, that the limits can pay.
+        In order, each key whose amounts the limits can pay is held. Other keys are left out.
         """
         if self._least_seconds is not None and self.seconds_left == 0:
             return
         with self._lock:
             left = self.all_available()
-            total = dict.fromkeys(left, 0)
+            totals = dict.fromkeys(left, 0)
             for key, amounts in by_key.items():
                 wanted = {unit: amount for unit, amount in amounts.items() if amount and unit in left}
-                if not wanted or any(total[unit] + amount > left[unit] for unit, amount in wanted.items()):
+                can_pay = all(totals[unit] + amount <= left[unit] for unit, amount in wanted.items())
+                if not wanted or not can_pay:
                     continue
                 for unit, amount in wanted.items():
-                    total[unit] += amount
-                before = self._kept.get(key)
-                self._kept[key] = wanted if before is None else dict(Counter(before) + Counter(wanted))
-            self._hold({unit: amount for unit, amount in total.items() if amount})
+                    totals[unit] += amount
+                kept_before = self._kept.get(key)
+                self._kept[key] = wanted if kept_before is None else dict(Counter(kept_before) + Counter(wanted))
+            self._hold(totals)
 
     def keeps(self, key: object) -> bool:
-        """Whether amounts are held under a key, here or in an account of which this is a part."""
+        """Whether amounts are held under a key, here or in an account above."""
         return any(key in account._kept for account in self._chain)
 
     def kept_under(self, key: object) -> Amounts:
-        """Return what this account holds under a key."""
+        """Return the amounts that this account holds under a key."""
         return self._kept.get(key, {})
 
     def amounts_under(self, key: object) -> Amounts:
-        """Return the amounts by which the limits grow once a key is freed.
+        """Return the amounts by which this account's limits grow once a key is freed.
 
-        The key is kept by this account, or by one of which it is a part.
+        A limit of this account's own does not grow if an account above keeps the key.
         """
         for account in self._chain:
-            if key in account._kept:
-                amounts = account._kept[key]
-                return {
-                    unit: one
-                    for unit, one in amounts.items()
-                    if account._payers[unit][-1] is self._payers.get(unit, (None,))[-1]
-                }
+            if key not in account._kept:
+                continue
+            amounts: dict[str, int] = {}
+            for unit, amount in account._kept[key].items():
+                if unit in self._payers and account._payers[unit][-1] is self._payers[unit][-1]:
+                    amounts[unit] = amount
+            return amounts
         return {}
 
     @property
     def has_kept(self) -> bool:
-        """Whether anything is held for later calls, here or in an account of which this is a part."""
+        """Whether any amount is held for later calls, here or in an account above."""
         return any(account._kept for account in self._chain)
 
     @property
     def kept(self) -> dict[str, int]:
-        """What is held for later calls, by unit."""
+        """The amounts that are held for later calls, by unit."""
         total: Counter[str] = Counter()
         for amounts in self._kept.values():
             total.update(amounts)
         return dict(total)
 
     def free(self, *keys: object) -> None:
-        """Free what is held under some keys, here or in an account of which this is a part."""
+        """Free the amounts that are held under some keys, here or in an account above."""
         with self._lock:
             for account in self._chain:
-                total: Counter[str] = Counter()
-                for key in keys if account._kept else ():
-                    total.update(account._kept.pop(key, {}))
-                if total:
-                    account._free(total)
+                if not account._kept:
+                    continue
+                totals: Counter[str] = Counter()
+                for key in keys:
+                    totals.update(account._kept.pop(key, {}))
+                if totals:
+                    account._free(totals)
 
     def free_all(self) -> None:
         """Free all that is held for later calls."""
@@ -588,69 +609,74 @@ class Account(HintsKeywords):
         self._change_held(amounts)
 
     def _free(self, amounts: Amounts) -> None:
-        """Free amounts that were held, and wake what waits for them."""
+        """Free amounts that were held, and wake the calls that wait for them."""
         for unit in self._change_held({unit: -amount for unit, amount in amounts.items()}):
             owner = self._payers[unit][-1]
             owner._wake(unit)
-            if owner._is_closed:  # a call that its part did not wait for has ended
+            if owner._is_closed:  # the account was closed while this call was under way
                 owner.refund()
 
     def _change_held(self, amounts: Amounts) -> Amounts:
-        """Add to what is held in each account that pays for this one; return the amounts of limited units."""
+        """Change the held amounts of each account that pays for this one, and return the changes of limited units."""
         changed = {unit: amount for unit, amount in amounts.items() if amount and unit in self._payers}
         for account, units in self._levels:
-            if mine := {unit: amount for unit, amount in changed.items() if unit in units}:
-                account._books.hold(mine)
-                for unit in mine:
+            account_changes = {unit: amount for unit, amount in changed.items() if unit in units}
+            if account_changes:
+                account._books.hold(account_changes)
+                for unit in account_changes:
                     account._changes[unit] += 1
         for unit, amount in changed.items():
             self._note_direct(unit, amount)
         return changed
 
     def _note_direct(self, unit: str, amount: int) -> None:
-        """Count what this account itself holds, for those that wait for it."""
+        """Change the amount that this account itself holds, and whether it is a holder of the unit's owner."""
         self._direct[unit] += amount
-        if (owner := self._payers[unit][-1]) is self:
+        owner = self._payers[unit][-1]
+        if owner is self:
             return
         holders = owner._holders[unit]
-        if (self in holders) != bool(self._direct[unit]):
-            (holders.add if self._direct[unit] else holders.discard)(self)
-            if not self._asleep:
-                owner._awake[unit] += 1 if self._direct[unit] else -1
+        awake = 0 if self._num_asleep else 1
+        if self._direct[unit] and self not in holders:
+            holders.add(self)
+            owner._num_awake[unit] += awake
+        elif not self._direct[unit] and self in holders:
+            holders.discard(self)
+            owner._num_awake[unit] -= awake
 
     def _note_asleep(self, change: int) -> None:
-        """Count a call of this account that begins or ends to wait."""
-        before, self._asleep = self._asleep, self._asleep + change
-        if not before or not self._asleep:
+        """Count a call of this account that begins to wait (1) or ends to wait (-1)."""
+        was_awake = not self._num_asleep
+        self._num_asleep += change
+        if was_awake or not self._num_asleep:
             for unit, payers in self._payers.items():
                 if self in payers[-1]._holders[unit]:
-                    payers[-1]._awake[unit] -= change
+                    payers[-1]._num_awake[unit] -= change
 
     def _pay(self, spent: Amounts) -> None:
-        """Count a spend here and in all accounts above; what parts had taken for it is no longer held there."""
+        """Count a spend here and in all accounts above. A parent no longer holds the spent part of a limit."""
         spent = {unit: amount for unit, amount in spent.items() if amount}
         for account in self._chain:
             books, parent = account._books, account._parent
-            limits = {} if parent is None else books.limits
-            taken = {
-                unit: max(0, min(amount, limits[unit] - books.spent[unit]))
-                for unit, amount in spent.items()
-                if unit in limits
-            }
+            spent_of_limits: dict[str, int] = {}
+            if parent is not None:
+                for unit, amount in spent.items():
+                    if unit in books.limits:
+                        spent_of_limits[unit] = max(0, min(amount, books.limits[unit] - books.spent[unit]))
             books.pay(spent)
-            if parent is None or not taken:
+            if parent is None or not spent_of_limits:
                 continue
-            for above, units in parent._levels:
-                above._books.hold({unit: -amount for unit, amount in taken.items() if unit in units})
-            for unit, amount in taken.items():
+            for upper_account, units in parent._levels:
+                upper_account._books.hold({unit: -amount for unit, amount in spent_of_limits.items() if unit in units})
+            for unit, amount in spent_of_limits.items():
                 if unit in parent._payers:
                     parent._note_direct(unit, -amount)
 
     def settle(self, held: Amounts, spent: Amounts | None = None, call: Call | None = None) -> None:
-        """Free what was held for a call, and book what it spent; None: nothing was called.
+        """Free the amounts that were held for a call, and book its spend and its row, if there are any.
 
         Raises:
-            BudgetExceeded: It spent more than was held. It is booked all the same: the record stays true.
+            BudgetExceeded: The call spent more than was held. The spend is booked all the same.
         """
         spent = spent or {}
         with self._lock:
@@ -659,14 +685,11 @@ class Account(HintsKeywords):
             if call is not None:
                 for account in self._chain:
                     account.ledger.add(call)
-        over = [
-            f"{spent[unit]} {unit} where {held.get(unit, 0)} were granted"
-            for unit in self._payers
-            if spent.get(unit, 0) > held.get(unit, 0)
-        ]
-        if over:
+        exceeded = [unit for unit in self._payers if spent.get(unit, 0) > held.get(unit, 0)]
+        if exceeded:
+            texts = [f"{spent[unit]} {unit} where {held.get(unit, 0)} were granted" for unit in exceeded]
             raise BudgetExceeded(
-                f"a call spent {' and '.join(over)}", hint="the backend or verifier breaks its stated bound"
+                f"a call spent {' and '.join(texts)}", hint="the backend or verifier breaks its stated bound"
             )
 
     def book(self, call: Call) -> None:
@@ -676,7 +699,7 @@ class Account(HintsKeywords):
     # Waiting for amounts that siblings hold ---------------------------------------------------------------------------
 
     async def acquire(self, amounts: Amounts) -> None:
-        """Hold amounts; where other accounts only hold what is missing, wait until they free it.
+        """Hold amounts. If other accounts hold the missing amounts without a spend, wait until they free them.
 
         Raises:
             Exhausted: A limit cannot pay its amount, the time is over, or every holder waits and this account is the
@@ -688,22 +711,23 @@ class Account(HintsKeywords):
         while True:
             self.check_time()
             with self._lock:
-                if (short := self.short_of(amounts)) is None:
+                short_unit = self.short_of(amounts)
+                if short_unit is None:
                     self._hold(amounts)
                     return
-                waiter = self._begin_waiting(short, amounts[short])
-            await self._wait(short, waiter)
+                waiter = self._begin_waiting(short_unit, amounts[short_unit])
+            await self._wait(short_unit, waiter)
 
     async def wait_for(self, unit: str, amount: int = 1) -> None:
-        """Wait until other accounts free what they hold of a unit.
+        """Wait until other accounts free enough of a unit.
 
         Args:
             unit: The unit that is short.
             amount: The least amount that is needed, in whole units.
 
         Raises:
-            Exhausted: What others hold would not suffice, the time is over, or every holder waits and this account is
-                the youngest.
+            Exhausted: The amounts that others hold would not suffice, the time is over, or every holder waits and this
+                account is the youngest.
         """
         if unit not in self._payers:
             raise Exhausted(unit)
@@ -712,7 +736,7 @@ class Account(HintsKeywords):
         await self._wait(unit, waiter)
 
     async def wait_for_more(self, unit: str) -> None:
-        """Wait until more of a unit is left than now, for what is planned by what is left.
+        """Wait until more of a unit is left than now, for calls that are planned by the amounts left.
 
         Raises:
             Exhausted: No other account holds any, the time is over, or every holder waits and this account is the
@@ -721,10 +745,11 @@ class Account(HintsKeywords):
         await self.wait_for(unit, self.available(unit) + 1 if unit in self._payers else 1)
 
     def _begin_waiting(self, unit: str, amount: int) -> _Waiter:
+        """Return a new waiter for an amount of a unit; raise Exhausted if others hold too little of the unit."""
         owner = self._payers[unit][-1]
-        books = owner._books
-        freed = sum(one._direct[unit] for one in owner._holders[unit] if self not in one._chain)
-        if not freed or amount > books.remainder(unit) + freed:
+        others = [holder for holder in owner._holders[unit] if self not in holder._chain]
+        held_by_others = sum(holder._direct[unit] for holder in others)
+        if not held_by_others or amount > owner._books.remainder(unit) + held_by_others:
             raise Exhausted(unit)
         loop = asyncio.get_running_loop()
         waiter = _Waiter(self, amount, loop, loop.create_future())
@@ -734,6 +759,7 @@ class Account(HintsKeywords):
         return waiter
 
     async def _wait(self, unit: str, waiter: _Waiter) -> None:
+        """Wait until a waiter is woken; raise Exhausted if the time is over or the waiter was refused."""
         owner = self._payers[unit][-1]
         try:
             async with asyncio.timeout(self.seconds_left):
@@ -744,16 +770,16 @@ class Account(HintsKeywords):
             with self._lock:
                 owner._let_go(unit, waiter)
                 del owner._waiting[unit][waiter]
-                owner._woken[unit] -= 1
-                owner._wake(unit)  # where it was woken and has left, the next may go on
+                owner._num_woken[unit] -= 1
+                owner._wake(unit)  # the next waiting call may take the amounts that this one leaves
         if waiter.is_refused:
             raise Exhausted(unit)
 
     def _wake(self, unit: str) -> None:
-        """Let accounts that wait for a unit try again: the oldest whose amounts fit into what is left.
+        """Let calls that wait for a unit try again: the oldest calls whose amounts fit into the amount left.
 
-        Where none does, none is about to try, and every account that holds some of the unit waits, the youngest is
-        refused. All are refused where no account holds any.
+        If no call is about to try, and every holder of the unit waits, the call of the youngest account is refused. If
+        no account holds any of the unit, all calls are refused.
         """
         if not self._waiting[unit]:
             return
@@ -762,26 +788,28 @@ class Account(HintsKeywords):
             if waiter.amount <= left:
                 left -= waiter.amount
                 self._let_go(unit, waiter)
-        if not self._awake[unit] and not self._woken[unit]:
-            stuck = list(self._waiting[unit])
-            youngest = max(stuck, key=lambda waiter: waiter.account._number)
-            for waiter in [youngest] if self._holders[unit] else stuck:
-                waiter.is_refused = True
-                self._let_go(unit, waiter)
+        if self._num_awake[unit] or self._num_woken[unit]:
+            return
+        refused = list(self._waiting[unit])
+        if self._holders[unit]:
+            refused = [max(refused, key=lambda waiter: waiter.account._number)]
+        for waiter in refused:
+            waiter.is_refused = True
+            self._let_go(unit, waiter)
 
     def _let_go(self, unit: str, waiter: _Waiter) -> None:
         """End the wait of a call."""
         if not waiter.is_woken:
             waiter.is_woken = True
-            self._woken[unit] += 1
+            self._num_woken[unit] += 1
             waiter.account._note_asleep(-1)
-            with suppress(RuntimeError):  # its loop has ended
+            with suppress(RuntimeError):  # the loop of the call has ended
                 waiter.loop.call_soon_threadsafe(waiter.finish)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Waiter:
-    """An account that waits for an amount of a unit."""
+    """A call of an account that waits for an amount of a unit."""
 
     account: Account
     amount: int
@@ -791,16 +819,16 @@ class _Waiter:
     is_refused: bool = False
 
     def finish(self) -> None:
-        """End the wait, in its own loop."""
+        """End the wait; called in the loop of the waiting call."""
         if not self.future.done():
             self.future.set_result(None)
 
 
 class Lease:
-    """What one call may spend, for the block of an `async with`; see `Account.lease`.
+    """The amounts that one call may spend, for the block of an `async with`; see `Account.lease`.
 
     Attributes:
-        usage: What the call has spent so far, without flops and dollars.
+        usage: The spend of the call so far, without flops and dollars.
     """
 
     __slots__ = (
@@ -817,11 +845,12 @@ class Lease:
     )
 
     def __init__(
-        self, account: Account, amounts: Amounts, kind: str, model: str, rows: int, granted: int, rates: Rates | None
+        self, account: Account, amounts: Amounts, *, kind: str, model: str, rows: int, granted: int, rates: Rates | None
     ) -> None:
         self._account = account
         self._amounts = {unit: amount for unit, amount in amounts.items() if unit in account.units}
-        self._kind, self._model, self._rows, self._granted, self._rates = kind, model, rows, granted, rates
+        self._kind, self._model, self._rows = kind, model, rows
+        self._granted, self._rates = granted, rates
         self._priced: Amounts | None = None
         self._is_void = False
         self.usage = Usage()
@@ -837,18 +866,19 @@ class Lease:
             self._account.settle(self._amounts)
             return
         usage, spent = price_usage(self.usage, self._rates, self._priced)
+        call = Call(self._kind, self._model, self._rows, self._granted, usage)
         try:
-            self._account.settle(self._amounts, spent, Call(self._kind, self._model, self._rows, self._granted, usage))
+            self._account.settle(self._amounts, spent, call)
         except BudgetExceeded:
             if kind is None or not issubclass(kind, asyncio.CancelledError):
                 raise
 
     def spend(self, usage: Usage, *, priced: Amounts | None = None) -> None:
-        """Note what the call has spent.
+        """Note the spend of the call so far.
 
         Args:
             usage: The whole cost of the call so far.
-            priced: Its flops and dollars in whole units, where they do not follow from the rates of the lease.
+            priced: The flops and dollars of the call in whole units, if they do not follow from the rates of the lease.
         """
         self.usage, self._priced = usage, priced
 
@@ -858,10 +888,10 @@ class Lease:
 
 
 def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget | Account:
-    """Return an account unchanged, and anything else as `Budget.of` reads it.
+    """Return an account unchanged, and any other value as `Budget.of` reads it.
 
     Raises:
-        ConfigError: It is none of these.
+        ConfigError: The value is neither an account nor a budget.
     """
     return given if isinstance(given, Account) else Budget.of(given)
 
