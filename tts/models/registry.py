@@ -55,7 +55,7 @@ def get(name: str) -> ModelRecord:
     It is found by name, else as a local folder, else as a Hub name "organisation/model".
 
     Raises:
-        ConfigError: it is none of these, the folder holds no `config.json`, or the user's file is damaged.
+        ConfigError: the name is none of these, the folder has no `config.json`, or the user's file is damaged.
     """
     if name in RECORDS:
         return RECORDS[name]
@@ -188,7 +188,7 @@ def refuse_url(record: ModelRecord) -> None:
 
 
 def rates(record: ModelRecord, *, batch: bool = False) -> Rates:
-    """Return what one token of a model costs in the whole units of accounts, with no rounding.
+    """Return the costs of one token of a model, in the whole units of accounts, with no rounding.
 
     Args:
         record: The record.
@@ -254,16 +254,18 @@ def process_records(record: ModelRecord) -> dict[str, ModelRecord]:
     Raises:
         ConfigError: a name is unknown, the model of a record is no process model, or two of them have one value head.
     """
-    found = {} if record.process_model is None else {"process": _process(record, "process_model", record.process_model)}
+    by_head: dict[str, ModelRecord] = {}
+    if record.process_model is not None:
+        by_head["process"] = _process(record, "process_model", record.process_model)
     for head, name in record.process_models:
-        if head in found:
+        if head in by_head:
             raise ConfigError(
                 f"process_models of model {record.name!r} names the value head {head!r} twice, but each may be there "
                 "once",
                 hint="the head of process_model is 'process'",
             )
-        found[head] = _process(record, "process_models", name)
-    return found
+        by_head[head] = _process(record, "process_models", name)
+    return by_head
 
 
 def _process(record: ModelRecord, field: str, named: ModelRecord | str) -> ModelRecord:

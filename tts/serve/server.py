@@ -102,8 +102,9 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
             f"workers is {workers}, but must be {cause}", hint="name a file as the store in the configuration"
         )
     listening = bound_socket(host, port)
-    name, number = listening.getsockname()[:2]
-    shown = f"http://{f'[{name}]' if ':' in name else name}:{number}/v1"
+    address, number, *_ = listening.getsockname()
+    shown_host = f"[{address}]" if ":" in address else address
+    shown = f"http://{shown_host}:{number}/v1"
     with listening:
         if workers == 1:
             _work(config, host, listening, shown)
@@ -190,7 +191,9 @@ def _write_log(config: GatewayConfig) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for name in ("tts", "uvicorn", "asyncio"):
         logger = get_logger(name)
-        if all(isinstance(one, logging.NullHandler) for one in (*logger.handlers, *logging.getLogger().handlers)):
+        if all(
+            isinstance(present, logging.NullHandler) for present in (*logger.handlers, *logging.getLogger().handlers)
+        ):
             logger.addHandler(handler)
     get_logger("uvicorn.error")  # the one that uvicorn writes to
     if config.access_log:

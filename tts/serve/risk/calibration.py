@@ -87,10 +87,12 @@ async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) ->
             solution = await LOOP.wait(prepare_run(checked_order, checked_order.budget, records, gateway.cache).solve())
         if solution.error is not None:
             raise solution.error
-        right = await asyncio.to_thread(judge_answer, solution.answer, task, problem)
-        return (math.nan if solution.answer is None else solution.confidence), bool(right)
+        is_right = bool(await asyncio.to_thread(judge_answer, solution.answer, task, problem))
+        return (math.nan if solution.answer is None else solution.confidence), is_right
 
     first_order = order(problems[0])
     use = prepare_run(first_order, first_order.budget, records, gateway.cache).use
     outcomes = await asyncio.gather(*map(outcome, problems))
-    return ProblemOutcomes(use=use, confidences=[one[0] for one in outcomes], right=[one[1] for one in outcomes])
+    return ProblemOutcomes(
+        use=use, confidences=[confidence for confidence, _ in outcomes], right=[is_right for _, is_right in outcomes]
+    )

@@ -35,9 +35,9 @@ def prepare_run(
 
     Args:
         order: The order.
-        budget: What pays.
+        budget: The limits, or the account that pays.
         records: The models by role, on one server.
-        cache: Where loaded models stay.
+        cache: The cache of loaded models.
     """
     settings = order.offer.settings
     solver = Solver(
@@ -119,26 +119,25 @@ class CalibratedChains:
 
 
 def with_earlier(earlier: Sequence[tuple[str, Solution]], name: str, solution: Solution) -> Solution:
-    """Return the solution of the link that answers.
-
-    It has the costs and reasons of the links that were asked before.
+    """Return the solution of the link that answers, with the costs and reasons of the earlier links.
 
     Args:
         earlier: The links that abstained, with their solutions.
-        name: The link that answers.
-        solution: Its solution.
+        name: The name of the link that answers.
+        solution: The solution of this link.
     """
     if not earlier:
         return solution
     links = [*earlier, (name, solution)]
-    usage = sum_usage([one.usage for _, one in links])
-    warnings = (*(f"{link}: {one.abstained}" for link, one in earlier), *solution.warnings)
+    usage = sum_usage([link_solution.usage for _, link_solution in links])
+    reasons = [f"{link}: {link_solution.abstained}" for link, link_solution in earlier]
+    warnings = (*reasons, *solution.warnings)
     trace = solution.trace
     if trace is not None:
         calls = [
             dataclasses.replace(call, model=f"{link} {call.model}".strip())
-            for link, one in links
-            for call in one.trace.calls
+            for link, link_solution in links
+            for call in link_solution.trace.calls
         ]
         trace = dataclasses.replace(trace, calls=tuple(calls), usage=usage, warnings=warnings)
     return dataclasses.replace(solution, usage=usage, warnings=warnings, trace=trace)

@@ -170,22 +170,22 @@ def messages_of(turns: list[ChatMessage], limits: GatewayLimits) -> tuple[Messag
         ApiError: 400, a part cannot be read, a result has no call, or the history is too long.
     """
     history = History("messages", limits)
-    for place, one in enumerate(turns):
+    for place, turn in enumerate(turns):
         where = f"messages[{place}]"
-        if one.content is None and not (one.tool_calls or one.refusal or one.reasoning_content or one.reasoning):
+        if turn.content is None and not (turn.tool_calls or turn.refusal or turn.reasoning_content or turn.reasoning):
             raise refuse_field(f"{where}.content", f"{where}.content is missing, but must be text")
-        parts = _parts(one.content or one.refusal or "", f"{where}.content", limits)
-        if one.role == "tool":
+        parts = _parts(turn.content or turn.refusal or "", f"{where}.content", limits)
+        if turn.role == "tool":
             text = "".join(part for part in parts if isinstance(part, str))
-            parts = [ToolResult(one.tool_call_id or "", text), *(part for part in parts if not isinstance(part, str))]
+            parts = [ToolResult(turn.tool_call_id or "", text), *(part for part in parts if not isinstance(part, str))]
         parts += [
             tool_call(
                 call.function.name, call.function.arguments, call.id, f"{where}.tool_calls[{number}].function.arguments"
             )
-            for number, call in enumerate(one.tool_calls or ())
+            for number, call in enumerate(turn.tool_calls or ())
         ]
-        role = {"developer": "system", "tool": "user"}.get(one.role, one.role)
-        history.add(role, parts, f"{where}.tool_call_id" if one.role == "tool" else where)
+        role = {"developer": "system", "tool": "user"}.get(turn.role, turn.role)
+        history.add(role, parts, f"{where}.tool_call_id" if turn.role == "tool" else where)
     return history.messages()
 
 

@@ -119,7 +119,7 @@ class SharedFields(BaseModel):
         """
         structure = None if self.structured_outputs is None else self.structured_outputs.json_
         forms = {field: given, "guided_json": self.guided_json, "structured_outputs.json": structure}
-        names = [name for name, one in forms.items() if one is not None]
+        names = [name for name, form in forms.items() if form is not None]
         if len(names) > 1:
             raise refuse_field(
                 names[1], f"{names[1]} is given beside {names[0]}, but an answer has one form; leave one out"
@@ -324,12 +324,12 @@ def report_with_answers(outcome: Outcome) -> Mapping[str, Any]:
         return outcome.report
     answers = [
         {
-            "text": one.text,
-            "calls": [{"name": call.name, "arguments": json.loads(call.arguments)} for call in one.calls],
-            "finish": one.finish,
-            "weight": one.weight,
+            "text": choice.text,
+            "calls": [{"name": call.name, "arguments": json.loads(call.arguments)} for call in choice.calls],
+            "finish": choice.finish,
+            "weight": choice.weight,
         }
-        for one in outcome.choices
+        for choice in outcome.choices
     ]
     return {**outcome.report, "answers": answers}
 
@@ -509,7 +509,8 @@ class History:
         if not self._turns:
             raise refuse_field(self._field, f"{self._field} has no turn, but must have one at least")
         messages = tuple(Message.of(role, _merge(parts)) for role, parts in self._turns)
-        if (size := sum(len(one.content) for one in messages)) > self._limits.characters:
+        size = sum(len(message.content) for message in messages)
+        if size > self._limits.characters:
             raise too_long(self._field, f"{size} characters", self._limits.characters, "shorten the history")
         return messages
 
@@ -561,7 +562,8 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
     """
     if not isinstance(url, str) or not url:
         raise refuse_field(where, f"{where} is {quote(url)}, but must be a url")
-    if (size := len(url)) > (most := limits.image_bytes * 4 // 3 + 100):
+    size, most = len(url), limits.image_bytes * 4 // 3 + 100  # base64 takes 4 characters for 3 bytes
+    if size > most:
         raise refuse_field(
             where,
             f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {most} characters",

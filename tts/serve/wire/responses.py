@@ -222,11 +222,11 @@ def _choice(
         return tools, tool_choice or "auto"
     unique_names = {name: unique for unique, (_, name) in namespaces.items()}
 
-    def function(one: Any) -> str:
-        name: Any = one.get("name") if isinstance(one, dict) and one.get("type") == "function" else None
+    def function(choice: Any) -> str:
+        name: Any = choice.get("name") if isinstance(choice, dict) and choice.get("type") == "function" else None
         if not isinstance(name, str):
             cause = (
-                f"tool_choice asks for {quote(one)}, but this server calls functions alone; their vendor runs "
+                f"tool_choice asks for {quote(choice)}, but this server calls functions alone; their vendor runs "
                 "other tools"
             )
             raise refuse_field("tool_choice", cause, "unsupported")
@@ -234,9 +234,9 @@ def _choice(
 
     if tool_choice.get("type") == "allowed_tools":
         listed: Any = tool_choice.get("tools")
-        names = {function(one) for one in listed} if isinstance(listed, list) else set[str]()
+        names = {function(choice) for choice in listed} if isinstance(listed, list) else set[str]()
         mode = tool_choice.get("mode", "auto")
-        allowed = tuple(one for one in tools if one["function"]["name"] in names)
+        allowed = tuple(tool for tool in tools if tool["function"]["name"] in names)
         return allowed, mode if isinstance(mode, str) else "auto"
     return tools, {"type": "function", "function": {"name": function(tool_choice)}}
 

@@ -26,25 +26,25 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
     Returns:
         The tokens; None where the path does not have the text, or the tokens of a piece of it are not known.
     """
-    whole, nodes = path.full_text, path.path[1:]
-    start = whole.rfind(text)
-    if start < 0 or any(
+    full_text, nodes = path.full_text, path.path[1:]
+    text_begin = full_text.rfind(text)
+    if text_begin < 0 or any(
         (node.text and not node.logprobs) or len(node.logprobs) > len(node.token_ids) for node in nodes
     ):
         return None
-    values = [value for node in nodes for value in node.logprobs]
+    logprobs = [logprob for node in nodes for logprob in node.logprobs]
     ids = [token for node in nodes for token in node.token_ids[: len(node.logprobs)]]
     tokens: list[TokenLogprob] = []
-    at, end = 0, start + len(text)
-    for piece, value in zip(token_texts(ids, tokenizer), values, strict=True):
-        if at >= end:  # what follows, such as an end of sequence, is no part of the text
+    position, text_end = 0, text_begin + len(text)
+    for piece, logprob in zip(token_texts(ids, tokenizer), logprobs, strict=True):
+        if position >= text_end:  # what follows, such as an end of sequence, is no part of the text
             break
-        if not whole.startswith(piece, at):
+        if not full_text.startswith(piece, position):
             return None
-        at += len(piece)
-        if at > start:
-            tokens.append(TokenLogprob(piece, max(value, LEAST_LOGPROB)))
-    return tuple(tokens) if at >= end else None
+        position += len(piece)
+        if position > text_begin:
+            tokens.append(TokenLogprob(piece, max(logprob, LEAST_LOGPROB)))
+    return tuple(tokens) if position >= text_end else None
 
 
 def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
