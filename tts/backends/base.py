@@ -194,17 +194,22 @@ class Sampling(HintsKeywords):
 
     @property
     def needs(self) -> dict[str, str]:
-        """The capabilities that given parameters need, by parameter; only those that not all backends obey."""
-        limits = "thought_limits" if self.thought_tokens else "thought_switch"
+        """The capability that each given parameter needs, by the parameter's name.
+
+        Parameters that every backend obeys are left out.
+        """
         capabilities = {name: capability for name, capability in SAMPLING_CAPABILITIES.items() if getattr(self, name)}
-        return capabilities if self.thought_tokens is None else {**capabilities, "thought_tokens": limits}
+        if self.thought_tokens is not None:
+            capabilities["thought_tokens"] = "thought_limits" if self.thought_tokens else "thought_switch"
+        return capabilities
 
     def members(self) -> dict[str, Any]:
-        """Return the parameters by name, in the form that results are stored under.
+        """Return the parameters by name, as stored results have them.
 
-        Parameters that not all backends obey are left out unless they are given. The effort is always included.
+        A parameter that not all backends obey is included only if it is given. The effort is always included.
         """
-        omitted = {*SAMPLING_CAPABILITIES, "thought_tokens"} - {"effort", *self.needs}
+        optional = {*SAMPLING_CAPABILITIES, "thought_tokens"}
+        omitted = optional - {"effort", *self.needs}
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
 
     @property
@@ -398,15 +403,15 @@ class RowSet:
         """Register the draft of a row under way (called by a backend that can show drafts).
 
         Args:
-            index: The row.
-            draft: Returns the row's output so far. It may be called at any moment and from any thread.
+            index: The index of the row in the request.
+            draft: A function that returns the row's output so far. Any thread may call the function at any moment.
         """
         self._drafts[index] = draft
 
     def draft(self, index: int) -> Draft | None:
         """Return a row's output so far; None: the row is resolved, or the backend shows no drafts."""
-        look = self._drafts.get(index)
-        return None if look is None or self.samples[index] is not None else look()
+        read_draft = self._drafts.get(index)
+        return None if read_draft is None or self.samples[index] is not None else read_draft()
 
     def resolve(self, index: int, sample: Sample) -> None:
         """Resolve a row, once (called by the backend).
@@ -419,8 +424,9 @@ class RowSet:
         text, error = join_surrogates(sample.text), join_surrogates(sample.error)
         logprobs, spreads = clean_logprobs(sample.logprobs), clean_spreads(sample.spreads)
         sampling_logprobs = clean_logprobs(sample.sampling_logprobs)
-        numbers = (sample.logprobs, sample.spreads, sample.sampling_logprobs)
-        if text is not sample.text or error is not sample.error or numbers != (logprobs, spreads, sampling_logprobs):
+        given_numbers = (sample.logprobs, sample.spreads, sample.sampling_logprobs)
+        has_clean_texts = text is sample.text and error is sample.error
+        if not has_clean_texts or given_numbers != (logprobs, spreads, sampling_logprobs):
             sample = dataclasses.replace(
                 sample, text=text, error=error, logprobs=logprobs, spreads=spreads, sampling_logprobs=sampling_logprobs
             )
@@ -461,7 +467,7 @@ class RowSet:
             await self.change()
 
     async def change(self) -> None:
-        """Wait until another row is resolved; one call at a time.
+        """Wait until another row is resolved. Only one call may wait at a time.
 
         Raises:
             Exception: The backend's failure.
@@ -607,8 +613,8 @@ class Backend:
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request, and return at once.
 
-        The method is not async, and is called in the thread of the event loop. Each row is resolved once, in that
-        thread, before the return or later. Code in another thread calls
+        The method is not async, and is called in the thread of the event loop. Each row is resolved once, before the
+        return or later, in the same thread. Code in another thread calls
         `loop.call_soon_threadsafe(rows.resolve, index, sample)`.
 
         The i-th token of a row, from 0, is drawn by inverse CDF from
@@ -672,12 +678,16 @@ class Backend:
 
     def _refusal(self, method: str) -> CapabilityError:
         """Return the error of a method that is not implemented."""
-        kind = type(self).__name__
+        class_name = type(self).__name__
         support: Support | None = getattr(self.caps, method, None)
         if support == "absent":
             return CapabilityError(
-                f"{kind} has no capability {method!r}", hint=capability_hint(self.name, self.metadata, method)
+                f"{class_name} has no capability {method!r}", hint=capability_hint(self.name, self.metadata, method)
             )
-        why = "every backend needs it" if support is None else f"its caps say {method}={support!r}"
-        cure = f"define {kind}.{method}" + ("" if support is None else f", or leave {method} out of its caps")
-        return CapabilityError(f"{kind} does not implement {method}, but {why}", hint=cure)
+        if support is None:
+            reason = "every backend needs it"
+            hint = f"define {class_name}.{method}"
+        else:
+            reason = f"its caps say {method}={support!r}"
+            hint = f"define {class_name}.{method}, or leave {method} out of its caps"
+        return CapabilityError(f"{class_name} does not implement {method}, but {reason}", hint=hint)

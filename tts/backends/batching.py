@@ -63,7 +63,7 @@ class BatchQueue:
         """Return the jobs submitted since the batch began, which join the calling batch.
 
         Args:
-            done: Whether a job no longer needs the batch; such jobs are dropped.
+            done: Returns whether a job no longer needs the batch; such jobs are dropped.
 
         Raises:
             EngineError: The queue or its event loop was closed.
@@ -76,6 +76,7 @@ class BatchQueue:
             return jobs
 
     def _flush(self) -> None:
+        """Start a batch of all pending jobs."""
         with self._lock:
             jobs, self._pending = self._pending, []
             self._running = jobs
@@ -96,18 +97,21 @@ class BatchQueue:
         future.add_done_callback(lambda _: self._start_next())
 
     def _work(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
-        """Execute a batch and drop its jobs. The loop may have ended, so this thread drops the jobs."""
+        """Execute a batch and forget its jobs; if it failed, deliver the failure.
+
+        The jobs are forgotten in the thread of the batch, since the event loop may have ended.
+        """
         failure: Exception | None = None
         try:
             self._execute(self, jobs, deliver)
-        except Exception as broken:  # noqa: BLE001 - handed to the jobs of the batch
-            failure = broken
-        except BaseException as exit_:  # noqa: BLE001 - even sys.exit(): the jobs would wait for ever
-            failure = EngineError(f"the backend's worker was ended by {type(exit_).__name__}")
+        except Exception as error:  # noqa: BLE001 - handed to the jobs of the batch
+            failure = error
+        except BaseException as error:  # noqa: BLE001 - even sys.exit(), after which the jobs would wait for ever
+            failure = EngineError(f"the backend's worker was ended by {type(error).__name__}")
         with self._lock:
-            running, self._running = self._running, []
+            running_jobs, self._running = self._running, []
         if failure is not None:
-            deliver(self._on_failure, running, failure)
+            deliver(self._on_failure, running_jobs, failure)
 
     def _start_next(self) -> None:
         """Start the next batch, if there is one."""
@@ -148,7 +152,7 @@ class LoopQueue:
         self._on_failure = on_failure
         self._queue: BatchQueue | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = os.getpid()
+        self._process_id = os.getpid()
         self.closed = False
 
     def submit(self, job: Any) -> None:
@@ -159,9 +163,9 @@ class LoopQueue:
         """
         if self.closed:
             raise closed_error()
-        if os.getpid() != self._process:
+        if os.getpid() != self._process_id:
             raise EngineError(
-                f"the backend was made in process {self._process}, but is used in process {os.getpid()}, which was "
+                f"the backend was made in process {self._process_id}, but is used in process {os.getpid()}, which was "
                 "forked from it and has "
                 "none of its threads",
                 hint="make the backend in the forked process, name the model instead, or start processes by "

@@ -16,8 +16,8 @@ async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int 
     """Return the log-probabilities of all tokens of prompts, in order.
 
     Each reply states the input tokens that it cost. A `TokenizedText` is read as its tokens. Values depend on the
-    prompt alone. No handle stays open, and no room is needed for an answer. A backend may compute a common beginning
-    of prompts once. Then the first prompt is charged for this beginning, and the others reuse it.
+    prompt alone. No handle stays open, and the prompt may fill the context. A backend may compute a common beginning of
+    prompts once. Then the first prompt is charged for this beginning, and the other prompts reuse it.
 
     Args:
         backend: The backend that reads the prompts.
@@ -25,16 +25,19 @@ async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int 
         top: Most likely tokens to return for each place, from 0 to 20.
 
     Raises:
-        CapabilityError: The backend cannot.
+        CapabilityError: The backend cannot read log-probabilities of prompts.
         ConfigError: `top` is out of range, or a prompt has no token, or a token that the model lacks.
-        PromptTooLong: A prompt passes the context. In each case nothing has been computed.
+        PromptTooLong: A prompt passes the context. When any of these errors is raised, nothing has been computed.
     """
     require(backend, ("prompt_logprobs",), "reading the log-probabilities of a prompt")
     return await backend.prompt_logprobs(prompts, check_top(top))
 
 
 def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> None:
-    """Raise CapabilityError where a backend lacks a capability; the hint names backends that have it."""
+    """Raise CapabilityError where a backend lacks one of `capabilities`.
+
+    The hint of the error names backends that have the capability.
+    """
     for name in capabilities:
         if getattr(backend.caps, name) in ("absent", False):
             raise CapabilityError(
@@ -44,7 +47,7 @@ def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> No
 
 
 def require_sampling(backend: Backend, sampling: Sampling) -> None:
-    """Raise CapabilityError where sampling sets a parameter that a backend does not obey."""
+    """Raise CapabilityError where `sampling` sets a parameter that a backend does not obey."""
     for name, capability in sampling.needs.items():
         if not getattr(backend.caps, capability):
             raise CapabilityError(
@@ -85,4 +88,6 @@ def text_bound(backend: Backend, text: str) -> int:
     if not text and not isinstance(text, TokenizedText):
         return 0
     count_text = metadata_of(backend).count_text
-    return max(backend.count(text), len(text.encode())) if count_text is None else count_text(text)
+    if count_text is not None:
+        return count_text(text)
+    return max(backend.count(text), len(text.encode()))

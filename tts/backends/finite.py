@@ -19,23 +19,29 @@ def clean_logprobs(values: Sequence[float]) -> tuple[float, ...]:
     Rounding may give a value above 0, and a token of probability 0 has the logarithm -inf.
 
     Args:
-        values: The log-probability of each token. None and NaN are unknown.
+        values: The log-probability of each token; None and NaN are unknown.
     """
     return _clip_values(values, LEAST_LOGPROB, 0.0)
 
 
 def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
-    """Return spreads with values clipped to [0, -LEAST_LOGPROB]; () if one of them is unknown.
+    """Return spreads with finite values of at least 0; () if a spread's `top` is unknown.
+
+    Tops and certainties are clipped to -LEAST_LOGPROB. If one certainty is unknown, all certainties become NaN, and
+    likewise for entropies.
 
     Args:
         values: The spread of each token. The certainty is NaN for a backend that shows the most likely tokens alone.
     """
     if not values:
         return ()
-    top = _clip_values([spread.top for spread in values], 0.0, -LEAST_LOGPROB)
-    certainty = _clip_values([spread.certainty for spread in values], 0.0, -LEAST_LOGPROB) or (math.nan,) * len(top)
-    entropy = _clip_values([spread.entropy for spread in values], 0.0, math.inf) or (math.nan,) * len(top)
-    return tuple(map(Spread, certainty, top, entropy)) if top else ()
+    tops = _clip_values([spread.top for spread in values], 0.0, -LEAST_LOGPROB)
+    if not tops:
+        return ()
+    unknown = (math.nan,) * len(tops)
+    certainties = _clip_values([spread.certainty for spread in values], 0.0, -LEAST_LOGPROB) or unknown
+    entropies = _clip_values([spread.entropy for spread in values], 0.0, math.inf) or unknown
+    return tuple(map(Spread, certainties, tops, entropies))
 
 
 def clean_law(values: Sequence[object]) -> NDArray[np.float64]:
@@ -55,4 +61,6 @@ def _clip_values(values: Sequence[float], low: float, high: float) -> tuple[floa
         numbers = [float(value) for value in values]
     except (TypeError, ValueError, OverflowError):
         return ()
-    return () if any(map(math.isnan, numbers)) else tuple(min(high, max(low, value)) for value in numbers)
+    if any(map(math.isnan, numbers)):
+        return ()
+    return tuple(min(high, max(low, number)) for number in numbers)

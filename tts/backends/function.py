@@ -207,6 +207,7 @@ class FunctionBackend(Backend):
         self._start()
 
     async def _row(self, rows: _FunctionRows, index: int) -> None:
+        """Write a row by the function, unless the row was resolved before."""
         if not rows.waits(index):
             return
         row, handle = rows.request.rows[index], rows.request.handle
@@ -216,26 +217,42 @@ class FunctionBackend(Backend):
         self.counters.prompt_tokens += num_read
         try:
             reply = await self._ask_function(rows, index)
-            self._continues = self._continues and not isinstance(reply, str)
+            if isinstance(reply, str):  # plain text is never continued
+                self._continues = False
             answer = _check(reply, row.max_tokens)
-            arguments = (rows.request, row, answer)
-            is_long = len(answer.text) > _LONG
-            sample = await run_in_thread(self._sample, *arguments) if is_long else self._sample(*arguments)
+            if len(answer.text) > _LONG:
+                sample = await run_in_thread(self._sample, rows.request, row, answer)
+            else:
+                sample = self._sample(rows.request, row, answer)
         except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
-            parts = (
-                (failure.kind, failure.cause)
-                if isinstance(failure, EngineError)
-                else (type(failure).__name__, str(failure))
+            if isinstance(failure, EngineError):
+                kind, cause = failure.kind, failure.cause
+            else:
+                kind, cause = type(failure).__name__, str(failure)
+            error = f"{kind}: {cause}".removesuffix(": ")  # the cause may be empty
+            sample = Sample(
+                text="",
+                token_ids=(),
+                logprobs=(),
+                finish="error",
+                handle=None,
+                num_tokens=row.max_tokens,
+                estimated=True,
+                error=error,
             )
-            error = ": ".join(parts).removesuffix(": ")
-            sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
         rows.settle(index, sample)
 
     async def _ask_function(self, rows: _FunctionRows, index: int) -> Any:
+        """Call the function for a row, and return its reply, awaited if it is awaitable."""
         request, row = rows.request, rows.request.rows[index]
-        stop = ends_of(request.stop)
-        text = request.handle.text + request.handle.carry
-        ask = Ask(request.handle.prompt, text, row.max_tokens, request.sampling.temperature, stop, row.stream >> 1)
+        ask = Ask(
+            prompt=request.handle.prompt,
+            text=request.handle.text + request.handle.carry,
+            max_tokens=row.max_tokens,
+            temperature=request.sampling.temperature,
+            stop=ends_of(request.stop),
+            seed=row.stream >> 1,  # the 64 bits of a stream make a seed of 63 bits
+        )
         reply = self._fn(ask) if inspect.iscoroutinefunction(self._fn) else await run_in_thread(self._fn, ask)
         if not inspect.isawaitable(reply):
             return reply
@@ -246,14 +263,25 @@ class FunctionBackend(Backend):
         return await reply
 
     def _sample(self, request: SampleRequest, row: Row, answer: Answer) -> Sample:
+        """Return the sample of the function's answer, cut at the step boundary where the row ends."""
         scanner = StopScanner(request.stop, request.text, request.handle.carry)
         has_ended = bool(scanner.ended) or scanner.feed(answer.text)
-        finish: Finish = (scanner.ended or "stop") if has_ended else "eos" if answer.finished else "length"
-        estimate = min(row.max_tokens, len(answer.text.encode()) + 1)
-        tokens = estimate if answer.tokens is None else int(answer.tokens)
-        # text after a boundary is dropped, not carried: the next call continues from the boundary
-        handle = _Handle(request.handle.prompt, request.handle.text + scanner.text, "")
-        return Sample(scanner.text, (), (), finish, handle, tokens, estimated=answer.tokens is None)
+        finish: Finish = "eos" if answer.finished else "length"
+        if has_ended:
+            finish = scanner.ended or "stop"
+        num_tokens = answer.tokens
+        if num_tokens is None:
+            num_tokens = min(row.max_tokens, len(answer.text.encode()) + 1)
+        return Sample(
+            text=scanner.text,
+            token_ids=(),
+            logprobs=(),
+            finish=finish,
+            # the text after a boundary is dropped, since the next call continues from the boundary
+            handle=_Handle(request.handle.prompt, request.handle.text + scanner.text, carry=""),
+            num_tokens=int(num_tokens),
+            estimated=answer.tokens is None,
+        )
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text, which the next call of the function gets."""
@@ -265,7 +293,8 @@ class FunctionBackend(Backend):
     async def close(self) -> None:
         """Fail every waiting or running row with an EngineError, and cancel asynchronous functions."""
         self._closed = True
-        for rows in {*self._tasks.values(), *(rows for rows, _ in self._waiting)}:
+        waiting_rows = {rows for rows, _index in self._waiting}
+        for rows in {*self._tasks.values(), *waiting_rows}:
             rows.fail(closed_error())
         self._waiting.clear()
 
@@ -284,11 +313,11 @@ def _check(result: Any, max_tokens: int) -> Answer:
             kind="BadReply",
         )
     answer = dataclasses.replace(candidate, text=join_surrogates(text))
-    tokens: Any = answer.tokens
-    is_whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
-    if tokens is not None and not (is_whole and 0 <= tokens <= max_tokens):
+    num_tokens: Any = answer.tokens
+    is_whole = isinstance(num_tokens, int | np.integer) and not isinstance(num_tokens, bool)
+    if num_tokens is not None and not (is_whole and 0 <= num_tokens <= max_tokens):
         raise EngineError(
-            f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}",
+            f"Answer.tokens is {num_tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}",
             kind="BadReply",
         )
     return answer

@@ -62,7 +62,7 @@ class Handle:
 class StateBackend(RenderingBackend, Generic[S]):
     """Base of backends that keep the state of each path, S, behind a `Handle`.
 
-    A read is finished and counted even if its caller no longer waits.
+    A read is computed to its end, and counted, even if its caller no longer waits.
     """
 
     def __init__(self, renderer: Renderer, thoughts: ThoughtMarks | None, **facts: Any) -> None:
@@ -106,6 +106,10 @@ class StateBackend(RenderingBackend, Generic[S]):
 def with_flops(rates: Rates, parameters: int | None) -> Rates:
     """Return the rates of a model's tokens; rates without FLOPs get two FLOPs a weight.
 
-    `parameters` is the number of the model's weights, None if not known.
+    Args:
+        rates: The given rates.
+        parameters: The number of the model's weights; None: not known, so that the rates stay as they are.
     """
-    return rates if rates.flops is not None or not parameters else dataclasses.replace(rates, flops=2 * parameters)
+    if rates.flops is not None or not parameters:
+        return rates
+    return dataclasses.replace(rates, flops=2 * parameters)

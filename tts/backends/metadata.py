@@ -120,7 +120,13 @@ def metadata_of(backend: object) -> BackendMetadata:
 
 
 def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> str:
-    """Return the hint of the error that refuses a capability."""
+    """Return the hint of the error that refuses a capability.
+
+    Args:
+        name: The name of the backend.
+        metadata: The metadata of the backend.
+        capability: The refused capability.
+    """
     hint = None if metadata.capability_hint is None else metadata.capability_hint(capability)
     if hint:
         return hint
@@ -139,7 +145,7 @@ def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> st
             "only servers have it, by fields that a probe finds (see tts doctor --url); budget_forcing limits "
             "thoughts of other models"
         )
-    have = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
-    if name in have:  # the backend has the capability, but not for this model
+    capable_backends = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
+    if name in capable_backends:  # the backend has the capability, but not for this model
         return "it has it for models whose record names a process model or value heads"
-    return f"backends that have it: {', '.join(have) or 'none that is installed'}"
+    return f"backends that have it: {', '.join(capable_backends) or 'none that is installed'}"

@@ -51,9 +51,9 @@ class PromptLogprobs:
 def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float], float]:
     """Return the log-probabilities of tokens that are shown in `tops`, and a bound on the unseen tokens.
 
-    A token that `tops` does not show is unseen, and gets -inf. The bound is the most probability that the unseen tokens
-    have together. No unseen token is more likely than the least likely shown token. Together the unseen tokens have at
-    most the probability that all shown tokens leave.
+    A requested token that `tops` does not show is unseen, and gets -inf. The bound is the most probability that the
+    unseen tokens have together. An unseen token is at most as likely as the least likely token in `tops`. All unseen
+    tokens together have at most 1 minus the probability of the tokens in `tops`.
 
     Args:
         tops: The most likely tokens at one place; () where none are known.
@@ -62,18 +62,19 @@ def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float]
     logprobs: dict[str, float] = {}
     for top in tops:
         logprobs[top.text] = float(np.logaddexp(logprobs.get(top.text, -math.inf), top.logprob))
-    unseen = sum(token not in logprobs for token in tokens)
+    num_unseen = sum(token not in logprobs for token in tokens)
     probabilities = np.exp([top.logprob for top in tops])
-    remaining = max(0.0, 1.0 - float(probabilities.sum()))
-    bound = min(unseen * float(probabilities.min(initial=1.0)), remaining) if unseen else 0.0
+    least_probability = float(probabilities.min(initial=1.0))
+    remaining_probability = max(0.0, 1.0 - float(probabilities.sum()))
+    bound = min(num_unseen * least_probability, remaining_probability) if num_unseen else 0.0
     return [logprobs.get(token, -math.inf) for token in tokens], bound
 
 
 def check_top(top: Any) -> int:
-    """Return the requested number of most likely tokens.
+    """Return a valid `top`, the requested number of most likely tokens.
 
     Raises:
-        ConfigError: The number is no whole number from 0 to `MOST_TOPS`.
+        ConfigError: `top` is not a whole number from 0 to `MOST_TOPS`.
     """
     if type(top) is not int or not 0 <= top <= MOST_TOPS:
         raise ConfigError(f"top is {quote(top)}, but must be a whole number from 0 to {MOST_TOPS}")
@@ -89,6 +90,10 @@ def most_likely(logprobs: NDArray[np.float64], count: int) -> list[int]:
     """
     if count == 0:
         return []
-    floor = np.partition(logprobs, len(logprobs) - count)[len(logprobs) - count] if count < len(logprobs) else -np.inf
-    candidates = np.flatnonzero(logprobs >= floor)
-    return candidates[np.argsort(-logprobs[candidates], kind="stable")][:count].tolist()
+    num_less_likely = len(logprobs) - count
+    least_logprob = -np.inf
+    if num_less_likely > 0:
+        least_logprob = np.partition(logprobs, num_less_likely)[num_less_likely]
+    candidates = np.flatnonzero(logprobs >= least_logprob)  # more than `count` ids where log-probabilities are equal
+    ranking = np.argsort(-logprobs[candidates], kind="stable")
+    return candidates[ranking][:count].tolist()

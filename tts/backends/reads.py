@@ -21,38 +21,39 @@ async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]]
 
     Args:
         backend: The backend that reads.
-        call: The call of `open`, `extend`, `next_logprobs`, `hidden` or `value`.
-        replies: The list to append replies to, even if the caller is cancelled; if an item fails, the replies of the
-            other items.
-        opens: Whether the values are handles, as those of `open`.
+        call: The awaitable that `open`, `extend`, `next_logprobs`, `hidden` or `value` returned.
+        replies: The list that replies are appended to, even if the caller is cancelled. If an item fails, the replies
+            of the other items are appended.
+        opens: Whether the replies' values are handles, as those of `open` are.
 
     Raises:
         CancelledError: The caller was cancelled.
-        BaseException: the failure of the call.
+        BaseException: The failure of the call.
     """
     with Blame(f"the backend {backend.name!r}", EngineError, (Exhausted,)):
         return await _read(backend, call, replies, opens=opens)
 
 
 async def _read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool) -> Any:
+    """Do what `read` does, except that errors do not name the backend."""
     if not metadata_of(backend).finishes_reads:
         return _append(await call, replies)
-    num_before = len(replies)
+    num_earlier_replies = len(replies)
     task = asyncio.ensure_future(_result_or_failure(call))
-    interrupted = await _wait_until_done(lambda: asyncio.wait([task]), task.done)
+    cancellation = await _wait_until_done(lambda: asyncio.wait([task]), task.done)
     result, failure = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
-    _append(getattr(failure, "replies", result), replies)
-    if end := interrupted or failure:
-        values = [reply.value for reply in replies[num_before:]]
-        backend.release(
-            [
-                value.handle if isinstance(value, Extension) else value
-                for value in values
-                if opens or isinstance(value, Extension)
-            ]
-        )
-        raise end
-    return result
+    _append(getattr(failure, "replies", result), replies)  # the failure of an item holds the other items' replies
+    error = cancellation or failure
+    if error is None:
+        return result
+    handles: list[Any] = []
+    for reply in replies[num_earlier_replies:]:
+        if isinstance(reply.value, Extension):
+            handles.append(reply.value.handle)
+        elif opens:
+            handles.append(reply.value)
+    backend.release(handles)
+    raise error
 
 
 def _append(result: Any, replies: list[Reply[Any]]) -> Any:
@@ -62,7 +63,10 @@ def _append(result: Any, replies: list[Reply[Any]]) -> Any:
 
 
 async def _result_or_failure(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """Return a call's result and failure, since a task that raised SystemExit would end the event loop."""
+    """Return a call's result and None, or None and its failure.
+
+    The failure is not raised here, since a task that raises SystemExit ends the event loop.
+    """
     try:
         return await call, None
     except BaseException as failure:  # noqa: BLE001 - raised again in the caller's task
@@ -77,8 +81,9 @@ async def wait_for_change(rowsets: Sequence[RowSet]) -> None:
     """
     waits = [asyncio.ensure_future(rows.change()) for rows in rowsets if not rows.done]
     try:
-        for wait in (await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED))[0]:
-            wait.result()
+        done_waits, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in done_waits:
+            wait.result()  # raises the failure of a backend
     finally:
         for wait in waits:
             wait.cancel()
@@ -87,23 +92,30 @@ async def wait_for_change(rowsets: Sequence[RowSet]) -> None:
 async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
     """Cancel rows and return when all are resolved.
 
-    A caller that is cancelled meanwhile waits too, since the rows' cost must be booked.
+    A caller that is cancelled during the wait also waits to the end, since the rows' cost must be booked.
     """
     for rows in rowsets:
         rows.cancel()
-    interruptions = [await _wait_until_done(rows.drain, lambda rows=rows: rows.done) for rows in rowsets]
-    if interrupted := next(filter(None, reversed(interruptions)), None):
-        raise interrupted
+    last_cancellation: asyncio.CancelledError | None = None
+    for rows in rowsets:
+        cancellation = await _wait_until_done(rows.drain, lambda rows=rows: rows.done)
+        last_cancellation = cancellation or last_cancellation
+    if last_cancellation is not None:
+        raise last_cancellation
 
 
 async def _wait_until_done(
     wait: Callable[[], Awaitable[Any]], done: Callable[[], bool]
 ) -> asyncio.CancelledError | None:
-    """Wait until `done` returns True, even if the caller is cancelled; return the last cancellation."""
-    interrupted: asyncio.CancelledError | None = None
+    """Wait until `done` returns True, even if the caller is cancelled.
+
+    Returns:
+        The last cancellation of the caller; None: the caller was not cancelled.
+    """
+    last_cancellation: asyncio.CancelledError | None = None
     while not done():
         try:
             await wait()
-        except asyncio.CancelledError as again:
-            interrupted = again
-    return interrupted
+        except asyncio.CancelledError as cancellation:
+            last_cancellation = cancellation
+    return last_cancellation

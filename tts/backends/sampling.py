@@ -65,7 +65,8 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
         probs = np.zeros_like(shifted)
         probs[int(np.argmax(shifted))] = 1.0
         return probs
-    with np.errstate(over="ignore", under="ignore"):  # a tiny temperature sends all but the best to -inf, and so to 0
+    # at a tiny temperature, all logits but the largest overflow to -inf, and their probabilities are 0
+    with np.errstate(over="ignore", under="ignore"):
         probs = np.exp(shifted / sampling.temperature)
         probs /= probs.sum()
     if 0 < sampling.top_k < len(probs):
@@ -73,8 +74,9 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
         probs /= probs.sum()
     if sampling.top_p < 1:
         ranking = _rank(probs)
-        mass = np.cumsum(probs[ranking])
-        probs[ranking[int(np.searchsorted(mass, sampling.top_p * mass[-1])) + 1 :]] = 0.0
+        cumulated = np.cumsum(probs[ranking])
+        num_kept = int(np.searchsorted(cumulated, sampling.top_p * cumulated[-1])) + 1
+        probs[ranking[num_kept:]] = 0.0
         probs /= probs.sum()
     if sampling.min_p > 0:
         probs[probs < sampling.min_p * probs.max()] = 0.0
@@ -92,22 +94,28 @@ def inverse_cdf(probs: NDArray[np.float64], u: float) -> int:
 
 
 def draw(logits: NDArray[Any], sampling: Sampling, u: float) -> Draw:
-    """Return the token of a uniform number u in [0, 1), with its log-probabilities and the spread.
+    """Return the token that a uniform number u in [0, 1) draws, with its log-probabilities and the spread.
 
     Raises:
         EngineError: The logits hold NaN or +inf, or nothing but -inf.
     """
-    token = (
-        int(np.argmax(logits)) if sampling.temperature == 0 else inverse_cdf(filtered_distribution(logits, sampling), u)
-    )
+    if sampling.temperature == 0:
+        token = int(np.argmax(logits))
+    else:
+        token = inverse_cdf(filtered_distribution(logits, sampling), u)
     logprobs = log_softmax(logits)
-    return Draw(token, float(logprobs[token]), spread(logprobs), sampling_logprob(logprobs, sampling, token))
+    return Draw(
+        token=token,
+        logprob=float(logprobs[token]),
+        spread=spread(logprobs),
+        sampling_logprob=sampling_logprob(logprobs, sampling, token),
+    )
 
 
 def sampling_logprob(logprobs: NDArray[np.float64], sampling: Sampling, token: int) -> float:
     """Return the natural-log probability of a token under the distribution that `sampling` draws from.
 
-    A token at the edge of a filter, which rounding may have kept, counts as kept.
+    The filters always count `token` as kept, since rounding may have kept it at their edge when it was drawn.
 
     Args:
         logprobs: [V] log-probabilities of the untempered distribution.
@@ -129,9 +137,10 @@ def sampling_logprob(logprobs: NDArray[np.float64], sampling: Sampling, token: i
 def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Sampling) -> float:
     """Return a token's natural-log probability under `sampling`, given the most likely tokens alone.
 
-    At a temperature T below 1 the other tokens weigh at most rest * least^(1/T - 1). Here `rest` is their mass, and
-    `least` the probability of the least likely token that is shown. They count with this bound, so that the value is a
-    lower bound. The value is low by at most the bound over the weight of the tokens shown.
+    A token of probability p has the weight p^(1/T) at temperature T. At a temperature below 1, the hidden tokens (all
+    that `top` lacks) have at most the weight m * q^(1/T - 1). Here m is the probability of all hidden tokens, and q is
+    the least probability in `top`. The hidden tokens count with this bound, so that the value is a lower bound. The
+    value is too low by at most the bound divided by the weight of the tokens in `top`.
 
     Args:
         top: Log-probabilities of the most likely tokens under the untempered distribution.
@@ -139,20 +148,25 @@ def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Samplin
         sampling: Temperature and filters.
 
     Returns:
-        The value; NaN where the tokens that are not shown have no bound: above temperature 1, and with a filter, a
+        The log-probability; NaN where the hidden tokens have no bound: above temperature 1, and with a filter, a
         penalty or a bias.
     """
-    heat = sampling.temperature
-    if heat == 0:
+    temperature = sampling.temperature
+    if temperature == 0:
         return 0.0
-    if _is_filtered(sampling) or heat > 1:
+    if _is_filtered(sampling) or temperature > 1:
         return math.nan
-    if heat == 1:
+    if temperature == 1:
         return logprob
-    logprobs = np.maximum(np.sort(np.asarray(top, np.float64))[-TOP_TOKENS:], _LEAST)
+    ascending = np.sort(np.asarray(top, np.float64))
+    logprobs = np.maximum(ascending[-TOP_TOKENS:], _LEAST)
+    log_weights = [*(logprobs / temperature)]
     hidden_mass = max(0.0, 1.0 - float(np.exp(logprobs).sum()))
-    hidden_weight = math.log(hidden_mass) + (1 / heat - 1) * float(logprobs[0]) if hidden_mass > 0 else -math.inf
-    return logprob / heat - float(np.logaddexp.reduce([*(logprobs / heat), hidden_weight]))
+    if hidden_mass > 0:
+        log_weights.append(math.log(hidden_mass) + (1 / temperature - 1) * float(logprobs[0]))
+    else:
+        log_weights.append(-math.inf)
+    return logprob / temperature - float(np.logaddexp.reduce(log_weights))
 
 
 def _is_filtered(sampling: Sampling) -> bool:
@@ -162,10 +176,14 @@ def _is_filtered(sampling: Sampling) -> bool:
 def spread(logprobs: NDArray[np.float64]) -> Spread:
     """Return the spread of a distribution of natural-log probabilities; -inf counts as -745."""
     clipped = np.maximum(logprobs, _LEAST)
-    count = min(TOP_TOKENS, len(clipped))
-    top = np.partition(clipped, len(clipped) - count)[len(clipped) - count :]
-    certainty = max(0.0, -float(clipped.mean()) - float(np.log(len(clipped))))
-    return Spread(certainty, max(0.0, -float(top.mean())), max(0.0, -float(np.exp(clipped) @ clipped)))
+    num_tokens = len(clipped)
+    num_less_likely = num_tokens - min(TOP_TOKENS, num_tokens)
+    top = np.partition(clipped, num_less_likely)[num_less_likely:]
+    return Spread(
+        certainty=max(0.0, -float(clipped.mean()) - float(np.log(num_tokens))),
+        top=max(0.0, -float(top.mean())),
+        entropy=max(0.0, -float(np.exp(clipped) @ clipped)),
+    )
 
 
 def top_spread(logprobs: Sequence[float]) -> Spread:
@@ -174,20 +192,26 @@ def top_spread(logprobs: Sequence[float]) -> Spread:
     The given values may include the log-probability of a less likely token.
     """
     clipped = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
-    chances = np.exp(clipped)
-    hidden_mass = max(0.0, 1.0 - float(chances.sum()))  # the probability of all other tokens
+    probs = np.exp(clipped)
+    hidden_mass = max(0.0, 1.0 - float(probs.sum()))  # the probability of all other tokens, which count as one token
     hidden_entropy = -hidden_mass * math.log(hidden_mass) if hidden_mass > 0 else 0.0
-    return Spread(math.nan, max(0.0, -float(clipped.mean())), max(0.0, hidden_entropy - float(chances @ clipped)))
+    return Spread(
+        certainty=math.nan,
+        top=max(0.0, -float(clipped.mean())),
+        entropy=max(0.0, hidden_entropy - float(probs @ clipped)),
+    )
 
 
 def _shift(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Return logits in float64, shifted so that the largest is 0."""
     wide = logits.astype(np.float64)
-    top = wide.max()
-    if not np.isfinite(top):
+    largest = wide.max()
+    if not np.isfinite(largest):
         raise EngineError(
-            f"the model's largest logit is {top}, which gives no distribution over tokens", hint="try float32 weights"
+            f"the model's largest logit is {largest}, which gives no distribution over tokens",
+            hint="try float32 weights",
         )
-    return wide - top
+    return wide - largest
 
 
 def _rank(probs: NDArray[np.float64]) -> NDArray[np.intp]:

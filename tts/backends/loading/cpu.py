@@ -15,9 +15,8 @@ def has_bfloat16() -> bool:
     Without these instructions such products take minutes.
     """
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return torch.backends.mkldnn.is_available() and bool(
-        capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    )
+    has_instructions = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return torch.backends.mkldnn.is_available() and has_instructions
 
 
 def check_bfloat16(option: str, instead: str) -> None:
@@ -28,7 +27,7 @@ def check_bfloat16(option: str, instead: str) -> None:
         instead: The other values of the option, for the error.
 
     Raises:
-        ConfigError: this CPU has no such instructions.
+        ConfigError: This CPU has no such instructions.
     """
     if not has_bfloat16():
         raise ConfigError(

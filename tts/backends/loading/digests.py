@@ -23,12 +23,15 @@ def weights_digest(model: Any) -> str:
 
 def tensors_digest(configuration: Any, tensors: Mapping[str, torch.Tensor]) -> str:
     """Return the checksum of `weights_digest` for a configuration of the transformers library and tensors."""
-    config = {k: v for k, v in configuration.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    settings = dict(configuration.to_dict())
+    for name in ("_name_or_path", "transformers_version"):  # they change without the model
+        settings.pop(name, None)
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for name, tensor in sorted(tensors.items()):
-        flat = tensor.detach().reshape(-1)
+        values = tensor.detach().reshape(-1)
+        step = max(1, len(values) // _DIGEST_VALUES)
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(flat[:: max(1, len(flat) // _DIGEST_VALUES)].float().cpu().numpy().tobytes())
+        digest.update(values[::step].float().cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -56,8 +56,8 @@ def read_gguf(path: Path) -> GGUFFile:
     """Return the contents of a GGUF file.
 
     Raises:
-        ConfigError: the file is not a GGUF file, is damaged, or has weights that the gguf library cannot dequantise.
-        MissingDependency: the gguf library is not installed; models in other formats do not need it.
+        ConfigError: The file is not a GGUF file, is damaged, or has weights that the gguf library cannot dequantise.
+        MissingDependency: The gguf library is not installed; models in other formats do not need it.
     """
     try:
         import gguf
@@ -65,18 +65,21 @@ def read_gguf(path: Path) -> GGUFFile:
         raise missing_extra("gguf", "engine", f"the file {path}") from failure
     with one_error(f"{path} is no GGUF file that can be read"):
         reader = bounded_reader()(path)
-        if sum(int(t.n_bytes) for t in reader.tensors) > len(reader.data):
+        if sum(int(tensor.n_bytes) for tensor in reader.tensors) > len(reader.data):
             raise ValueError("its tensors overlap")
         metadata = {name: field.contents() for name, field in reader.fields.items()}
-        tensors = {t.name: np.array(gguf.dequantize(t.data, t.tensor_type), np.float32) for t in reader.tensors}
+        tensors = {
+            tensor.name: np.array(gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
+            for tensor in reader.tensors
+        }
     return GGUFFile(metadata, tensors)
 
 
 @cache
 def bounded_reader() -> Any:
-    """Return a reader of GGUF files that refuses a damaged file that states more entries than it has.
+    """Return a class of readers of GGUF files, which refuses some damaged files.
 
-    The library's own reader would not end.
+    The library's own reader would not end on a file that states more entries than it has.
     """
     import gguf
 
@@ -89,7 +92,8 @@ def bounded_reader() -> Any:
 
         def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
             if raw_type == gguf.GGUFValueType.ARRAY:
-                kind, count = int(self._get(orig_offs, np.uint32)[0]), int(self._get(orig_offs + 4, np.uint64)[0])
+                kind = int(self._get(orig_offs, np.uint32)[0])
+                count = int(self._get(orig_offs + 4, np.uint64)[0])
                 if count > _MOST_VALUES or kind == gguf.GGUFValueType.ARRAY:
                     raise ValueError(f"it states a list of {count} values, or one of lists")
             return super()._get_field_parts(orig_offs, raw_type)
@@ -99,8 +103,10 @@ def bounded_reader() -> Any:
 
         def _build_tensor_info(self, offs: int, count: int) -> Any:
             end, fields = super()._build_tensor_info(offs, _entries(count))
-            if any(field.parts[2][0] > _MOST_DIMENSIONS for field in fields):
-                raise ValueError(f"a tensor has more than {_MOST_DIMENSIONS} dimensions")
+            for field in fields:
+                num_dimensions = field.parts[2][0]
+                if num_dimensions > _MOST_DIMENSIONS:
+                    raise ValueError(f"a tensor has more than {_MOST_DIMENSIONS} dimensions")
             return end, fields
 
     return BoundedReader
@@ -116,7 +122,7 @@ def llama_from_gguf(file: GGUFFile, dtype: torch.dtype) -> Any:
     """Return a Llama model with the weights of a GGUF file.
 
     Raises:
-        ConfigError: the file holds another architecture, or is damaged.
+        ConfigError: The file holds another architecture, or is damaged.
     """
     config, weights = llama_weights(file)
     with one_error(_DAMAGED):
@@ -127,7 +133,7 @@ def llama_weights(file: GGUFFile) -> tuple[Any, dict[str, torch.Tensor]]:
     """Return the configuration in a GGUF file, and its weights by transformers' names.
 
     Raises:
-        ConfigError: the file holds another architecture, or its weights do not match its metadata.
+        ConfigError: The file holds another architecture, or its weights do not match its metadata.
     """
     metadata = file.metadata
     with one_error(_DAMAGED):
@@ -154,8 +160,10 @@ def llama_weights(file: GGUFFile) -> tuple[Any, dict[str, torch.Tensor]]:
         )
         weights = {_weight_name(name): torch.from_numpy(values) for name, values in file.tensors.items()}
         for name, tensor in weights.items():
-            if name.endswith(("q_proj.weight", "k_proj.weight")):
-                weights[name] = _unpermute(tensor, shape.heads if "q_proj" in name else shape.kv_heads)
+            if name.endswith("q_proj.weight"):
+                weights[name] = _unpermute(tensor, shape.heads)
+            elif name.endswith("k_proj.weight"):
+                weights[name] = _unpermute(tensor, shape.kv_heads)
     return config, weights
 
 
@@ -177,7 +185,7 @@ class _LlamaShape:
         """Return the sizes of a file.
 
         Raises:
-            ValueError: a size is no positive whole number, or the sizes do not fit each other.
+            ValueError: A size is no positive whole number, or the sizes do not fit each other.
         """
         metadata = file.metadata
         shape = cls(
@@ -198,7 +206,7 @@ class _LlamaShape:
         """Check that the file has exactly the tensors of these sizes.
 
         Raises:
-            ValueError: a tensor is missing, superfluous, or of another shape.
+            ValueError: A tensor is missing, superfluous, or of another shape.
         """
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         layer_shapes = {
@@ -213,10 +221,9 @@ class _LlamaShape:
         }
         if not self.tied:
             shapes["output.weight"] = (self.vocabulary, self.hidden)
-        shapes |= {
-            f"blk.{layer}.{part}.weight": shape for layer in range(self.layers) for part, shape in layer_shapes.items()
-        }
-        for name in shapes.keys() ^ tensors.keys():
+        for layer in range(self.layers):
+            shapes |= {f"blk.{layer}.{part}.weight": shape for part, shape in layer_shapes.items()}
+        for name in shapes.keys() ^ tensors.keys():  # the names that only one of both has
             raise ValueError(f"the tensor {quote(name)} is {'missing' if name in shapes else 'none of a Llama'}")
         for name, shape in shapes.items():
             if tensors[name].shape != shape:
@@ -240,6 +247,7 @@ def _positive(metadata: Mapping[str, Any], key: str) -> float:
 
 
 def _weight_name(name: str) -> str:
+    """Return transformers' name of a weight, given GGUF's name."""
     names = {
         "token_embd.weight": "model.embed_tokens.weight",
         "output_norm.weight": "model.norm.weight",
@@ -247,7 +255,7 @@ def _weight_name(name: str) -> str:
     }
     if name in names:
         return names[name]
-    _, layer, part, kind = name.split(".")
+    _block, layer, part, kind = name.split(".")
     return f"model.layers.{layer}.{_LAYER_WEIGHTS[part]}.{kind}"
 
 
@@ -257,7 +265,8 @@ def _unpermute(weight: torch.Tensor, heads: int) -> torch.Tensor:
     GGUF interleaves the two halves of a head, which transformers rotates against each other.
     """
     rows, columns = weight.shape
-    return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
+    interleaved = weight.view(heads, rows // heads // 2, 2, columns)  # [heads, rows of a half, halves, columns]
+    return interleaved.transpose(1, 2).reshape(rows, columns)
 
 
 def tokenizer_from_gguf(file: GGUFFile) -> Any:
@@ -267,13 +276,19 @@ def tokenizer_from_gguf(file: GGUFFile) -> Any:
     otherwise than the model was trained.
 
     Raises:
-        ConfigError: the file's tokenizer is of another kind, or damaged.
+        ConfigError: The file's tokenizer is of another kind, or damaged.
     """
     with one_error(_DAMAGED):
         return _tokenizer(file.metadata)
 
 
 def _tokenizer(metadata: Mapping[str, Any]) -> Any:
+    """Return the tokenizer of a GGUF file's metadata.
+
+    Raises:
+        ConfigError: The tokenizer is of another kind.
+        ValueError: The metadata are damaged.
+    """
     kind = (metadata["tokenizer.ggml.model"], metadata.get("tokenizer.ggml.pre"))
     if kind != ("gpt2", "smollm"):
         raise ConfigError(f"the GGUF file's tokenizer is {kind}, but only ('gpt2', 'smollm') is read")
@@ -292,12 +307,11 @@ def _tokenizer(metadata: Mapping[str, Any]) -> Any:
             raise ValueError(f"{key} is {quote(metadata[key])}, but there are {len(tokens)} tokens")
     if len(set(tokens)) < len(tokens):
         raise ValueError("a token comes twice")
-    control = [
-        token
-        for token, sort in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True)
-        if sort == _CONTROL_TOKEN
+    token_types: list[int] = metadata["tokenizer.ggml.token_type"]
+    control_tokens = [
+        token for token, token_type in zip(tokens, token_types, strict=True) if token_type == _CONTROL_TOKEN
     ]
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control_tokens])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=tokens[metadata["tokenizer.ggml.bos_token_id"]],

@@ -27,7 +27,8 @@ def hub_answers() -> bool:
     The transformers library would retry for a minute.
     """
     try:
-        urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
+        request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+        urllib.request.urlopen(request, timeout=5).close()
     except urllib.error.HTTPError:
         return True
     except OSError:
@@ -38,11 +39,13 @@ def hub_answers() -> bool:
 def local_first(record: ModelRecord, read: Callable[..., T]) -> T:
     """Return the result of `read` for local files, or else for files of the Hub.
 
-    `read` is called with `local_files_only=True`. For a model of the Hub that is not in the local cache, `read` is
-    called again with False.
+    Args:
+        record: The record of the model.
+        read: Reads the files, with the argument `local_files_only`: first True; then, if a model of the Hub is not in
+            the local cache, False.
 
     Raises:
-        ConfigError: the files are missing or broken.
+        ConfigError: The files are missing or broken.
     """
     try:
         with quiet():
@@ -75,7 +78,7 @@ def one_error(what: str) -> Generator[None]:
         what: The beginning of the message, which says what is wrong.
 
     Raises:
-        ConfigError: the block raised an exception that is no error of this package.
+        ConfigError: The block raised an exception that is no error of this package.
     """
     try:
         yield
@@ -93,12 +96,13 @@ def first_line(failure: Exception) -> str:
 @contextmanager
 def quiet() -> Generator[None]:
     """Silence transformers' progress bars and warnings within the block."""
-    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    old_verbosity = transformers_logging.get_verbosity()
+    had_progress_bar = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
+        transformers_logging.set_verbosity(old_verbosity)
+        if had_progress_bar:
             transformers_logging.enable_progress_bar()

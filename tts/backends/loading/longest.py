@@ -18,13 +18,14 @@ def longest_path(config: Any, reader: str, hint: str) -> int:
         hint: The hint of errors, which names another backend for such a model.
 
     Raises:
-        ConfigError: a layer keeps another state than keys and values of the whole path, or the configuration names no
+        ConfigError: A layer keeps another state than keys and values of the whole path, or the configuration names no
             longest path.
     """
     kinds: set[str] = set(getattr(config, "layer_types", None) or ())
-    if strange := kinds - {"full_attention", "sliding_attention"}:
+    other_kinds = kinds - {"full_attention", "sliding_attention"}
+    if other_kinds:
         raise ConfigError(
-            f"the model has layers of the kind {', '.join(sorted(strange))}, but {reader} needs attention to the "
+            f"the model has layers of the kind {', '.join(sorted(other_kinds))}, but {reader} needs attention to the "
             "whole path",
             hint=hint,
         )
@@ -34,5 +35,5 @@ def longest_path(config: Any, reader: str, hint: str) -> int:
             f"the model's configuration names no longest path (max_position_embeddings), but {reader} needs one"
         )
     window: int | None = getattr(config, "sliding_window", None)
-    has_window = "sliding_attention" in kinds or not kinds
-    return min(longest, window) if has_window and window else longest
+    may_slide = "sliding_attention" in kinds or not kinds  # a configuration without kinds may have the window
+    return min(longest, window) if may_slide and window else longest

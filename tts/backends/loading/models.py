@@ -34,7 +34,7 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> LoadedModel
         dtype: The dtype of the weights.
 
     Raises:
-        ConfigError: the record has no weights, or the weights cannot be found or read.
+        ConfigError: The record has no weights, or the weights cannot be found or read.
     """
     path = locate(record)
     if path is not None and path.suffix == ".gguf":
@@ -56,7 +56,7 @@ def load_tokenizer(name: str) -> Any:
     """Return the tokenizer of a model: a registered name, a folder, or a Hub name.
 
     Raises:
-        ConfigError: the model has no tokenizer.
+        ConfigError: The model has no tokenizer.
     """
     record = resolve(name)
     path = locate(record)
@@ -64,10 +64,8 @@ def load_tokenizer(name: str) -> Any:
         return tokenizer_from_gguf(read_gguf(path))
     if path is None and record.source != "hub":
         raise ConfigError(f"model {name!r} has no tokenizer to load", hint="name a folder, or a model of the Hub")
-    return local_first(
-        record,
-        partial(transformers.AutoTokenizer.from_pretrained, str(path or record.location), trust_remote_code=False),
-    )
+    read = partial(transformers.AutoTokenizer.from_pretrained, str(path or record.location), trust_remote_code=False)
+    return local_first(record, read)
 
 
 def _read(location: str, dtype: torch.dtype, *, local_files_only: bool) -> LoadedModel:

@@ -82,14 +82,15 @@ class ServerAccess:
             raise ConfigError(f"probe is {probe!r}, but must be {', '.join(get_args(Probe))}")
         check_positive("probe_s", options.get("probe_s", MOST_PROBE_S))
         extra = extra_members(
-            *(options.get(name, "") for name in ("extra_body", "reasoning_effort", "chat_template_kwargs"))
+            options.get("extra_body", ""),
+            options.get("reasoning_effort", ""),
+            options.get("chat_template_kwargs", ""),
         )
+        key = Key.find(options.get("key_variable", ""), options.get("key_file", ""))
         return cls(
             url=record.url.strip(),
             model=str(options.get("served_as") or record.name),
-            key=Key.find(options.get("key_variable", ""), options.get("key_file", "")).with_parameters(
-                record.headers, record.query
-            ),
+            key=key.with_parameters(record.headers, record.query),
             mode=mode,
             timeout_s=min(options.get("connect_s", Timeouts().connect_s), PROBE_TIMEOUT_S),
             probe=probe,
@@ -109,11 +110,11 @@ class ServerAccess:
         """Return the name of the model; where the access names none, the name of the only served model.
 
         Raises:
-            ConfigError: As `tts.backends.openai.reaching.reach_model`.
+            ConfigError: See `tts.backends.openai.reaching.reach_model`.
         """
         if self.model:
             return self.model
-        client, entry, _ = reach_model(self.url, "", self.key, self.timeout_s)
+        client, entry, _served_names = reach_model(self.url, "", self.key, self.timeout_s)
         client.close()
         return entry["id"]
 
@@ -133,7 +134,7 @@ class ServerAccess:
                     raise
                 LOG.warning("%s cannot be used now, and its calls go to the next server: %s", url, failure.cause)
                 first_failure = first_failure or failure
-        assert first_failure is not None, "there is a server"
+        assert first_failure is not None, "there is a server"  # `self.url` at least
         raise first_failure
 
     def other_roots(self, root: str) -> tuple[str, ...]:
@@ -142,27 +143,30 @@ class ServerAccess:
         Args:
             root: The base url of the server that is left out.
         """
-        all_roots = [roots(url)[0 if root.endswith("/v1") else -1] for url in (self.url, *self.others)]
-        return tuple(one for one in all_roots if one != root)
+        index = 0 if root.endswith("/v1") else -1  # `roots` has the url with "/v1" first, and the url itself last
+        all_roots = [roots(url)[index] for url in (self.url, *self.others)]
+        return tuple(other_root for other_root in all_roots if other_root != root)
 
     def _own_capabilities(self) -> Capabilities:
         """Return the capabilities of the server at `url`: declared, kept, or probed."""
         if self.declared or self.probe == "never":
-            mode = {} if self.mode == "auto" else {"mode": self.mode}
-            return declared_capabilities(
-                roots(self.url)[0], self.model, {**mode, "extra": self.extra, **dict(self.declared)}
-            )
+            given: dict[str, Any] = {"extra": self.extra}
+            if self.mode != "auto":
+                given["mode"] = self.mode
+            given |= dict(self.declared)
+            return declared_capabilities(roots(self.url)[0], self.model, given)
         stored = self._keep_capabilities() if self.probe == "kept" else None
         if stored is not None:
-            if check_reachable(stored, self.url, self.key, min(self.timeout_s, max(0.5, self.probe_s))):
+            timeout_s = min(self.timeout_s, max(0.5, self.probe_s))
+            if check_reachable(stored, self.url, self.key, timeout_s):
                 return stored
             self.kept.drop(f"{self.url} has another version, list of models or context than when it was probed")
         return self.probe_anew(self.probe_s)
 
     def _keep_capabilities(self) -> Capabilities | None:
-        """Return the capabilities that are kept of the model; None where none are.
+        """Return the capabilities of the model that are kept on disk; None where none are.
 
-        A server's only model, which the access does not name, is looked up under its name, too.
+        If the access names no model, the server's only model is looked up under its name, too.
         """
         stored = self.kept.read()
         if stored is not None or self.model:
@@ -181,7 +185,7 @@ class ServerAccess:
             most_s: The most seconds of the probe.
 
         Raises:
-            ConfigError: As `tts.backends.openai.probe.probe_server` raises it.
+            ConfigError: See `tts.backends.openai.probe.probe_server`.
         """
         costs: list[ProbeCost] = []
         try:
@@ -189,11 +193,11 @@ class ServerAccess:
                 self.url,
                 self.model,
                 self.key,
-                self.mode,
-                self.timeout_s,
-                costs.append,
-                self.extra,
-                most_s,
+                mode=self.mode,
+                timeout_s=self.timeout_s,
+                told=costs.append,
+                extra=self.extra,
+                most_s=most_s,
                 begun=self._note_probe,
             )
         finally:
@@ -214,10 +218,10 @@ class ServerAccess:
 
 
 def _batch_mode(mode: str) -> Any:
-    """Return the mode in which batches call a model: chat, unless another mode is asked for.
+    """Return the mode in which batches call a model: "chat" for "auto", otherwise the requested mode.
 
     Raises:
-        ConfigError: The mode is "tokens", in which the server would have to give token ids first.
+        ConfigError: The mode is "tokens", which batches cannot have, since the server must give the token ids first.
     """
     if mode == "tokens":
         raise ConfigError(
@@ -227,8 +231,9 @@ def _batch_mode(mode: str) -> Any:
 
 
 def _following(url: str, replicas: Sequence[str]) -> tuple[str, ...]:
-    """Return the other urls of a list, starting after `url`, so that each server fails over to another one."""
-    urls = {roots(one)[0]: one.strip() for one in replicas}
-    order, own_root = list(urls), roots(url)[0]
-    begin = order.index(own_root) + 1 if own_root in urls else 0
-    return tuple(urls[one] for one in (*order[begin:], *order[:begin]) if one != own_root)
+    """Return the other urls of a list, starting after `url`, so that each server fails over to another server."""
+    urls = {roots(replica)[0]: replica.strip() for replica in replicas}
+    all_roots, own_root = list(urls), roots(url)[0]
+    num_before = all_roots.index(own_root) + 1 if own_root in urls else 0  # the own root included
+    following_roots = (*all_roots[num_before:], *all_roots[:num_before])
+    return tuple(urls[root] for root in following_roots if root != own_root)

@@ -104,17 +104,20 @@ class OpenAIBackend(Backend):
         self.capabilities = capabilities
         self.caps = dataclasses.replace(capabilities.caps, thoughts=True) if thoughts else capabilities.caps
         self.rates = rates or Rates()
-        opened = dataclasses.replace(thoughts or THINK, opened=capabilities.opened)
-        marks = opened if self.caps.thoughts else None
+        marks = None
+        if capabilities.reasoning:
+            marks = THINK
+        elif self.caps.thoughts:
+            marks = dataclasses.replace(thoughts or THINK, opened=capabilities.opened)
         self.metadata = BackendMetadata(
             template_tokens=capabilities.template_tokens,
             picture_tokens=capabilities.picture_tokens,
-            thoughts=THINK if capabilities.reasoning else marks,
+            thoughts=marks,
             arrivals=True,
             capability_hint=self._capability_hint,
             notes=self._notes,
         )
-        parts = (
+        facts = (
             "openai",
             capabilities.root,
             capabilities.model,
@@ -122,7 +125,7 @@ class OpenAIBackend(Backend):
             capabilities.version,
             capabilities.extra,
         )
-        self.identity = " ".join(part for part in parts if part) + _price(self.rates)
+        self.identity = " ".join(filter(None, facts)) + _price(self.rates)
         self.errors: Counter[str] = Counter()
         self._renewal = Renewal(capabilities.root, kept, probe, self._take)
         self._limit = context or capabilities.context
@@ -198,11 +201,12 @@ class OpenAIBackend(Backend):
             "key_variable": key_variable,
             "key_file": key_file,
             "probe": probe,
-        }
-        options |= {
+            "probe_s": probe_s,
+            "connect_s": connect_s,
             "reasoning_effort": reasoning_effort,
             "chat_template_kwargs": chat_template_kwargs,
             "extra_body": extra_body,
+            "batch": batch,
         }
         timeouts = Timeouts(
             concurrency=concurrency,
@@ -214,8 +218,9 @@ class OpenAIBackend(Backend):
             gap_s=gap_s,
             call_s=call_s,
         )
-        access = ServerAccess.of(record, {**options, "connect_s": connect_s, "probe_s": probe_s, "batch": batch})
-        may_probe, capabilities = not access.declared and access.probe != "never", access.capabilities()
+        access = ServerAccess.of(record, options)
+        capabilities = access.capabilities()
+        may_probe = not access.declared and access.probe != "never"
         return cls(
             dataclasses.replace(capabilities, picture_tokens=record.tokens_per_image),
             key=access.key,
@@ -235,7 +240,9 @@ class OpenAIBackend(Backend):
         http = self._http
         if http is None:
             return []
-        notes = [f"{self.capabilities.root}: {cause}" for cause in http.estimates] if usage.estimated else []
+        notes: list[str] = []
+        if usage.estimated:
+            notes = [f"{self.capabilities.root}: {cause}" for cause in http.estimates]
         if usage.usd and http.cache_writes and self.rates.usd_in and not self._prices_writes:
             notes.append(
                 f"{self.capabilities.root} wrote {http.cache_writes:,} tokens to its cache, which are priced as "
@@ -254,16 +261,15 @@ class OpenAIBackend(Backend):
         if capability in ("thoughts", "efforts"):
             return ""
         if capability in ("steps", "extend") and not self.capabilities.continues:
-            why = (
-                "its model reasons apart from its answer"
-                if self.capabilities.reasoning
-                else "it cannot continue a path"
-            )
-            limit = "best_of_n(thought_tokens=…)" if self.capabilities.thought_limit else ""
-            methods = limit or (
-                "best_of_n(effort='low')" if self.capabilities.efforts else "best_of_n, self_consistency"
-            )
-            return f"{why}; {methods} and other methods of whole solutions work there (see tts doctor --url)"
+            cause = "it cannot continue a path"
+            if self.capabilities.reasoning:
+                cause = "its model reasons apart from its answer"
+            methods = "best_of_n, self_consistency"
+            if self.capabilities.thought_limit:
+                methods = "best_of_n(thought_tokens=…)"
+            elif self.capabilities.efforts:
+                methods = "best_of_n(effort='low')"
+            return f"{cause}; {methods} and other methods of whole solutions work there (see tts doctor --url)"
         return "see tts doctor --url for what works there, or use the backend engine"
 
     def count(self, prompt: Prompt) -> int:
@@ -298,9 +304,13 @@ class OpenAIBackend(Backend):
         """Return the tokens of prompts, as the server renders them."""
         bodies: list[Any] = []
         for prompt in prompts:
-            ids = prompt.ids if isinstance(prompt, TokenizedText) else None
-            chat = self.capabilities.template and not isinstance(prompt, str)
-            bodies.append(ids or ({"messages": messages(prompt)} if chat else {"prompt": prompt_text(prompt)}))
+            ids = prompt.ids if isinstance(prompt, TokenizedText) else ()
+            if ids:
+                bodies.append(ids)
+            elif self.capabilities.template and not isinstance(prompt, str):
+                bodies.append({"messages": messages(prompt)})
+            else:
+                bodies.append({"prompt": prompt_text(prompt)})
         return await self._gather([self._tokens(body) for body in bodies])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
@@ -326,21 +336,26 @@ class OpenAIBackend(Backend):
             inputs = [prompt_text(prompt) for prompt in prompts]
             for text in inputs:
                 check_some(text)
-        replies = await self._gather([self._echo(one, top) for one in inputs])
+        replies = await self._gather([self._echo(text_or_ids, top) for text_or_ids in inputs])
         for reply in replies:
             self.counters.prompt_tokens += reply.computed
             self.counters.reused_tokens += reply.reused or 0
         return replies
 
     async def _echo(self, prompt: str | tuple[int, ...], top: int) -> Reply[PromptLogprobs]:
-        """Return the log-probabilities of a prompt from a completion that repeats it.
+        """Return the log-probabilities of a prompt from a completion that repeats the prompt.
+
+        Args:
+            prompt: The text or the tokens of the prompt.
+            top: The number of most likely tokens for each place.
 
         Raises:
             PromptTooLong: The server refuses the length of the prompt.
             EngineError: The server fails.
         """
         body = {"model": self.capabilities.model, **self.capabilities.extra_body, **echo_members(prompt, top)}
-        http, start = self._open_client(), asyncio.get_running_loop().time()
+        http, clock = self._open_client(), asyncio.get_running_loop().time
+        start = clock()
         try:
             async with http.gate:
                 completion = await http.post_json("/completions", body, tokens=len(prompt))
@@ -351,7 +366,7 @@ class OpenAIBackend(Backend):
             if error.status in CONTRADICTIONS or error.kind == "BadReply":
                 await self._renewal.wait_for_end(error.cause)
             raise self._server_failure("does not read a prompt", error) from None
-        return dataclasses.replace(reply, seconds=asyncio.get_running_loop().time() - start)
+        return dataclasses.replace(reply, seconds=clock() - start)
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text, which the next row reads.
@@ -368,15 +383,15 @@ class OpenAIBackend(Backend):
                 for handle, text in zip(handles, texts, strict=True)
             ]
             return [Reply(Extension(handle, ()), 0) for handle in extended]
-        inputs = [
-            text.ids
-            if isinstance(text, TokenizedText)
-            else {"prompt": text, "add_special_tokens": False}
-            if text
-            else ()
-            for text in texts
-        ]
-        all_ids = await self._gather([self._tokens(one) for one in inputs])
+        inputs: list[Any] = []
+        for text in texts:
+            if isinstance(text, TokenizedText):
+                inputs.append(text.ids)
+            elif text:
+                inputs.append({"prompt": text, "add_special_tokens": False})
+            else:
+                inputs.append(())
+        all_ids = await self._gather([self._tokens(ids_or_body) for ids_or_body in inputs])
         replies: list[Reply[Extension]] = []
         for handle, ids in zip(handles, all_ids, strict=True):
             if self._limit is not None:
@@ -394,20 +409,19 @@ class OpenAIBackend(Backend):
                 reply = await self._tokenize({"model": self.capabilities.model, **ids_or_body})
             except ServerError as error:
                 failure = error
-                if error.kind not in (
-                    "BadReply",
-                    "ConnectionLost",
-                ):  # other errors were tried again before, or are permanent
+                # after any other error, the client has tried again, or no other try can help
+                if error.kind not in ("BadReply", "ConnectionLost"):
                     break
             else:
                 ids = reply.get("tokens")
-                if isinstance(ids, list) and all(type(one) is int for one in ids):
+                if isinstance(ids, list) and all(type(token) is int for token in ids):
                     return tuple(ids)
         if failure.status in CONTRADICTIONS:
             await self._renewal.wait_for_end(failure.cause)
         raise self._server_failure("does not give the tokens of a text", failure)
 
     def _server_failure(self, failing: str, error: ServerError) -> EngineError:
+        """Return the error of a server's error; `failing` says what the server fails to do."""
         message = explain_error(error)
         return EngineError(
             f"the server {self.capabilities.root} {failing}: {message}",
@@ -430,11 +444,12 @@ class OpenAIBackend(Backend):
 
     async def _gather(self, calls: Sequence[Awaitable[T]]) -> list[T]:
         """Return the results of calls that run at once, in order. The first failure is raised when all have ended."""
-        ends = await asyncio.gather(*calls, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
-        return [end for end in ends if not isinstance(end, BaseException)]
+        results: list[T] = []
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            results.append(result)
+        return results
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -450,11 +465,10 @@ class OpenAIBackend(Backend):
         rows = ServerRows(request, self.counters)
         self._live.add(rows)
         for indexes in row_groups(request, self.capabilities):
-            call = asyncio.get_running_loop().create_task(
-                ServerCall(http, self.capabilities, rows, indexes, self._limit).run()
-            )
-            rows.tasks.add(call)
-            call.add_done_callback(partial(self._end_call, rows, indexes))
+            call = ServerCall(http, self.capabilities, rows, indexes, self._limit)
+            task = asyncio.get_running_loop().create_task(call.run())
+            rows.tasks.add(task)
+            task.add_done_callback(partial(self._end_call, rows, indexes))
         return rows
 
     def _check(self, request: SampleRequest) -> SampleRequest:
@@ -469,10 +483,10 @@ class OpenAIBackend(Backend):
             raise self._refusal("steps")
         return request if handle is request.handle else dataclasses.replace(request, handle=handle)
 
-    def _end_call(self, rows: ServerRows, indexes: Sequence[int], call: asyncio.Task[None]) -> None:
-        """Forget a call that has ended, and settle its rows that still wait."""
-        rows.tasks.discard(call)
-        failure = None if call.cancelled() else call.exception()
+    def _end_call(self, rows: ServerRows, indexes: Sequence[int], task: asyncio.Task[None]) -> None:
+        """Forget the task of a call that has ended, and settle its rows that still wait."""
+        rows.tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
         if isinstance(failure, Exception):
             rows.fail(failure)
         for index in indexes:  # rows still wait if the call was cancelled before it began
@@ -493,7 +507,7 @@ class OpenAIBackend(Backend):
 
         Raises:
             EngineError: The backend was closed.
-            ConfigError: Batches answer the model, and there is no book.
+            ConfigError: Batches answer the calls (`batch`), and there is no book.
         """
         if self._closed:
             raise closed_error()
@@ -524,14 +538,21 @@ class OpenAIBackend(Backend):
         self.caps = dataclasses.replace(capabilities.caps, thoughts=self.caps.thoughts)
 
     async def _renew(self, why: str, request: SampleRequest) -> tuple[SampleRequest, Capabilities] | None:
-        """Probe the server again; return a refused request in its new form, with the new capabilities.
+        """Probe the server again, and return the new form of a refused request, with the new capabilities.
 
-        None: the capabilities are as before, or do not suffice for the request.
+        Args:
+            why: The server's refusal, for the log.
+            request: The refused request.
+
+        Returns:
+            The request and the capabilities; None: the capabilities are as before, or do not suffice for the request.
         """
-        before = self.capabilities
+        old_capabilities = self.capabilities
         await self._renewal.wait_for_end(why)
+        if self.capabilities == old_capabilities:
+            return None
         try:
-            return None if self.capabilities == before else (self._check(request), self.capabilities)
+            return self._check(request), self.capabilities
         except CapabilityError:
             return None
 
@@ -542,10 +563,12 @@ class OpenAIBackend(Backend):
     async def close(self) -> None:
         """Fail every row under way with an EngineError, and close every connection."""
         self._closed = True
-        calls = [call for rows in self._live for call in rows.tasks]
+        tasks: list[asyncio.Task[Any]] = []
+        for rows in self._live:
+            tasks += rows.tasks
         for rows in list(self._live):
             rows.fail(closed_error())
         self._renewal.close()
-        await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._http is not None:
             await self._http.close()

@@ -60,12 +60,17 @@ class BatchRequest:
             stream: The stream of the call's first row.
             position: The position of the first row's first token.
         """
-        canonical_body, endpoint = _canonical(json.loads(encode_body(body))), f"/v1{path}"
-        key = hashlib.sha256(
-            json.dumps([root, endpoint, stream, position, canonical_body], sort_keys=True).encode()
-        ).hexdigest()[:32]
-        line = {"custom_id": key, "method": "POST", "url": endpoint, "body": canonical_body}
-        return cls(key, endpoint, str(body.get("model", "")), json.dumps(line, separators=(",", ":")).encode("ascii"))
+        endpoint = f"/v1{path}"
+        canonical_body = _canonical(json.loads(encode_body(body)))
+        hashed_text = json.dumps([root, endpoint, stream, position, canonical_body], sort_keys=True)
+        key = hashlib.sha256(hashed_text.encode()).hexdigest()[:32]
+        entry = {"custom_id": key, "method": "POST", "url": endpoint, "body": canonical_body}
+        return cls(
+            key=key,
+            endpoint=endpoint,
+            model=str(body.get("model", "")),
+            line=json.dumps(entry, separators=(",", ":")).encode("ascii"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,8 @@ class BatchBook:
         Lines that are no replies are skipped.
         """
         for path in sorted([*self.folder.glob("*.output.jsonl"), *self.folder.glob("*.errors.jsonl")]):
-            if self._sizes.get(path) == (size := path.stat().st_size):
+            size = path.stat().st_size
+            if self._sizes.get(path) == size:
                 continue
             self._sizes[path] = size
             for offset, line in _lines(path):
@@ -125,14 +131,21 @@ class BatchBook:
                     self.lost[key] = error.kind
 
     def reply(self, request: BatchRequest) -> BatchReply | None:
-        """Return the reply to a request; None where there is none yet, and the request is noted as wanted."""
-        if (place := self._places.get(request.key)) is None:
+        """Return the reply to a request.
+
+        If there is none yet, the request is noted as wanted, and None is returned.
+
+        Raises:
+            TTSError: The file of the reply has changed.
+        """
+        place = self._places.get(request.key)
+        if place is None:
             self.wanted[request.key] = request
             return None
         path, offset = place
         with path.open("rb") as file:
             file.seek(offset)
-            reply = parse_reply(file.readline())[1]
+            _key, reply, _error = parse_reply(file.readline())
         if reply is None:
             raise TTSError(f"{path} has changed while it was read", hint="run the same command again")
         return reply
@@ -157,11 +170,11 @@ class BatchBook:
         """
         content = b"".join(request.line + b"\n" for request in requests)
         path = self.folder / f"{name}.requests.jsonl"
-        part = path.with_name(f"{path.name}.part")
+        unfinished_path = path.with_name(f"{path.name}.part")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(content)
-            part.replace(path)
+            unfinished_path.write_bytes(content)
+            unfinished_path.replace(path)
         except OSError as failure:
             raise ConfigError(
                 f"{path} cannot be written: {failure.strerror or failure}", hint="name another folder, or make room"
@@ -188,7 +201,18 @@ class BatchClient(HttpClient):
     ) -> str:
         """Pass the recorded reply to `take`.
 
-        This never waits, so that all rows of one request have asked before the first one fails.
+        The method never waits, so that all rows of a request have asked the book before the first row fails.
+
+        Args:
+            path: The endpoint below the root.
+            body: The body of the request.
+            take: Called with the reply.
+            stream: The stream of the request's first row.
+            position: The position of the first row's first token.
+            tokens: Not used.
+
+        Returns:
+            An empty text, since no try was refused.
 
         Raises:
             Unanswered: There is no reply yet.
@@ -221,17 +245,19 @@ def split_requests(
         most_requests: The most requests of a file.
         most_bytes: The most bytes of a file. A larger request has a file of its own.
     """
-    by_kind: dict[tuple[str, str], list[BatchRequest]] = {}
+    by_model: dict[tuple[str, str], list[BatchRequest]] = {}  # by endpoint and model
     for request in requests:
-        by_kind.setdefault((request.endpoint, request.model), []).append(request)
-    for kind in by_kind.values():
-        part, size = list[BatchRequest](), 0
-        for request in kind:
-            if part and (len(part) == most_requests or size + len(request.line) + 1 > most_bytes):
+        by_model.setdefault((request.endpoint, request.model), []).append(request)
+    for model_requests in by_model.values():
+        part: list[BatchRequest] = []
+        part_size = 0
+        for request in model_requests:
+            line_size = len(request.line) + 1
+            if part and (len(part) == most_requests or part_size + line_size > most_bytes):
                 yield part
-                part, size = [], 0
+                part, part_size = [], 0
             part.append(request)
-            size += len(request.line) + 1
+            part_size += line_size
         yield part
 
 
@@ -241,7 +267,10 @@ def parse_reply(line: bytes) -> tuple[str, BatchReply | None, ServerError | None
     A request with an error may be sent again.
 
     Args:
-        line: The line. For a line that is no reply, the key is "" and there is an error.
+        line: The line.
+
+    Returns:
+        The key, the reply or None, and the error or None. If the line is no reply, the key is "".
     """
     try:
         entry: Any = json.loads(line)
@@ -251,13 +280,14 @@ def parse_reply(line: bytes) -> tuple[str, BatchReply | None, ServerError | None
     if not isinstance(key, str):
         return "", None, ServerError("BadReply", "a reply without a custom_id")
     response: Any = entry.get("response")
-    response = response if isinstance(response, dict) else {}
+    if not isinstance(response, dict):
+        response = {}
     status, body, failure = response.get("status_code"), response.get("body"), entry.get("error")
     if status == 200 and isinstance(body, dict) and not failure:
         return key, BatchReply(200, json.dumps(body).encode()), None
-    content = failure if isinstance(failure, dict) and "error" in failure else {"error": failure}
-    if body is not None:
-        content = body
+    content = body
+    if body is None:
+        content = failure if isinstance(failure, dict) and "error" in failure else {"error": failure}
     error = _error_of(status, content, failure)
     if error.kind == "Refused" and error.status in _FINAL:
         return key, BatchReply(error.status, json.dumps(content).encode()), None
@@ -265,19 +295,19 @@ def parse_reply(line: bytes) -> tuple[str, BatchReply | None, ServerError | None
 
 
 def count_lost(book: BatchBook, keys: Iterable[str], otherwise: str) -> Counter[str]:
-    """Return the number of requests that ended without a reply, by kind.
+    """Return the number of requests that ended without a reply, by kind of failure.
 
     Args:
         book: The book.
         keys: The keys of the requests.
-        otherwise: The kind of requests that no file mentions.
+        otherwise: The kind of failure of requests that no file mentions.
     """
     return Counter(book.lost.get(key, otherwise) for key in keys if key not in book)
 
 
 def keys_of(path: Path) -> Iterator[str]:
     """Yield the keys of a file of requests or replies."""
-    for _, line in _lines(path):
+    for _offset, line in _lines(path):
         try:
             key: Any = json.loads(line)["custom_id"]
         except (ValueError, RecursionError, LookupError, TypeError):
@@ -287,7 +317,13 @@ def keys_of(path: Path) -> Iterator[str]:
 
 
 def _error_of(status: Any, content: Any, failure: Any) -> ServerError:
-    """Return the error of a request without a valid reply."""
+    """Return the error of a request without a valid reply.
+
+    Args:
+        status: The status of the response, if there is one.
+        content: The body of the response, or the failure as an object with the member "error".
+        failure: The member "error" of the line.
+    """
     code = failure.get("code") if isinstance(failure, dict) else None
     if isinstance(code, str) and code in _ENDED:
         return ServerError(_ENDED[code], str(failure.get("message") or code))
@@ -300,14 +336,14 @@ def _error_of(status: Any, content: Any, failure: Any) -> ServerError:
 def _canonical(value: Any) -> Any:
     """Return a JSON value in which equal numbers are written alike: 0.0 is 0."""
     if isinstance(value, dict):
-        return {name: _canonical(one) for name, one in value.items()}
+        return {name: _canonical(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_canonical(one) for one in value]
+        return [_canonical(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset and the bytes of each line of a file that is not empty."""
+    """Yield the offset and the bytes of each line of a file, without empty lines."""
     offset = 0
     with path.open("rb") as file:
         for line in file:

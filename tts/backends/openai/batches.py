@@ -160,7 +160,8 @@ class BatchApi:
                 return self._send_once(lambda: self._client.post(f"{self.root}/batches", json=body))
             except ServerError as error:
                 self._check_again(error, attempt)
-            if (batch := self.list_batches().get(record.key)) is not None:
+            batch = self.list_batches().get(record.key)  # the failed try may have created the batch
+            if batch is not None:
                 return batch
         raise AssertionError("the last try raises")
 
@@ -190,10 +191,12 @@ class BatchApi:
             TTSError: The server has no batches, or does not answer.
         """
         batches: dict[str, dict[str, Any]] = {}
-        after, cursors = "", set[str]()
-        while after not in cursors:
-            cursors.add(after)
-            parameters: dict[str, str | int] = {"limit": _PAGE, **({"after": after} if after else {})}
+        cursor, past_cursors = "", set[str]()  # the id of the last batch of a page, after which the next page begins
+        while cursor not in past_cursors:
+            past_cursors.add(cursor)
+            parameters: dict[str, str | int] = {"limit": _PAGE}
+            if cursor:
+                parameters["after"] = cursor
             try:
                 reply = self._try(lambda query=parameters: self._client.get(f"{self.root}/batches", params=query))
             except _Missing:
@@ -201,19 +204,19 @@ class BatchApi:
                     f"{self.root} has no batches",
                     hint="leave --batch out, or write files for `vllm run-batch` with --batch-files FOLDER",
                 ) from None
-            page = [one for one in reply.get("data") or () if isinstance(one, dict) and isinstance(one.get("id"), str)]
+            items: list[Any] = reply.get("data") or []
+            page = [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
             for batch in page:
                 metadata: Any = batch.get("metadata")
-                if isinstance(metadata, dict) and isinstance(key := metadata.get(KEY), str):
+                key = metadata.get(KEY) if isinstance(metadata, dict) else None
+                if isinstance(key, str):
                     batches.setdefault(key, batch)
-            created = page[-1].get("created_at") if page else None
-            if (
-                not page
-                or not reply.get("has_more")
-                or (isinstance(created, int | float) and created < time.time() - _MOST_AGE_S)
-            ):
+            if not page or not reply.get("has_more"):
                 break
-            after = page[-1]["id"]
+            oldest_created = page[-1].get("created_at")
+            if isinstance(oldest_created, int | float) and oldest_created < time.time() - _MOST_AGE_S:
+                break
+            cursor = page[-1]["id"]
         return batches
 
     def fetch(self, file: str, target: Path) -> bool:
@@ -228,7 +231,7 @@ class BatchApi:
         """
 
         def receive() -> httpx.Response:
-            """Write the content into the target, and return a reply without it; an error is returned as it is."""
+            """Write the content into the target, and return an empty reply; return the reply of an error as it is."""
             with self._client.stream("GET", f"{self.root}/files/{_quote(file)}/content", timeout=_FILE_S) as reply:
                 if reply.status_code != 200:
                     reply.read()
@@ -245,12 +248,13 @@ class BatchApi:
         return True
 
     def _id_in(self, reply: Mapping[str, Any]) -> str:
-        if not isinstance(file_id := reply.get("id"), str) or not file_id:
+        file_id = reply.get("id")
+        if not isinstance(file_id, str) or not file_id:
             raise EngineError(f"{self.root} gave {quote(reply)}, which has no id")
         return file_id
 
     def _try(self, send: Callable[[], httpx.Response]) -> dict[str, Any]:
-        """Send a request, again where that may help, and return the JSON of its reply.
+        """Send a request, again after an error that may pass, and return the JSON of its reply.
 
         Raises:
             TTSError: There is no valid reply.
@@ -281,6 +285,10 @@ class BatchApi:
 
     def _check_again(self, error: ServerError, tried: int) -> None:
         """Wait before a request is sent again.
+
+        Args:
+            error: The error of the last try.
+            tried: The number of tries before the last try.
 
         Raises:
             _Missing: The server does not know the address.
@@ -330,26 +338,28 @@ class Batches:
         self._failed_polls = 0
 
     def send(self, requests: Mapping[str, BatchRequest]) -> list[BatchRecord]:
-        """Create batches for requests that are in no batch under way.
-
-        Returns the records of all batches that bring replies to the requests.
+        """Create batches for requests that have no reply and are in no batch under way.
 
         Args:
             requests: The requests, by key.
+
+        Returns:
+            The records of all batches that bring replies to the requests.
 
         Raises:
             TTSError: The server has no batches, refuses a batch, or does not answer.
         """
         with self._lock_folder():
             under_way = self._find_under_way()
-            self._book.refresh()  # after the records: another process may have fetched replies
-            covered = {key for _, keys in under_way for key in keys}
-            unsent = [request for key, request in requests.items() if key not in covered and key not in self._book]
-            on_server = self._api.list_batches() if unsent else {}
-            created = [
-                self._create(part, on_server) for part in split_requests(unsent, self._most_requests, self._most_bytes)
-            ]
-        return [record for record, keys in under_way if keys & requests.keys()] + created
+            self._book.refresh()  # after the records are read: another process may have fetched replies
+            sent_keys: set[str] = set()
+            for _record, keys in under_way:
+                sent_keys |= keys
+            unsent = [request for key, request in requests.items() if key not in sent_keys and key not in self._book]
+            batches = self._api.list_batches() if unsent else {}
+            parts = split_requests(unsent, self._most_requests, self._most_bytes)
+            created_records = [self._create(part, batches) for part in parts]
+        return [record for record, keys in under_way if keys & requests.keys()] + created_records
 
     def receive(self, records: Sequence[BatchRecord], requests: Mapping[str, BatchRequest]) -> BatchEnds:
         """Wait until batches have ended, fetch their replies, and return the outcome.
@@ -362,10 +372,10 @@ class Batches:
             TTSError: The server does not answer.
         """
         ends = BatchEnds()
-        ended = self._wait(records, ends)
+        ended_records = self._wait(records, ends)
         self._book.refresh()
         ends.answered = sum(key in self._book for key in requests)
-        for record in ended:
+        for record in ended_records:
             keys = requests.keys() & keys_of(self._path(record.key, "requests.jsonl"))
             ends.lost += count_lost(self._book, keys, ENDS.get(record.status, "NoReply"))
         return ends
@@ -379,41 +389,47 @@ class Batches:
             TTSError: The server does not answer.
         """
         with self._lock_folder():
-            cancelled = [record for record, _ in self._find_under_way() if record.study == self._study]
-            for record in cancelled:
+            under_way = [record for record, _keys in self._find_under_way()]
+            cancelled_records = [record for record in under_way if record.study == self._study]
+            for record in cancelled_records:
                 self._api.cancel(record.id)
-        return cancelled
+        return cancelled_records
 
     # Records ----------------------------------------------------------------------------------------------------------
 
     def _find_under_way(self) -> list[tuple[BatchRecord, set[str]]]:
-        """Return the batches that have not ended, with the keys of their requests.
+        """Return the records of batches that have not ended, with the keys of their requests.
 
         The files of a batch that was planned but never created are removed.
         """
         records = [record for record in self._records() if not record.fetched]
-        on_server = self._api.list_batches() if any(not record.id for record in records) else {}
+        batches = self._api.list_batches() if any(not record.id for record in records) else {}
         under_way: list[tuple[BatchRecord, set[str]]] = []
         for record in records:
-            created = record
-            if not record.id:
-                batch = on_server.get(record.key)
+            requests_path = self._path(record.key, "requests.jsonl")
+            new_record = record
+            if not record.id:  # the process may have been killed before or after the creation
+                batch = batches.get(record.key)
                 if batch is None:
                     self._path(record.key, "json").unlink()
-                    self._path(record.key, "requests.jsonl").unlink(missing_ok=True)
+                    requests_path.unlink(missing_ok=True)
                     continue
-                created = self._keep(record, batch)
-            under_way.append((created, set(keys_of(self._path(record.key, "requests.jsonl")))))
+                new_record = self._keep(record, batch)
+            under_way.append((new_record, set(keys_of(requests_path))))
         return under_way
 
-    def _create(self, requests: Sequence[BatchRequest], on_server: Mapping[str, Any]) -> BatchRecord:
-        """Create a batch, unless the server has it, and return its record.
+    def _create(self, requests: Sequence[BatchRequest], batches: Mapping[str, Any]) -> BatchRecord:
+        """Create a batch, unless the server has the batch, and return its record.
 
         The record is written before and after the creation.
+
+        Args:
+            requests: The requests of the batch.
+            batches: The batches on the server, by key.
         """
         digest = digest_of(requests)
-        attempt = sum(record.digest == digest for record in self._records())
-        key = hashlib.sha256(f"{self._api.root} {digest} {attempt}".encode()).hexdigest()[:32]
+        num_earlier = sum(record.digest == digest for record in self._records())  # batches of the same requests
+        key = hashlib.sha256(f"{self._api.root} {digest} {num_earlier}".encode()).hexdigest()[:32]
         path = self._book.write_file(requests, key)
         record = BatchRecord(
             key=key,
@@ -424,20 +440,21 @@ class Batches:
             digest=digest,
         )
         self._write(record)
-        batch = on_server.get(key)
-        return self._keep(record, self._api.create(self._api.upload(path), record) if batch is None else batch)
+        batch = batches.get(key)
+        if batch is None:
+            batch = self._api.create(self._api.upload(path), record)
+        return self._keep(record, batch)
 
     def _keep(self, record: BatchRecord, batch: Mapping[str, Any]) -> BatchRecord:
         """Update a record with the id, status and counts of its batch on the server; write and return it."""
-        if (
-            not isinstance(batch_id := batch.get("id"), str)
-            or not batch_id
-            or not isinstance(status := batch.get("status"), str)
-        ):
+        batch_id, status = batch.get("id"), batch.get("status")
+        if not isinstance(batch_id, str) or not batch_id or not isinstance(status, str):
             raise EngineError(f"{self._api.root} gave {quote(batch)} where a batch must be")
         counts: Any = batch.get("request_counts")
-        counts = counts if isinstance(counts, dict) else {}
-        num_done = sum(count for name in ("completed", "failed") if type(count := counts.get(name)) is int)
+        num_done = 0
+        if isinstance(counts, dict):
+            done_counts: list[Any] = [counts.get("completed"), counts.get("failed")]
+            num_done = sum(count for count in done_counts if type(count) is int)
         record = dataclasses.replace(record, id=batch_id, status=status, done=num_done)
         self._write(record)
         return record
@@ -491,16 +508,24 @@ class Batches:
     # Waiting ----------------------------------------------------------------------------------------------------------
 
     def _wait(self, records: Sequence[BatchRecord], ends: BatchEnds) -> list[BatchRecord]:
-        """Wait until all batches have ended and their replies are in the folder; return the records."""
-        current, wait_s = list(records), _FIRST_POLL_S
-        total = sum(record.requests for record in current)
+        """Wait until all batches have ended and their replies are in the folder; return the updated records.
+
+        Args:
+            records: The records of the batches.
+            ends: The outcome, whose notes are added to.
+        """
+        new_records, wait_s = list(records), _FIRST_POLL_S
+        num_requests = sum(record.requests for record in new_records)
         while True:
-            current = [record if record.fetched else self._poll(record, ends) for record in current]
-            num_open = sum(not record.fetched for record in current)
-            num_done = sum(record.requests if record.fetched else record.done for record in current)
-            self._report(f"{num_open:,} of {len(current):,} batches under way, {num_done:,} of {total:,} requests done")
+            new_records = [record if record.fetched else self._poll(record, ends) for record in new_records]
+            num_open = sum(not record.fetched for record in new_records)
+            num_done = sum(record.requests if record.fetched else record.done for record in new_records)
+            self._report(
+                f"{num_open:,} of {len(new_records):,} batches under way, "
+                f"{num_done:,} of {num_requests:,} requests done"
+            )
             if not num_open:
-                return current
+                return new_records
             self._sleep(wait_s)
             wait_s = min(_LONGEST_POLL_S, 2 * wait_s)
 
@@ -508,7 +533,7 @@ class Batches:
         """Return the updated record of a batch. If the batch has ended, fetch its replies."""
         try:
             batch = self._api.batch(record.id)
-        except EngineError as failure:  # the batch goes on without us
+        except EngineError as failure:  # the server still works on the batch
             self._failed_polls += 1
             if self._failed_polls > _MOST_FAILED_POLLS:
                 raise
@@ -523,21 +548,24 @@ class Batches:
             return record
         keys = set(keys_of(self._path(record.key, "requests.jsonl")))
         for name, ending in (("output_file_id", "output.jsonl"), ("error_file_id", "errors.jsonl")):
-            file, target = batch.get(name), self._path(record.key, ending)
-            if not isinstance(file, str) or not file:
+            file_id, target = batch.get(name), self._path(record.key, ending)
+            if not isinstance(file_id, str) or not file_id:
                 continue
-            if not self._api.fetch(file, target):
-                ends.notes.append(f"the server has lost the file {file!r} of the batch {record.id!r}")
-            elif unknown := sum(key not in keys for key in keys_of(target)):
+            if not self._api.fetch(file_id, target):
+                ends.notes.append(f"the server has lost the file {file_id!r} of the batch {record.id!r}")
+                continue
+            num_unknown = sum(key not in keys for key in keys_of(target))
+            if num_unknown:
                 ends.notes.append(
-                    f"the batch {record.id!r} has {unknown:,} replies to requests that it was not sent; they are left "
-                    "out"
+                    f"the batch {record.id!r} has {num_unknown:,} replies to requests that it was not sent; they are "
+                    "left out"
                 )
         if record.status == "failed":
             ends.notes.append(f"the batch {record.id!r} failed: {_failures(batch)}")
         return self._close(record, record.status)
 
     def _close(self, record: BatchRecord, status: str) -> BatchRecord:
+        """Write and return a record of a batch that has ended and is fetched."""
         record = dataclasses.replace(record, status=status, fetched=True)
         self._write(record)
         return record
@@ -551,7 +579,10 @@ def _quote(name: str) -> str:
 def _failures(batch: Mapping[str, Any]) -> str:
     """Return the reason, in the server's words, why a batch failed as a whole."""
     errors: Any = batch.get("errors")
-    listed: Any = errors.get("data") if isinstance(errors, dict) else errors
-    first_error = next((one for one in listed if isinstance(one, dict)), {}) if isinstance(listed, list) else {}
+    if isinstance(errors, dict):
+        errors = errors.get("data")
+    first_error: Mapping[str, Any] = {}
+    if isinstance(errors, list):
+        first_error = next((error for error in errors if isinstance(error, dict)), {})
     words = [str(first_error[name]) for name in ("code", "message", "line") if first_error.get(name) is not None]
     return " ".join(": ".join(words).split())[:300] or "the server gives no reason"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tts.backends.base import Draft, Finish, Row, Sample, SampleRequest
+from tts.backends.base import Draft, Finish, Row, Sample, SampleRequest, Sampling
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError, how_key, no_room
 from tts.backends.openai.http import HttpClient
@@ -83,7 +83,8 @@ class ServerCall:
         below: int | None = None,
         request: SampleRequest | None = None,
     ) -> None:
-        self._request = request = request or rows.request
+        request = request or rows.request
+        self._request = request
         self.rows = rows
         self.indexes = indexes
         self._http = http
@@ -95,7 +96,7 @@ class ServerCall:
         self._caps = [cap for cap in self._fitting(granted) if below is None or cap < below]
         self._cap = self._caps[0]
         self._scanners = [StopScanner(request.stop, request.text, request.handle.carry) for _ in indexes]
-        self._kept: dict[int, int] = {}  # tokens that the reply showed when a row ended, by the row's place
+        self._kept: dict[int, int] = {}  # tokens that the reply had shown when a row ended, by the row's place
         self._reply = ServerReply(len(indexes))
         stops = ends_of(request.stop)
         # without tokens that are shown, the text of the last token after a stop text is not known
@@ -108,23 +109,25 @@ class ServerCall:
 
     def _draft(self, place: int) -> Draft:
         """Return the received part of a row, without the key and without an end that may begin the key."""
-        if (choice := self._reply.choices.get(place)) is None:
+        choice = self._reply.choices.get(place)
+        if choice is None:
             return Draft("", 0)
-        text = self._http.key.hidden_behind("", choice.thought + self._scanners[place].text, cut=True)[0]
-        return Draft(text, choice.num_visible)
+        received_text = choice.thought + self._scanners[place].text
+        shown_text, _withheld_end = self._http.key.hidden_behind("", received_text, cut=True)
+        return Draft(shown_text, choice.num_visible)
 
     async def run(self) -> None:
         """Send the call and resolve its rows.
 
         If a reply breaks, the unused part of a row's grant pays for another try.
         """
-        cancelled = self.rows.cancelled
-        if self._lost.wait_s and not cancelled:
+        is_cancelled = self.rows.cancelled
+        if self._lost.wait_s and not is_cancelled:
             try:
                 await asyncio.sleep(self._lost.wait_s)
             except asyncio.CancelledError:
-                cancelled = True
-        if cancelled:
+                is_cancelled = True
+        if is_cancelled:
             self._give_up("cancelled", "", 0.0)
         elif any(map(self.rows.waits, self.indexes)):  # false if the backend was closed
             await self._run()
@@ -132,24 +135,24 @@ class ServerCall:
             await self._run_again()
 
     async def _run_again(self) -> None:
-        """Run the calls that replace this one until all have ended; each settles its own rows."""
+        """Run the calls that replace this call until all have ended; each settles its own rows."""
         try:
-            ends = await asyncio.gather(*(call.run() for call in self._again), return_exceptions=True)
+            results = await asyncio.gather(*(call.run() for call in self._again), return_exceptions=True)
         except asyncio.CancelledError:
             for call in self._again:
-                if not call._sent:  # the call may be cancelled before it began; then only earlier tries are charged
+                if not call._sent:  # a call that never began does not settle its rows itself
                     call._give_up("cancelled", "", 0.0)
             raise
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     def _other(self, indexes: Sequence[int], lost: LostTries | None = None, below: int | None = None) -> ServerCall:
-        """Return a call that replaces this one for some of its rows.
+        """Return a call that replaces this call for some of its rows.
 
         Args:
             indexes: The indexes of the rows.
-            lost: The costs of tries so far; None: this call cost nothing more.
+            lost: The costs of all tries so far; None: only the tries before this call had a cost.
             below: A cap that the server refused; None: none.
         """
         lost = lost or dataclasses.replace(self._lost, wait_s=0.0)
@@ -158,30 +161,36 @@ class ServerCall:
     def _fitting(self, granted: int) -> list[int]:
         """Return the caps that a row may have, the largest first.
 
-        Where only the server can count its input, the caps are guesses by bytes per token. The server refuses a cap
-        that is too large, at no cost.
+        Where only the server can count the input's tokens, the caps are guesses by bytes per token. The server refuses
+        a cap that is too large, at no cost.
+
+        Args:
+            granted: The most tokens that the row may still be charged.
         """
         if self._limit is None:
             return [granted]
-        bound = self._read_at_most()
+        most_read = self._read_at_most()
         if self._capabilities.mode == "tokens":
-            return [min(granted, self._limit - bound)]
-        rooms = {self._limit - bound // size for size in _BYTES_A_TOKEN} | {self._limit // 8, self._limit // 64, 1}
+            return [min(granted, self._limit - most_read)]
+        rooms = {self._limit - most_read // bytes_a_token for bytes_a_token in _BYTES_A_TOKEN}
+        rooms |= {self._limit // 8, self._limit // 64, 1}  # for inputs of more bytes a token
         return sorted({min(granted, room) for room in rooms if room > 0}, reverse=True)
 
     async def _run(self) -> None:
-        """Send the call once; resolve its rows, or prepare the calls that replace it."""
-        loop, request = asyncio.get_running_loop(), self._request
+        """Send the call once; resolve its rows, or prepare the calls that replace this call."""
+        loop = asyncio.get_running_loop()
         if self._scanners[0].ended or self._cap < 1:
             for place in range(len(self.indexes)):
                 self._resolve(place, 0, estimated=False)
             return
-        start, row = loop.time(), request.rows[self.indexes[0]]
+        row = self._request.rows[self.indexes[0]]
         failure: ServerError | None = None
+        start = loop.time()
         try:
             async with self._http.gate:
-                self._sent, start = True, loop.time()
-                refused = await self._http.post(
+                self._sent = True
+                start = loop.time()
+                last_refusal = await self._http.post(
                     self._capabilities.path,
                     self._body(row),
                     self._take,
@@ -189,44 +198,50 @@ class ServerCall:
                     row.position,
                     self._expected_tokens(),
                 )
-            self._lost = dataclasses.replace(self._lost, error=refused or self._lost.error)
+            self._lost = dataclasses.replace(self._lost, error=last_refusal or self._lost.error)
         except ServerError as error:
             failure = error
         except asyncio.CancelledError:
             self._give_up("cancelled", "", loop.time() - start)
             return
         seconds = (loop.time() - start) / len(self.indexes)
-        complete = self._reply.ended or self._over  # if so, a later error is ignored
-        if failure is None or (complete and failure.kind not in _MIXED):
+        is_complete = self._reply.ended or self._over  # if so, a later error is ignored
+        if failure is None or (is_complete and failure.kind not in _MIXED):
             self._finish(seconds)
         elif not self._smaller(failure) and not await self._renew_request(failure):
-            # a call that may be sent again or was refused cost nothing
-            self._sent = not (failure.again or failure.status or failure.kind == "CertificateError")
+            # the server computes nothing for a call that it refuses, or that may be sent again
+            was_free = failure.again or failure.status != 0 or failure.kind == "CertificateError"
+            self._sent = not was_free
             self._give_up("error", explain_error(failure), seconds, failure)
 
     def _expected_tokens(self) -> int:
         """Return the tokens that the call may take, as servers estimate them before they generate.
 
-        The estimate is the sum of the caps and of the input, at four bytes a token where its tokens are not known.
+        The estimate is the sum of all rows' caps and of the input's tokens. If the latter are not known, a token is
+        counted for every four bytes.
         """
         bytes_a_token = 1 if self._capabilities.mode == "tokens" else 4
         return self._read_at_most() // bytes_a_token + self._cap * len(self.indexes)
 
     def _smaller(self, error: ServerError) -> bool:
-        """Prepare smaller calls if the server refused the size of this one; return whether there are any."""
+        """Prepare smaller calls if the server refused the size of this call; return whether there are any."""
         if error.status not in (400, 422):
             return False
+        num_rows = len(self.indexes)
         if no_room(error.cause) and len(self._caps) > 1:
             self._again = [self._other(self.indexes, below=self._cap)]
-        elif (count := len(self.indexes)) > 1 and _SEVERAL.search(error.cause):  # fewer rows in each call
-            halves = (self.indexes[: count // 2], self.indexes[count // 2 :])
-            self._again = [self._other(half) for half in halves]
+        elif num_rows > 1 and _SEVERAL.search(error.cause):  # the server refuses so many rows in a call
+            half = num_rows // 2
+            self._again = [self._other(self.indexes[:half]), self._other(self.indexes[half:])]
         return bool(self._again)
 
     async def _renew_request(self, error: ServerError) -> bool:
-        """Prepare calls by new capabilities if the server refused what it could do; return whether there are any.
+        """Prepare calls by new capabilities, if the server contradicts its capabilities by an error.
 
         A second probe finds the new capabilities.
+
+        Returns:
+            Whether this call is done with: new calls are prepared, or the rows were cancelled.
         """
         if error.status not in CONTRADICTIONS or no_room(error.cause):
             return False
@@ -236,42 +251,33 @@ class ServerCall:
             self._sent = False  # the call was refused, and cost nothing
             self._give_up("cancelled", "", 0.0)
             return True
-        if renewed is not None:
-            request, capabilities = renewed
-            self._again = [
-                ServerCall(self._http, capabilities, self.rows, (index,), self._limit, self._lost, None, request)
-                for index in self.indexes
-            ]
-        return renewed is not None
+        if renewed is None:
+            return False
+        request, capabilities = renewed
+        self._again = [
+            ServerCall(
+                self._http, capabilities, self.rows, (index,), self._limit, lost=self._lost, below=None, request=request
+            )
+            for index in self.indexes
+        ]
+        return True
 
     # Asking -----------------------------------------------------------------------------------------------------------
 
     def _body(self, row: Row) -> dict[str, Any]:
         """Return the body of the request, with the seed and the cap of its first row."""
-        capabilities, request = self._capabilities, self._request
-        sampling, handle = request.sampling, request.handle
+        capabilities, sampling = self._capabilities, self._request.sampling
         body: dict[str, Any] = {"model": capabilities.model, **capabilities.extra_body}
         # without a cap, completions would stop after 16 tokens, and chat writes up to the server's limit
         if self._cap < _UNLIMITED or capabilities.path == "/completions":
             body[capabilities.cap_name] = self._cap
         body |= tempering(sampling, capabilities)
         body |= dict(capabilities.neutral)
-        if capabilities.filters:
-            body |= {name: value for name, value in (("top_k", sampling.top_k), ("min_p", sampling.min_p)) if value}
+        body |= _optional_members(sampling, capabilities)
         if capabilities.streams:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if len(self.indexes) > 1:
             body["n"] = len(self.indexes)
-        if sampling.effort:
-            body["reasoning_effort"] = sampling.effort
-        body |= {
-            name: value for name in ("presence_penalty", "frequency_penalty") if (value := getattr(sampling, name))
-        }
-        body |= (
-            {"logit_bias": {str(token): bias for token, bias in dict(sampling.logit_bias).items()}}
-            if sampling.logit_bias
-            else {}
-        )
         if sampling.thought_tokens is not None:
             body = with_members(body, _thought_members(sampling.thought_tokens, capabilities))
         if capabilities.seeds:
@@ -279,31 +285,49 @@ class ServerCall:
         if self._stops:
             body |= {"stop": list(self._stops), "include_stop_str_in_output": True}
         if capabilities.path == "/completions":
-            body["prompt"] = (
-                list(handle.ids) if capabilities.mode == "tokens" else prompt_text(handle.prompt) + handle.whole_text
-            )
-            body |= {"return_token_ids": True} if capabilities.mode == "tokens" else {}
-            body |= {"logprobs": TOP_TOKENS if self._wants_tops else 0} if capabilities.logprobs else {}
-            return body
-        tools = capabilities.tools and not handle.whole_text  # a path is continued by its text alone
-        body["messages"] = messages(handle.prompt, handle.whole_text, tools=tools)
-        body |= native_members(handle.prompt, tools=tools, forms=capabilities.forms and not handle.whole_text)
-        body |= {"logprobs": True} if capabilities.logprobs else {}
-        body |= {"top_logprobs": TOP_TOKENS} if self._wants_tops else {}
-        return body | (CONTINUE if handle.whole_text else {})
+            return body | self._completion_members()
+        return body | self._chat_members()
+
+    def _completion_members(self) -> dict[str, Any]:
+        """Return the members for the input and the log-probabilities of a completion."""
+        capabilities, handle = self._capabilities, self._request.handle
+        members: dict[str, Any] = {}
+        if capabilities.mode == "tokens":
+            members |= {"prompt": list(handle.ids), "return_token_ids": True}
+        else:
+            members["prompt"] = prompt_text(handle.prompt) + handle.whole_text
+        if capabilities.logprobs:
+            members["logprobs"] = TOP_TOKENS if self._wants_tops else 0
+        return members
+
+    def _chat_members(self) -> dict[str, Any]:
+        """Return the members for the input and the log-probabilities of a chat."""
+        capabilities, handle = self._capabilities, self._request.handle
+        has_path = bool(handle.whole_text)  # a path is continued by its text alone, without tools and forms
+        tools = capabilities.tools and not has_path
+        members: dict[str, Any] = {"messages": messages(handle.prompt, handle.whole_text, tools=tools)}
+        members |= native_members(handle.prompt, tools=tools, forms=capabilities.forms and not has_path)
+        if capabilities.logprobs:
+            members["logprobs"] = True
+        if self._wants_tops:
+            members["top_logprobs"] = TOP_TOKENS
+        if has_path:
+            members |= CONTINUE
+        return members
 
     def _take(self, event: Any) -> bool:
         """Handle an event of the reply; return True where no more events are wanted."""
-        late = False
+        passes_stop = False  # whether the server writes on after a stop text
         for place, text in self._reply.take(event):
             scanner, choice = self._scanners[place], self._reply.choices[place]
-            late = late or bool(scanner.ended and text)
-            if not scanner.ended and text and scanner.feed(text):
+            if scanner.ended:
+                passes_stop = passes_stop or bool(text)
+            elif text and scanner.feed(text):
                 self._kept[place] = choice.num_visible
-            elif not scanner.ended and (choice.num_visible > self._cap or len(choice.pieces) > _PIECES * self._cap):
+            elif choice.num_visible > self._cap or len(choice.pieces) > _PIECES * self._cap:
                 raise ServerError("Overrun", f"more than the {self._cap} tokens that were asked for")
-        # a server that was given the stop texts ends by itself, with a report
-        return self._over and not self._reply.ended and (late or not self._stops)
+        # a server that was given the stop texts should end by itself, with a report
+        return self._over and not self._reply.ended and (passes_stop or not self._stops)
 
     @property
     def _over(self) -> bool:
@@ -321,25 +345,25 @@ class ServerCall:
         usage = self._reply.usage
         self._read()
         charges = self._charges()
-        for place, (num_tokens, estimated) in enumerate(charges):
+        for place, (num_tokens, is_estimated) in enumerate(charges):
             error = self._error(place, num_tokens)
-            if error is not None:
-                self._http.errors[error.kind] += 1
-                self._lose(
-                    place,
-                    "error",
-                    num_tokens,
-                    f"{error.kind}: {error.cause}",
-                    seconds,
-                    estimated=estimated or usage is None,
-                )
+            if error is None:
+                self._resolve(place, num_tokens, seconds=seconds, estimated=is_estimated)
                 continue
-            self._resolve(place, num_tokens, seconds=seconds, estimated=estimated)
+            self._http.errors[error.kind] += 1
+            self._lose(
+                place,
+                finish="error",
+                num_tokens=num_tokens,
+                error=f"{error.kind}: {error.cause}",
+                seconds=seconds,
+                estimated=is_estimated or usage is None,
+            )
 
     def _error(self, place: int, num_tokens: int) -> ServerError | None:
         """Return the error of a row whose reply has ended; None: the row is valid."""
-        choice, ended = self._reply.choices.get(place, Choice()), self._scanners[place].ended
-        error = None if ended else self._reply.error(place)
+        choice = self._reply.choices.get(place, Choice())
+        error = None if self._scanners[place].ended else self._reply.error(place)
         if error is None and choice.num_visible > self._cap:
             error = ServerError("Overrun", f"{choice.num_visible} tokens where {self._cap} were asked for")
         if error is None and self._capabilities.token_ids and not choice.ids and (choice.pieces or num_tokens):
@@ -348,74 +372,66 @@ class ServerCall:
         return error
 
     def _charges(self) -> list[tuple[int, bool]]:
-        """Return the charged tokens of each row, and whether they are an estimate."""
-        reply, cap = self._reply, self._cap
-        visible = [
-            reply.choices[place].num_visible if place in reply.choices else 0 for place in range(len(self.indexes))
-        ]
+        """Return the charged tokens of each row, and whether this number is an estimate."""
+        reply, cap, num_rows = self._reply, self._cap, len(self.indexes)
         if not reply.ended:
             self._http.estimates[_ENDED_HERE] += 1
-            return [(self._receive(place), True) for place in range(len(self.indexes))]
-        # thoughts may be hidden
-        may_think = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())
-        shows_tokens = (
-            all(visible[place] or not choice.pieces for place, choice in reply.choices.items()) and not may_think
-        )
+            return [(self._receive(place), True) for place in range(num_rows)]
+        choices = reply.choices.values()
+        may_think = self._capabilities.reasoning or any(choice.reasoned for choice in choices)
+        shows_tokens = not may_think and all(choice.num_visible or not choice.pieces for choice in choices)
+        # the visible tokens and the bytes of each row, by place
+        visible = [reply.choices[place].num_visible if place in reply.choices else 0 for place in range(num_rows)]
         if reply.usage is None:
-            return [
-                self._estimate_tokens(place, count if shows_tokens else 0, hidden=may_think)
-                for place, count in enumerate(visible)
-            ]
-        num_reported, has_content = (
-            reply.usage.generated,
-            any(choice.pieces or choice.reasoned for choice in reply.choices.values()),
-        )
-        sizes = [reply.choices[place].num_bytes for place in range(len(visible))]
-        if num_reported > cap * len(visible):
+            return self._estimate_rows(visible if shows_tokens else [0] * num_rows, hidden=may_think)
+        sizes = [reply.choices[place].num_bytes for place in range(num_rows)]
+        num_reported = reply.usage.generated
+        if num_reported > cap * num_rows:
             self._http.estimates["more tokens were reported than asked for: rows are charged all that was granted"] += 1
-            return [(cap, True)] * len(visible)
-        if (
-            num_reported < sum(visible)
-            or (num_reported == 0 and has_content)
-            or sum(sizes) > _MOST_BYTES * num_reported
-        ):
+            return [(cap, True)] * num_rows
+        has_content = any(choice.pieces or choice.reasoned for choice in choices)
+        is_too_small = num_reported < sum(visible) or sum(sizes) > _MOST_BYTES * num_reported
+        if is_too_small or (num_reported == 0 and has_content):
             reply.doubted = True
-            return [
-                self._estimate_tokens(place, count if shows_tokens else 0, hidden=may_think)
-                for place, count in enumerate(visible)
-            ]
-        if len(visible) == 1:
+            return self._estimate_rows(visible if shows_tokens else [0] * num_rows, hidden=may_think)
+        if num_rows == 1:
             return [(num_reported, False)]
         if shows_tokens and sum(visible) == num_reported:
-            return [(count, False) for count in visible]
-        parts = shares(num_reported, sizes, [cap] * len(visible))
+            return [(num_tokens, False) for num_tokens in visible]
         self._http.estimates[_TOGETHER] += 1
-        return [(cap, True)] * len(visible) if parts is None else [(part, True) for part in parts]
+        row_shares = shares(num_reported, sizes, [cap] * num_rows)
+        if row_shares is None:
+            return [(cap, True)] * num_rows
+        return [(num_tokens, True) for num_tokens in row_shares]
 
-    def _estimate_tokens(self, place: int, shown: int, *, hidden: bool) -> tuple[int, bool]:
-        """Return the charged tokens of a row without a valid report, and whether they are an estimate.
+    def _estimate_rows(self, shown: Sequence[int], *, hidden: bool) -> list[tuple[int, bool]]:
+        """Return `_estimate_tokens` of each row, given the shown tokens by place."""
+        return [self._estimate_tokens(place, num_shown, hidden=hidden) for place, num_shown in enumerate(shown)]
 
-        The cause is noted. Every token but the end of sequence has at least a byte. So a row of b bytes has at most
-        b + 1 tokens, unless some are hidden. Tokens may be hidden where the model may think unseen, or where the reply
-        has no content. A row that met its cap with fewer bytes than the cap has tokens also has hidden tokens.
+    def _estimate_tokens(self, place: int, num_shown: int, *, hidden: bool) -> tuple[int, bool]:
+        """Return the charged tokens of a row without a valid report, and whether this number is an estimate.
+
+        The cause of an estimate is noted. Every token but the end of sequence has at least a byte. So a row of b bytes
+        has at most b + 1 tokens, unless some are hidden. Tokens may be hidden where the model may think unseen, or
+        where the reply has no content. A row that met its cap with fewer bytes than the cap has tokens also has hidden
+        tokens.
 
         Args:
             place: The place of the row in the call.
-            shown: The tokens that the reply shows of the row; 0: it does not show them.
+            num_shown: The tokens that the reply shows of the row; 0: the reply shows none.
             hidden: Whether the model may think unseen.
         """
+        if num_shown:
+            return min(self._cap, num_shown), self._reply.doubted
         reason = "its report of tokens is not valid" if self._reply.doubted else "the server reports no tokens"
-        if shown:
-            return min(self._cap, shown), self._reply.doubted
         choice = self._reply.choices.get(place, Choice())
-        bound = choice.num_bytes + 1
-        if hidden or not choice.contents or (choice.finish == "length" and bound < self._cap):
-            self._http.estimates[
-                f"{reason}, and the model may think unseen: rows are charged all that was granted"
-            ] += 1
+        most_tokens = choice.num_bytes + 1
+        if hidden or not choice.contents or (choice.finish == "length" and most_tokens < self._cap):
+            cause = f"{reason}, and the model may think unseen: rows are charged all that was granted"
+            self._http.estimates[cause] += 1
             return self._most(), True
         self._http.estimates[f"{reason}: rows are charged a token for each byte, and one"] += 1
-        return min(self._cap, bound), True
+        return min(self._cap, most_tokens), True
 
     def _most(self) -> int:
         """Return the charged tokens of a row of which nothing was received: its cap.
@@ -425,45 +441,52 @@ class ServerCall:
         return self._cap if self._request.limited else min(self._cap, self._http.longest or _UNKNOWN_LENGTH)
 
     def _receive(self, place: int) -> int:
-        """Return the charged tokens of a row that ended here."""
+        """Return the charged tokens of a row that ended here, before the server reported its tokens."""
         if not self._sent:
             return 0
         choice = self._reply.choices.get(place, Choice())
-        if (
-            not self._capabilities.streams
-            or choice.reasoned
-            or (self._capabilities.reasoning and not choice.num_visible)
-        ):
+        may_hide_tokens = choice.reasoned or (self._capabilities.reasoning and not choice.num_visible)
+        if may_hide_tokens or not self._capabilities.streams:
             return self._most()
         if choice.num_visible:
             return min(self._cap, choice.num_visible)
-        return min(self._cap, len("".join(choice.pieces).encode(errors="replace")) + 1) if choice.pieces else 0
+        if not choice.pieces:
+            return 0
+        num_bytes = len("".join(choice.pieces).encode(errors="replace"))
+        return min(self._cap, num_bytes + 1)
 
-    def _give_up(self, finish: Finish, error: str, seconds: float, failed: ServerError | None = None) -> None:
-        """Resolve the rows of a call that was cancelled or broke; rows that had ended before are valid."""
+    def _give_up(self, finish: Finish, error: str, seconds: float, failure: ServerError | None = None) -> None:
+        """Resolve the rows of a call that was cancelled or broke.
+
+        If the call broke, a row that had ended before is valid.
+
+        Args:
+            finish: The finish of rows that are not valid.
+            error: The error of these rows, as "kind: cause".
+            seconds: The model seconds of each row.
+            failure: The error that broke the call; None: the call was cancelled.
+        """
         if self._sent:
             self._read()
-            unseen = not self._request.limited and not self._capabilities.streams
-            cause = _UNSEEN if unseen else _ENDED_HERE
-            self._http.estimates[_BROKEN if failed is not None else cause] += 1
+            cause = _BROKEN
+            if failure is None:
+                is_unseen = not self._request.limited and not self._capabilities.streams
+                cause = _UNSEEN if is_unseen else _ENDED_HERE
+            self._http.estimates[cause] += 1
+        keeps_ended_rows = failure is not None and failure.kind not in _MIXED
         for place in range(len(self.indexes)):
             num_tokens = self._receive(place)
-            if (
-                failed is not None
-                and failed.kind not in _MIXED
-                and place in self._reply.choices
-                and self._error(place, num_tokens) is None
-            ):
+            if keeps_ended_rows and place in self._reply.choices and self._error(place, num_tokens) is None:
                 self._resolve(place, num_tokens, seconds=seconds, estimated=True)
             else:
                 self._lose(
                     place,
-                    finish,
-                    num_tokens,
-                    error,
-                    seconds,
+                    finish=finish,
+                    num_tokens=num_tokens,
+                    error=error,
+                    seconds=seconds,
                     estimated=self._sent,
-                    after_s=None if failed is None else failed.after_s,
+                    after_s=None if failure is None else failure.after_s,
                 )
 
     def _lose(
@@ -488,32 +511,28 @@ class ServerCall:
             estimated: Whether `num_tokens` is an estimate.
             after_s: The seconds that the failed server asked to wait; None: the call itself did not fail.
         """
-        index, tries, timeouts = self.indexes[place], self._lost.tries + 1, self._http.timeouts
-        row, lost = self._request.rows[index], LostTries(tries, self._lost.tokens + min(self._cap, num_tokens), error)
-        may_retry = (
-            self._request.rereads
-            and finish == "error"
-            and self._sent
-            and num_tokens < self._cap
-            and tries < timeouts.tries
-        )
-        if may_retry and error.partition(": ")[0] not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
+        index, timeouts = self.indexes[place], self._http.timeouts
+        row, tries = self._request.rows[index], self._lost.tries + 1
+        lost = LostTries(tries, tokens=self._lost.tokens + min(self._cap, num_tokens), error=error)
+        has_grant = num_tokens < self._cap and tries < timeouts.tries
+        may_retry = self._request.rereads and finish == "error" and self._sent and has_grant
+        kind = error.partition(": ")[0]
+        if may_retry and kind not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
             if after_s is not None:
                 longest_s = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (tries - 1))
-                lost = dataclasses.replace(
-                    lost, wait_s=after_s + longest_s * uniform(row.stream, row.position, 1 << 17 | tries)
-                )
+                word = 1 << 17 | tries  # sets the draw apart from the draws of the row's tokens
+                wait_s = after_s + longest_s * uniform(row.stream, row.position, word)
+                lost = dataclasses.replace(lost, wait_s=wait_s)
             self._again.append(self._other((index,), lost))
             return
-        estimated = estimated or bool(self._lost.tokens)
         sample = Sample(
-            "",
-            (),
-            (),
-            finish,
-            None,
-            lost.tokens,
-            estimated=estimated,
+            text="",
+            token_ids=(),
+            logprobs=(),
+            finish=finish,
+            handle=None,
+            num_tokens=lost.tokens,
+            estimated=estimated or bool(self._lost.tokens),
             error=error,
             seconds=seconds,
             retry_s=after_s or 0.0,
@@ -522,13 +541,13 @@ class ServerCall:
 
     def _read(self) -> None:
         """Count the input tokens by the report; without a valid report, by their upper bound."""
-        usage, bound = self._reply.usage, self._read_at_most()
-        # pictures have no bound
-        if usage is not None and (usage.prompt <= bound or pictures_in(self._request.handle.prompt)):
+        usage, most_read = self._reply.usage, self._read_at_most()
+        has_no_bound = bool(pictures_in(self._request.handle.prompt))
+        if usage is not None and (usage.prompt <= most_read or has_no_bound):
             self.rows.read(usage.prompt, usage.cached)
             self._http.cache_writes += usage.written
         else:
-            self.rows.read(bound, None)
+            self.rows.read(most_read, None)
 
     def _read_at_most(self) -> int:
         """Return the most tokens of the input."""
@@ -540,64 +559,93 @@ class ServerCall:
         )
 
     def _resolve(self, place: int, num_tokens: int, *, seconds: float = 0.0, estimated: bool) -> None:
-        """Resolve a row whose reply is complete as far as it was wanted.
+        """Resolve a row whose reply is complete, or complete as far as it was wanted.
 
         A row without a reply had no room in the context, and ends with "length".
+
+        Args:
+            place: The place of the row in the call.
+            num_tokens: The charged tokens of this call.
+            seconds: The model seconds of the row.
+            estimated: Whether `num_tokens` is an estimate.
         """
-        handle, scanner = self._request.handle, self._scanners[place]
+        handle, scanner, lost = self._request.handle, self._scanners[place], self._lost
         choice = self._reply.choices.get(place, Choice(finish="length"))
         finish: Finish = scanner.ended or ("length" if choice.finish == "length" else "eos")
-        # two events may divide the key
+        # the key may begin in the path's text, and go on in the row
         text, withheld = self._http.key.hidden_behind(self._request.text, scanner.text, cut=finish == "length")
         num_kept = self._kept.get(place, choice.num_visible)
         ids = tuple(choice.ids[:num_kept]) if self._capabilities.token_ids else ()
         logprobs = tuple(choice.logprobs[:num_kept]) if self._capabilities.logprobs else ()
         if self._capabilities.token_ids:
-            carry = scanner.carry or (
-                _text_past_stop(handle.carry, choice, scanner.text) if scanner.ended and choice.finish else ""
-            )
+            carry = scanner.carry
+            if not carry and scanner.ended and choice.finish:
+                carry = _text_past_stop(handle.carry, choice, scanner.text)
             end_handle = ServerHandle(handle.prompt, handle.ids + ids, "", withheld + carry)
         else:
             end_handle = ServerHandle(handle.prompt, (), handle.text + text, withheld)
-        unseen = num_tokens - len(logprobs)  # some servers do not show the end of sequence
-        logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
-        tops = (
-            choice.tops[: len(logprobs)]
-            if self._wants_tops and len(choice.tops) >= len(logprobs) and all(choice.tops)
-            else []
-        )
-        charged, lost = num_tokens + self._lost.tokens, self._lost
-        if not estimated:
-            self._http.longest = max(self._http.longest, num_tokens)
-        sample = Sample(
-            self._http.key.hide(choice.thought, choice.thought) + text,
-            ids,
-            logprobs,
-            finish,
-            end_handle,
-            charged,
-            estimated or bool(lost.tries),
-            lost.error,
-            seconds,
-            lost_tokens=lost.tokens,
-            spreads=tuple(map(top_spread, tops)) if self._request.spreads else (),
-            sampling_logprobs=tuple(
+        num_unseen = num_tokens - len(logprobs)
+        is_end_unseen = num_unseen == 1 and finish == "eos" and not ids  # some servers do not show the end of sequence
+        if num_unseen and not is_end_unseen:
+            logprobs = ()
+        tops: Sequence[Sequence[float]] = ()
+        if self._wants_tops and len(choice.tops) >= len(logprobs) and all(choice.tops):
+            tops = choice.tops[: len(logprobs)]
+        sampling_logprobs: tuple[float, ...] = ()
+        if self._request.sampling_logprobs:
+            sampling_logprobs = tuple(
                 top_sampling_logprob(top, logprob, self._request.sampling)
                 for top, logprob in zip(tops, logprobs, strict=False)
             )
-            if self._request.sampling_logprobs
-            else (),
+        if not estimated:
+            self._http.longest = max(self._http.longest, num_tokens)
+        sample = Sample(
+            text=self._http.key.hide(choice.thought, choice.thought) + text,
+            token_ids=ids,
+            logprobs=logprobs,
+            finish=finish,
+            handle=end_handle,
+            num_tokens=num_tokens + lost.tokens,
+            estimated=estimated or bool(lost.tries),
+            error=lost.error,
+            seconds=seconds,
+            lost_tokens=lost.tokens,
+            spreads=tuple(map(top_spread, tops)) if self._request.spreads else (),
+            sampling_logprobs=sampling_logprobs,
             tops=_name_tops(tops, choice.top_texts) if self._request.tops else (),
         )
         self.rows.settle(self.indexes[place], sample)
 
 
 def _name_tops(tops: Sequence[Sequence[float]], texts: Sequence[Sequence[str]]) -> tuple[tuple[Top, ...], ...]:
-    """Return the most likely tokens at each place, best first; () where the server does not name them."""
-    if len(texts) < len(tops) or any(len(named) != len(top) for named, top in zip(texts, tops, strict=False)):
+    """Return the most likely tokens at each place, best first; () where the server does not name all of them.
+
+    Args:
+        tops: The log-probabilities of the tokens, by place.
+        texts: The texts of the tokens, by place.
+    """
+    if len(texts) < len(tops):
         return ()
-    places = [map(Top, named, top) for named, top in zip(texts, tops, strict=False)]
-    return tuple(tuple(sorted(place, key=lambda one: -one.logprob)) for place in places)
+    named_tops: list[tuple[Top, ...]] = []
+    for place_logprobs, place_texts in zip(tops, texts, strict=False):
+        if len(place_texts) != len(place_logprobs):
+            return ()
+        place_tops = map(Top, place_texts, place_logprobs)
+        named_tops.append(tuple(sorted(place_tops, key=lambda top: -top.logprob)))
+    return tuple(named_tops)
+
+
+def _optional_members(sampling: Sampling, capabilities: Capabilities) -> dict[str, Any]:
+    """Return the members for parameters of sampling that are sent only where they are given."""
+    members: dict[str, Any] = {
+        "reasoning_effort": sampling.effort,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "logit_bias": {str(token): bias for token, bias in dict(sampling.logit_bias).items()},
+    }
+    if capabilities.filters:
+        members |= {"top_k": sampling.top_k, "min_p": sampling.min_p}
+    return {name: value for name, value in members.items() if value}
 
 
 def _thought_members(tokens: int, capabilities: Capabilities) -> dict[str, Any]:
@@ -609,7 +657,7 @@ HOW_CERTIFICATE = "name its authority's file in the environment variable SSL_CER
 
 
 def explain_error(error: ServerError) -> str:
-    """Return an error as a text for `Sample.error`, with a cure where the caller can do something."""
+    """Return an error as a text for `Sample.error`, with a cure where the caller has one."""
     kind, cure = error.kind, ""
     if error.status in (401, 403):
         kind, cure = "KeyRefused", how_key()
@@ -623,9 +671,18 @@ def explain_error(error: ServerError) -> str:
 
 
 def _text_past_stop(carry: str, choice: Choice, text: str) -> str:
-    """Return the part of the last token that follows the stop text at which the server cut the row."""
+    """Return the part of the last token that follows the stop text at which the server cut the row.
+
+    Args:
+        carry: The text that opened the row.
+        choice: The reply of the row, with the texts of its tokens.
+        text: The text of the row up to the end of the stop text.
+    """
     full_text = carry + "".join(choice.tokens)
     if full_text.startswith(text):
         return full_text[len(text) :]
     last_token = choice.tokens[-1] if choice.tokens else ""
-    return next((last_token[k:] for k in range(len(last_token), 0, -1) if text.endswith(last_token[:k])), "")
+    for length in range(len(last_token), 0, -1):
+        if text.endswith(last_token[:length]):
+            return last_token[length:]
+    return ""

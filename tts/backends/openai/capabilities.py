@@ -138,13 +138,13 @@ class Capabilities:
     def caps(self) -> Caps:
         """The capabilities of a backend on this server.
 
-        `Caps.streams` stays False: on every server a row's draws may depend on its batch.
+        `Caps.streams` stays False, since on every server a row's draws may depend on the batch of the row.
         """
-        support = "emulated" if self.continues else "absent"
-        reads = "emulated" if self.echo and self.path == "/completions" else "absent"
+        continuing = "emulated" if self.continues else "absent"
+        reading_prompts = "emulated" if self.echo and self.path == "/completions" else "absent"
         return Caps(
-            steps=support,
-            extend=support,
+            steps=continuing,
+            extend=continuing,
             fork="emulated",
             logprobs=self.logprobs,
             tops=self.tops,
@@ -152,7 +152,7 @@ class Capabilities:
             top_texts=self.tops,
             token_ids=self.token_ids,
             stop_predicate=True,
-            prompt_logprobs=reads,
+            prompt_logprobs=reading_prompts,
             usage=self.usage,
             efforts=self.efforts,
             thoughts=self.opened or self.reasoning,
@@ -171,7 +171,7 @@ class Capabilities:
     def lines(self) -> list[tuple[str, str]]:
         """Return a table of the capabilities to show: pairs of a name and a value."""
         return [
-            ("server", " ".join(part for part in (self.root, self.version and f"version {self.version}") if part)),
+            ("server", f"{self.root} version {self.version}" if self.version else self.root),
             ("model", f"{self.model} (served: {', '.join(self.served) or 'no list of models'})"),
             ("asked by", _MODES[self.mode]),
             ("context", "not said" if self.context is None else f"{self.context} tokens"),

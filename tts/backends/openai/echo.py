@@ -27,7 +27,9 @@ def echo_members(prompt: str | Sequence[int], top: int) -> dict[str, Any]:
 
 
 def read_echo(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptLogprobs]:
-    """Return the log-probabilities of a prompt from a reply. The generated token is charged as input.
+    """Return the log-probabilities of a prompt from a reply.
+
+    The token that the server had to generate is charged as input.
 
     Args:
         told: The reply of the server, as JSON values.
@@ -40,21 +42,30 @@ def read_echo(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptL
     usage = usage_of(told.get("usage")) if isinstance(told, dict) else None
     if usage is None:
         raise ServerError("BadReply", "no report of the prompt's tokens")
-    count = usage.prompt
+    num_prompt = usage.prompt
     try:
         members = told["choices"][0]["logprobs"]
-        texts, values = [str(one) for one in members["tokens"]], [_value(one) for one in members["token_logprobs"]]
-        tops = [_tops(one, top) for one in members.get("top_logprobs") or [None] * len(texts)]
+        texts = [str(text) for text in members["tokens"]]
+        values = [_value(logprob) for logprob in members["token_logprobs"]]
+        given_tops = members.get("top_logprobs") or [None] * len(texts)
+        tops = [_tops(place_tops, top) for place_tops in given_tops]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise ServerError("BadReply", "no log-probabilities of the prompt") from None
-    is_whole = len(texts) == len(values) == len(tops) and count <= len(texts) <= count + 1
-    if not is_whole or (ids and len(ids) != count) or not count:
-        raise ServerError("BadReply", f"{len(values)} log-probabilities for a prompt of {len(ids) or count} tokens")
-    next_tops = tops[count] if top and len(tops) > count else ()
+    # the generated token, which follows the prompt's tokens, may be left out
+    is_whole = len(texts) == len(values) == len(tops) and num_prompt <= len(texts) <= num_prompt + 1
+    if not is_whole or (ids and len(ids) != num_prompt) or not num_prompt:
+        raise ServerError(
+            "BadReply", f"{len(values)} log-probabilities for a prompt of {len(ids) or num_prompt} tokens"
+        )
     logprobs = PromptLogprobs(
-        tuple(ids), tuple(texts[:count]), np.array(values[:count]), tuple(tops[:count]) if top else (), next_tops
+        token_ids=tuple(ids),
+        texts=tuple(texts[:num_prompt]),
+        logprobs=np.array(values[:num_prompt]),
+        tops=tuple(tops[:num_prompt]) if top else (),
+        behind=tops[num_prompt] if top and len(tops) > num_prompt else (),
     )
-    return Reply(logprobs, count - (usage.cached or 0) + usage.generated, usage.cached)
+    num_computed = num_prompt - (usage.cached or 0) + usage.generated
+    return Reply(logprobs, computed=num_computed, reused=usage.cached)
 
 
 def _value(value: Any) -> float:
@@ -63,4 +74,4 @@ def _value(value: Any) -> float:
 
 def _tops(members: Mapping[str, Any] | None, top: int) -> tuple[Top, ...]:
     tops = [Top(str(text), _value(value)) for text, value in (members or {}).items()]
-    return tuple(sorted(tops, key=lambda one: -one.logprob)[:top])
+    return tuple(sorted(tops, key=lambda token: -token.logprob)[:top])

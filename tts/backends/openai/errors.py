@@ -62,6 +62,20 @@ _TEXT_WORDS = tuple(  # words of the message of an error that has neither a numb
         (r"unsupported|unrecognized|not supported|invalid|bad request|cannot both be", 400),
     )
 )
+# members of an error that may hold its message, in the order in which they are shown
+_MESSAGE_MEMBERS = (
+    "error",
+    "errors",
+    "message",
+    "detail",
+    "msg",
+    "error_msg",
+    "error_message",
+    "title",
+    "reason",
+    "raw",
+    "metadata",
+)
 _DEEPEST, _MOST_PARTS = 4, 4  # the depth to which a message is searched, and the items of a list that are shown
 
 
@@ -139,9 +153,10 @@ class Key:
     ) -> None:
         self._value = value
         self._headers, self.query = dict(headers), dict(query)
-        self._secrets = [one for one in (value, *secrets) if one]
-        # each secret as it is, as in JSON, and as in Python
-        forms = {form for one in self._secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1])}
+        self._secrets = [secret for secret in (value, *secrets) if secret]
+        forms: set[str] = set()
+        for secret in self._secrets:  # as it is, as in a JSON string, and as in a Python string
+            forms |= {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]}
         self._forms = sorted(forms, key=len, reverse=True)
         self.source = source
 
@@ -149,13 +164,19 @@ class Key:
     def find(cls, variable: str = "", file: str = "") -> Key:
         """Return the key in a file or an environment variable.
 
-        Without arguments, `TTS_API_KEY` or the file in `TTS_API_KEY_FILE` gives the key; else there is none.
+        Without arguments, the key is in `TTS_API_KEY`, or in the file that `TTS_API_KEY_FILE` names. If neither is set,
+        the returned key is empty.
+
+        Args:
+            variable: The name of the environment variable; "": none is named.
+            file: The path of the file; "": none is named.
 
         Raises:
             ConfigError: The named place holds no key, the file cannot be read, or the key has characters that no header
                 takes.
         """
-        file = file or ("" if variable or os.environ.get(KEY_VARIABLE) else os.environ.get(KEY_FILE_VARIABLE, ""))
+        if not (file or variable or os.environ.get(KEY_VARIABLE)):
+            file = os.environ.get(KEY_FILE_VARIABLE, "")
         if file:
             source = f"the file {file}"
             value = read_text("the file of the key", Path(file).expanduser(), HOW_KEY).strip()
@@ -164,7 +185,8 @@ class Key:
             value = os.environ.get(variable or KEY_VARIABLE, "").strip()
         if not value and (file or variable):
             raise ConfigError(f"{source} was named for the key, but holds none", hint=HOW_KEY)
-        if not (value.isascii() and all(character.isprintable() and character != " " for character in value)):
+        is_plain = value.isascii() and all(character.isprintable() and character != " " for character in value)
+        if not is_plain:
             raise ConfigError(
                 f"the key in {source} has characters that no key has (spaces, line ends, or others than ASCII)",
                 hint=HOW_KEY,
@@ -187,9 +209,12 @@ class Key:
         secrets: list[str] = []
         filled_headers = {name: _fill("header", name, text, secrets) for name, text in headers}
         filled_query = {name: _fill("query parameter", name, text, secrets) for name, text in query}
+        source = self.source
+        if secrets and not source:
+            source = "the record's headers"
         return Key(
             self._value,
-            self.source or ("the record's headers" if secrets else ""),
+            source,
             headers=filled_headers,
             query=filled_query,
             secrets=secrets,
@@ -210,30 +235,32 @@ class Key:
         """
         for secret in self._secrets:
             if len(secret) >= _SECRET and (secret in text or "\\" in text):  # an escape may hide the secret in the text
-                value = with_strings(value, lambda one, secret=secret: one.replace(secret, "***"))
+                value = with_strings(value, lambda string, secret=secret: string.replace(secret, "***"))
         return value
 
     def hidden_behind(self, before: str, text: str, *, cut: bool) -> tuple[str, str]:
         """Return a text without the key, and the withheld end of the text, which is mostly "".
 
-        The key may begin in the text before this one.
+        The key may begin at the end of `before`.
 
         Args:
-            before: The text that was shown before this one.
+            before: The text that was shown before `text`.
             text: The text to show.
             cut: Whether the text goes on later. If so, an end that may begin the key is withheld. The caller prepends
-                it to the text that follows.
+                the withheld end to the text that follows.
         """
-        withheld = 0
+        num_withheld = 0
         for secret in self._secrets:
             if len(secret) < _SECRET:
                 continue
-            begun = _overlap(before, secret, _BEGUN - 1)
-            text = "***" + text[len(secret) - begun :] if begun and (secret[:begun] + text).startswith(secret) else text
+            num_begun = _overlap(before, secret, _BEGUN - 1)  # characters of the secret that end `before`
+            if num_begun and (secret[:num_begun] + text).startswith(secret):
+                text = "***" + text[len(secret) - num_begun :]
             text = text.replace(secret, "***")
-            size = _overlap(secret[:begun] + text, secret, len(secret) - 1)
-            withheld = max(withheld, min(size, len(text)) if cut and size >= _BEGUN else 0)
-        num_shown = len(text) - withheld
+            num_begun_at_end = _overlap(secret[:num_begun] + text, secret, len(secret) - 1)
+            if cut and num_begun_at_end >= _BEGUN:
+                num_withheld = max(num_withheld, min(num_begun_at_end, len(text)))
+        num_shown = len(text) - num_withheld
         return text[:num_shown], text[num_shown:]
 
     def __bool__(self) -> bool:
@@ -248,15 +275,18 @@ def with_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [with_strings(one, change) for one in value]
-    return (
-        {change(name): with_strings(one, change) for name, one in value.items()} if isinstance(value, dict) else value
-    )
+        return [with_strings(item, change) for item in value]
+    if isinstance(value, dict):
+        return {change(name): with_strings(member, change) for name, member in value.items()}
+    return value
 
 
 def _overlap(text: str, secret: str, most: int) -> int:
-    """Return the length, at most `most`, of the longest end of a text that begins a secret."""
-    return next((size for size in range(min(most, len(text)), 0, -1) if text.endswith(secret[:size])), 0)
+    """Return the most characters, up to `most`, that begin a secret and end a text; 0 if there are none."""
+    for length in range(min(most, len(text)), 0, -1):
+        if text.endswith(secret[:length]):
+            return length
+    return 0
 
 
 def how_key() -> str:
@@ -275,8 +305,14 @@ def how_key() -> str:
 def _fill(what: str, name: str, text: str, secrets: list[str]) -> str:
     """Return a header or parameter with environment variables filled in, and add their values to `secrets`.
 
+    Args:
+        what: The kind of the text, "header" or "query parameter".
+        name: The name of the header or parameter.
+        text: The text, in which `${NAME}` stands for a variable.
+        secrets: The list that the values of variables are appended to.
+
     Raises:
-        ConfigError: As `Key.with_parameters` raises it.
+        ConfigError: A variable is not set, the text is a plain secret, or the text cannot be sent.
     """
     if _SECRET_NAMES.search(name) and not _VARIABLE.search(text):
         raise ConfigError(
@@ -310,20 +346,18 @@ def decode_json(content: bytes, key: Key) -> Any:
         text = content.decode("utf-8", "surrogatepass")
         return key.hide(json.loads(text), text)
     except (ValueError, RecursionError):
-        raise ServerError(
-            "BadReply", f"what is no JSON: {quote(key.hidden(content.decode(errors='replace'))[:60])}"
-        ) from None
+        shown_text = key.hidden(content.decode(errors="replace"))[:60]
+        raise ServerError("BadReply", f"what is no JSON: {quote(shown_text)}") from None
 
 
 def status_error(status: int, content: bytes, after_s: float, key: Key) -> ServerError:
     """Return the error of a reply whose status is not 200."""
     try:
-        content_value = decode_json(content, key)
+        json_or_text = decode_json(content, key)
     except ServerError:
-        content_value = content.decode(errors="replace")
-    return _status_error(
-        status, f"status {status}: {_message_line(content_value, key) or 'nothing'}", after_s, began=False
-    )
+        json_or_text = content.decode(errors="replace")
+    message = _message_line(json_or_text, key) or "nothing"
+    return _status_error(status, f"status {status}: {message}", after_s, began=False)
 
 
 def no_room(cause: str) -> bool:
@@ -340,21 +374,25 @@ def stated_wait(text: str, now: float) -> float:
         text: The text of the error.
         now: The time, in seconds since 1970.
     """
-    if (opening := _AFTER.search(text)) is not None:
+    opening = _AFTER.search(text)  # such as "try again in"
+    if opening is not None:
         seconds, offset = 0.0, opening.end()
-        while (match := _SPAN.match(text, offset)) is not None:
-            unit = match[2].lower()
-            seconds += float(match[1]) * _SCALE["ms" if unit.startswith(("ms", "milli")) else unit[:1]]
-            offset = match.end() + len(text[match.end() :]) - len(text[match.end() :].lstrip(" ,"))
+        while (span := _SPAN.match(text, offset)) is not None:  # such as "3m", then "20s"
+            amount, unit = float(span[1]), span[2].lower()
+            scale_name = "ms" if unit.startswith(("ms", "milli")) else unit[:1]
+            seconds += amount * _SCALE[scale_name]
+            remaining_text = text[span.end() :].lstrip(" ,")
+            offset = len(text) - len(remaining_text)
         if seconds:
             return min(seconds, _MOST_HINTED_S)
-    if (match := _DATE.search(text)) is not None:
-        zone = (match[3] or "Z").upper().replace("UTC", "Z").replace("GMT", "Z").replace("Z", "+00:00")
+    date = _DATE.search(text)
+    if date is not None:
+        day, time_of_day, zone = date[1], date[2] or "00:00", (date[3] or "Z").upper()
+        if zone in ("Z", "UTC", "GMT"):
+            zone = "+00:00"
         with suppress(ValueError):
-            return min(
-                max(0.0, datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{zone}").timestamp() - now),
-                _MOST_HINTED_S,
-            )
+            end = datetime.fromisoformat(f"{day}T{time_of_day}{zone}").timestamp()
+            return min(max(0.0, end - now), _MOST_HINTED_S)
     return 0.0
 
 
@@ -371,14 +409,14 @@ def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerE
         event = event[0]
     if not isinstance(event, Mapping):
         return None
-    error: Any = next((event[name] for name in ("error", "errors") if event.get(name)), None)
-    if error is None and (event.get("object") == "error" or event.get("type") == "error" or _is_bare_error(event)):
+    error: Any = event.get("error") or event.get("errors")
+    is_error = event.get("object") == "error" or event.get("type") == "error" or _is_bare_error(event)
+    if not error and is_error:
         error = event
-    if error is None:
+    if not error:
         return None
-    return _status_error(
-        _status_in(error, event), _message_line(event, key) or "it gives no reason", after_s, began=began
-    )
+    cause = _message_line(event, key) or "it gives no reason"
+    return _status_error(_status_in(error, event), cause, after_s, began=began)
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
@@ -386,92 +424,110 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
 
     An error has a message or detail, together with an error's code or status, or with `success: false`.
     """
-    code: Any = next((event[name] for name in ("code", "status", "status_code") if event.get(name)), None)
     if any(event.get(name) is not None for name in ("choices", "usage", "id")):
         return False
     has_message = any(isinstance(event.get(name), str) for name in ("message", "detail", "msg", "error_msg"))
-    return has_message and (code is not None or event.get("success") is False)
+    has_code = any(event.get(name) for name in ("code", "status", "status_code"))
+    return has_message and (has_code or event.get("success") is False)
 
 
 def _status_error(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
     """Return the error of a status and a cause.
 
-    The cause shows whether a rate limit was met or a quota is used up. No second try can pass a used-up quota. The
-    cause may also state when to come back.
+    A used-up quota is told from a rate limit by the words of the cause, since no second try can pass the quota.
+
+    Args:
+        status: The status of the reply, or the status that its error names.
+        cause: The cause, which may state a time to wait.
+        after_s: The seconds that the reply's header asks to wait; 0: it names no time.
+        began: Whether anything of the reply came before the error.
     """
-    after_s = after_s or (stated_wait(cause, time.time()) if status == 429 or _QUOTA.search(cause) else 0.0)
-    if status not in (401, 403, 404) and _QUOTA.search(cause) and not no_room(cause):
-        return ServerError("QuotaExceeded", cause, after_s=after_s, status=0 if began else status)
+    names_quota = _QUOTA.search(cause) is not None
+    if not after_s and (status == 429 or names_quota):
+        after_s = stated_wait(cause, time.time())
+    shown_status = 0 if began else status
+    if names_quota and status not in (401, 403, 404) and not no_room(cause):
+        return ServerError("QuotaExceeded", cause, after_s=after_s, status=shown_status)
     kind = _BUSY.get(status) or ("ServerError" if status >= 500 else "Refused")
-    return ServerError(
-        kind, cause, again=kind != "Refused" and not began, after_s=after_s, status=0 if began else status
-    )
+    may_retry = kind != "Refused" and not began
+    return ServerError(kind, cause, again=may_retry, after_s=after_s, status=shown_status)
 
 
 def _status_in(*levels: Any) -> int:
-    """Return the status that an error names, or for which its words stand; otherwise 500.
+    """Return the status that an error names, or for which the error's words stand; 500 if there is neither.
 
-    Words of its code and type go before words of its message.
+    Words of codes and types go before words of messages.
+
+    Args:
+        levels: The error, then the objects around it.
     """
-    words, texts = "", ""
+    code_words, messages = "", ""
     for level in levels:
-        for name in ("code", "status", "status_code", "type", "error_type") if isinstance(level, Mapping) else ():
-            value = level.get(name)
+        members = level if isinstance(level, Mapping) else {}
+        for name in ("code", "status", "status_code", "type", "error_type"):
+            value: Any = members.get(name)
             if isinstance(value, str) and len(value) == 3 and value.isdecimal():
                 value = int(value)
             if type(value) is int and 400 <= value < 600:
                 return value
-            words += f" {value}" if isinstance(value, str) else ""
-        texts += f" {_message(level)}"
-    status_of_words = next((status for pattern, status in _WORDS if pattern.search(words)), None)
-    if status_of_words is None and no_room(texts):
+            if isinstance(value, str):
+                code_words += f" {value}"
+        messages += f" {_message(level)}"
+    status_of_code = _matched_status(_WORDS, code_words)
+    if status_of_code is not None:
+        return status_of_code
+    if no_room(messages):
         return 400
-    number = re.search(r"\b(?:status|code|error)\W{0,8}(?:code\W{0,3})?([45]\d\d)\b", texts, re.IGNORECASE)
-    if status_of_words is None and number is not None:
+    number = re.search(r"\b(?:status|code|error)\W{0,8}(?:code\W{0,3})?([45]\d\d)\b", messages, re.IGNORECASE)
+    if number is not None:
         return int(number[1])
-    return status_of_words or next((status for pattern, status in _TEXT_WORDS if pattern.search(texts)), 500)
+    return _matched_status(_TEXT_WORDS, messages) or 500
+
+
+def _matched_status(statuses: Sequence[tuple[re.Pattern[str], int]], text: str) -> int | None:
+    """Return the status of the first pattern that matches in a text."""
+    return next((status for pattern, status in statuses if pattern.search(text)), None)
 
 
 def _message(error: Any, depth: int = 0) -> str:
-    """Return the message within an error, with the cause that a proxy adds beside or inside the message."""
-    if isinstance(error, str) or depth > _DEEPEST:
-        return error if isinstance(error, str) else quote(error)
-    if isinstance(error, list):
-        return "; ".join(filter(None, (_message(one, depth + 1) for one in error[:_MOST_PARTS])))
-    if not isinstance(error, Mapping):
-        return "" if error is None else quote(error)
+    """Return the message within an error, with the cause that a proxy adds beside or inside the message.
+
+    Args:
+        error: The error, as JSON values.
+        depth: The number of objects and lists around the error.
+    """
+    if isinstance(error, str) or error is None:
+        return error or ""
+    if isinstance(error, list) and depth <= _DEEPEST:
+        item_messages = [_message(item, depth + 1) for item in error[:_MOST_PARTS]]
+        return "; ".join(filter(None, item_messages))
+    if not isinstance(error, Mapping) or depth > _DEEPEST:
+        return quote(error)
     location = error.get("loc")
     parts: list[str] = [".".join(map(str, location))] if isinstance(location, list) else []
-    for name in (
-        "error",
-        "errors",
-        "message",
-        "detail",
-        "msg",
-        "error_msg",
-        "error_message",
-        "title",
-        "reason",
-        "raw",
-        "metadata",
-    ):
-        if error.get(name) and (name != "metadata" or isinstance(error[name], Mapping)):
-            part = _message(error[name], depth + 1)
-            parts += [part] if part and not any(part in other for other in parts) else []
-    if not parts and depth == 0:
+    for name in _MESSAGE_MEMBERS:
+        member: Any = error.get(name)
+        if not member or (name == "metadata" and not isinstance(member, Mapping)):
+            continue
+        part = _message(member, depth + 1)
+        is_repeated = any(part in earlier_part for earlier_part in parts)
+        if part and not is_repeated:
+            parts.append(part)
+    if parts:
+        return ": ".join(parts)
+    if depth == 0:
         try:
             return json.dumps(error)
         except (RecursionError, ValueError, TypeError):
             return quote(error)
-    return ": ".join(parts) or ", ".join(
-        f"{name} {value}" for name, value in error.items() if isinstance(value, str | int) and value
-    )
+    return ", ".join(f"{name} {value}" for name, value in error.items() if isinstance(value, str | int) and value)
 
 
 def _message_line(error: Any, key: Key) -> str:
-    """Return an error's message in one line without the key; of an HTML page, its text.
+    """Return an error's message in one line without the key.
 
-    The key is hidden before the line is cut, so that no part of the key remains.
+    If the message is an HTML page, the line is the page's text. The key is hidden before the line is cut, so that no
+    part of the key remains.
     """
     text = _message(error)
     if re.match(r"\s*<(?:!doctype|html|head|body|\?xml)", text, re.IGNORECASE):

@@ -122,26 +122,25 @@ def roots(url: str) -> tuple[str, ...]:
     url = url.strip()
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(httpx.URL(url).host) and parts.port != 0
-        valid = valid and not re.search(r"[\s?#]", url)
+        has_host = parts.scheme in ("http", "https") and bool(httpx.URL(url).host) and parts.port != 0
+        is_valid = has_host and not re.search(r"[\s?#]", url)
     except (ValueError, httpx.InvalidURL):
-        valid = False
+        is_valid = False
     if "@" in _AUTHORITY.sub(r"\1", url):
         raise ConfigError(
             "the url holds a user's name or password, which would be written to results", hint=f"for a key: {HOW_KEY}"
         )
-    if not valid:
-        shown_url = quote(re.sub("([?#]).+", r"\1…", url))  # keys are given there
+    if not is_valid:
+        hint = _HOW_QUERY if "=" in url else _FOR_EXAMPLE
+        if _BARE.fullmatch(url):
+            hint = f"did you mean http://{url}?"
+        shown_url = quote(re.sub("([?#]).+", r"\1…", url))  # a query or fragment may hold a key
         raise ConfigError(
             f"url is {shown_url}, but must be http:// or https:// with a host, and neither query nor fragment",
-            hint=f"did you mean http://{url}?"
-            if _BARE.fullmatch(url)
-            else _FOR_EXAMPLE
-            if "=" not in url
-            else _HOW_QUERY,
+            hint=hint,
         )
-    bare = _plain_url(url)
-    return (bare,) if bare.endswith("/v1") else (f"{bare}/v1", bare)
+    plain_url = _plain_url(url)
+    return (plain_url,) if plain_url.endswith("/v1") else (f"{plain_url}/v1", plain_url)
 
 
 def _plain_url(url: str) -> str:
@@ -240,15 +239,13 @@ class HttpClient:
         self.renewed: Callable[[str, SampleRequest], Awaitable[tuple[SampleRequest, Capabilities] | None]] = _never
         self.gate = Gate(timeouts.concurrency, cautious=cautious)
         self._meter = RequestMeter(timeouts.rpm, timeouts.tpm)
-        self._checks: ssl.SSLContext | bool = False
-        self._down_s: float | None = None  # since when no connection was made, by the loop's clock
+        self._ssl_context: ssl.SSLContext | bool = False
+        self._down_since_s: float | None = None  # the time of the first failed connection in a row, by the loop's clock
 
     async def post(
         self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0
     ) -> str:
         """Send a request, and pass the events of its reply to `take` until this returns True.
-
-        Returns: the error of the last try that was refused, as "kind: cause"; "" if no try was refused.
 
         Args:
             path: The path below the root, or a whole url.
@@ -258,48 +255,55 @@ class HttpClient:
             position: The position of the random waits in the stream.
             tokens: The tokens that the call is expected to take, prompt included.
 
+        Returns:
+            The error of the last try that was refused, as "kind: cause"; "" if no try was refused.
+
         Raises:
             ServerError: There is no whole reply after all tries.
         """
-        timeouts, refused, tried, clock = self.timeouts, "", 0, asyncio.get_running_loop().time
+        timeouts, clock = self.timeouts, asyncio.get_running_loop().time
+        last_error, num_failures = "", 0
         while True:
-            ticket, cuts = await self._meter.turn(tokens), self.gate.cuts
+            ticket = await self._meter.turn(tokens)
+            cuts = self.gate.cuts
             replica = self.replicas.choose(clock())
             try:
                 await self._send_once(replica, path, body, take, ticket)
-                self._down_s = None
+                self._down_since_s = None
                 self.replicas.note_success(replica)
                 self.gate.grow()
-                return refused
+                return last_error
             except ServerError as error:
                 self.errors[error.kind] += 1
                 if error.kind in ("RateLimited", "Unavailable"):
                     self.gate.cut(cuts)
-                refused = f"{error.kind}: {error.cause}"
-                if self.replicas.note_failure(replica, error, clock()) and tried + 1 < max(
-                    timeouts.tries, len(self.replicas.all)
-                ):
-                    tried += 1
-                    continue  # another server takes the call at once
-                self._down_s = (self._down_s or clock()) if error.kind == "ConnectionFailed" else None
-                is_down = self._down_s is not None and clock() - self._down_s > timeouts.longest_wait_s
-                if is_down or not error.again or tried + 1 == timeouts.tries or error.after_s > timeouts.longest_wait_s:
+                last_error = f"{error.kind}: {error.cause}"
+                num_failures += 1
+                has_other_server = self.replicas.note_failure(replica, error, clock())
+                if has_other_server and num_failures < max(timeouts.tries, len(self.replicas.all)):
+                    continue  # the other server takes the call at once
+                self._down_since_s = (self._down_since_s or clock()) if error.kind == "ConnectionFailed" else None
+                is_down = self._down_since_s is not None and clock() - self._down_since_s > timeouts.longest_wait_s
+                may_retry = error.again and error.after_s <= timeouts.longest_wait_s and not is_down
+                if not may_retry or num_failures == timeouts.tries:
                     raise
-                longest = min(timeouts.longest_wait_s, timeouts.wait_s * 2**tried)
-                wait = error.after_s + longest * uniform(stream, position, 1 << 16 | tried)
-            await asyncio.sleep(wait)
-            tried += 1
+                longest_s = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (num_failures - 1))
+                word = 1 << 16 | (num_failures - 1)  # sets the draw apart from the draws of the row's tokens
+                wait_s = error.after_s + longest_s * uniform(stream, position, word)
+            await asyncio.sleep(wait_s)
 
     async def post_json(
         self, path: str, body: Mapping[str, Any], position: int = 0, tokens: int = 0
     ) -> dict[str, Any] | None:
-        """Send a request as `post` does, and return the first event of its reply; None: the reply is empty.
-
-        Later events are not read.
-        """
+        """Send a request as `post` does, and return the first event of its reply; None: the reply is empty."""
         events: list[dict[str, Any]] = []
-        await self.post(path, body, lambda event: events.append(event) is None, 0, position, tokens)
-        return next(iter(events), None)
+
+        def take_first(event: dict[str, Any]) -> bool:
+            events.append(event)
+            return True  # no later event is wanted
+
+        await self.post(path, body, take_first, 0, position, tokens)
+        return events[0] if events else None
 
     async def _send_once(
         self, replica: Replica, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket
@@ -309,17 +313,16 @@ class HttpClient:
         Raises:
             ServerError: There is no whole reply.
         """
-        timeouts, began, client, clock = (
-            self.timeouts,
-            False,
-            self._least_busy(replica),
-            asyncio.get_running_loop().time,
-        )
-        outside = path.startswith("http")
-        url = replica.site + path.removeprefix(self.root.removesuffix("/v1")) if outside else replica.root + path
-        # a whole reply is generated before it begins
-        is_whole, started = not outside and not body.get("stream"), clock()
-        end = started + timeouts.call_s
+        timeouts, clock = self.timeouts, asyncio.get_running_loop().time
+        is_outside = path.startswith("http")  # an endpoint outside the API, given by a whole url of the first server
+        url = replica.root + path
+        if is_outside:
+            url = replica.site + path.removeprefix(self.root.removesuffix("/v1"))
+        has_begun = False
+        is_streamed = is_outside or bool(body.get("stream"))
+        client = self._least_busy(replica)
+        start = clock()
+        deadline = start + timeouts.call_s
         replica.busy[client] += 1
         try:
             async with (
@@ -329,26 +332,27 @@ class HttpClient:
                 self._keep_limits(reply.headers)
                 if reply.status_code != 200:
                     raise status_error(reply.status_code, await _error(reply), retry_after(reply.headers), self.key)
-                began = True
-                await self._read(reply, _counting(take, ticket), alarm, end)
+                has_begun = True
+                await self._read(reply, _counting(take, ticket), alarm, deadline)
         except TimeoutError:
-            slow = clock() >= end
-            raise ServerError(
-                "TooSlow" if slow else "TimedOut", f"no end within {timeouts.call_s:g} s" if slow else "no word in time"
-            ) from None
+            if clock() >= deadline:
+                raise ServerError("TooSlow", f"no end within {timeouts.call_s:g} s") from None
+            raise ServerError("TimedOut", "no word in time") from None
         except (ServerError, httpx.TransportError, httpx.DecodingError) as failure:
-            raise call_error(failure, self.key, began=began or (is_whole and clock() - started > _IDLE_S)) from None
+            # a reply that is not streamed is generated before it begins
+            may_have_begun = not is_streamed and clock() - start > _IDLE_S
+            raise call_error(failure, self.key, began=has_begun or may_have_begun) from None
         finally:
             replica.busy[client] -= 1
 
-    async def _read(self, reply: httpx.Response, take: Take, alarm: asyncio.Timeout, end: float) -> None:
+    async def _read(self, reply: httpx.Response, take: Take, alarm: asyncio.Timeout, deadline: float) -> None:
         """Pass the events of a reply to `take`, or the whole reply if the server does not stream.
 
         Args:
             reply: The reply.
             take: Called with each event; True ends the reading.
             alarm: The timeout of the call, which is set anew after each piece of a stream.
-            end: The time of the event loop's clock at which the whole call times out.
+            deadline: The time of the event loop's clock at which the whole call times out.
         """
         clock, after_s = asyncio.get_running_loop().time, retry_after(reply.headers)
         if "text/event-stream" not in reply.headers.get("content-type", "").lower():
@@ -360,18 +364,19 @@ class HttpClient:
                         raise ServerError("BadReply", "a reply that does not end")
             take(event_of(bytes(content), after_s, self.key, began=False))  # the server does not stream
             return
-        events, began, is_last = Events(), False, False
-        async with aclosing(_pieces(reply, events)) as parts:
-            async for part in parts:
-                for data in part:
-                    if is_last or data == b"[DONE]":  # read to the end, so that the connection can be used again
-                        is_last = True
+        has_begun, is_done = False, False
+        async with aclosing(_pieces(reply, Events())) as pieces:
+            async for piece in pieces:
+                for data in piece:
+                    if is_done or data == b"[DONE]":  # read to the end, so that the connection can be used again
+                        is_done = True
                     elif data:
-                        event = event_of(data, after_s, self.key, began=began)
-                        began = began or bool(event.get("choices"))
+                        event = event_of(data, after_s, self.key, began=has_begun)
+                        has_begun = has_begun or bool(event.get("choices"))
                         if take(event):
                             return
-                alarm.reschedule(min(end, clock() + (_LAST_S if is_last else self.timeouts.gap_s)))
+                longest_gap_s = _LAST_S if is_done else self.timeouts.gap_s
+                alarm.reschedule(min(deadline, clock() + longest_gap_s))
 
     def _keep_limits(self, headers: Mapping[str, str]) -> None:
         """Keep to the rate limits that a reply states."""
@@ -381,9 +386,8 @@ class HttpClient:
         if limits.requests is not None:
             self.gate.allow(limits.requests)
         if limits.reset_s:
-            self._meter.close_until(
-                asyncio.get_running_loop().time() + min(limits.reset_s, self.timeouts.longest_wait_s)
-            )
+            wait_s = min(limits.reset_s, self.timeouts.longest_wait_s)
+            self._meter.close_until(asyncio.get_running_loop().time() + wait_s)
 
     def _least_busy(self, replica: Replica) -> int:
         """Return the index of a server's client with the fewest calls; a client is added where all are busy."""
@@ -398,25 +402,26 @@ class HttpClient:
                 )
             )
             busy.append(0)
-        return min(range(len(busy)), key=busy.__getitem__)
+        return min(range(len(busy)), key=lambda index: busy[index])
 
     def _checks_of(self, root: str) -> ssl.SSLContext | bool:
         """Return the context that checks a server's certificate, or False for http; authorities are read once."""
         if urlsplit(root).scheme == "https":
-            self._checks = self._checks or checks(root)
-            return self._checks
+            self._ssl_context = self._ssl_context or checks(root)
+            return self._ssl_context
         return False
 
     async def close(self) -> None:
         """Close every connection."""
         for replica in self.replicas.all:
-            clients, replica.clients, replica.busy = replica.clients, [], []
+            clients = replica.clients
+            replica.clients, replica.busy = [], []
             for client in clients:
                 await client.aclose()
 
 
 def _counting(take: Take, ticket: Ticket) -> Take:
-    """Return a `take` that also writes the tokens that a reply reports into a ticket."""
+    """Return a function that writes the tokens which a reply reports into a ticket, and then calls `take`."""
 
     def take_event(event: Any) -> bool:
         usage = usage_of(event.get("usage")) if isinstance(event, dict) else None
@@ -428,7 +433,7 @@ def _counting(take: Take, ticket: Ticket) -> Take:
 
 
 async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[bytes]]:
-    """Yield the data of the events that end in each piece of a stream, then of the event left at its end."""
+    """Yield, for each piece of a stream, the data of the events that end in it; last, of an event without an end."""
     async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
         async for piece in pieces:
             yield events.feed(piece)

@@ -43,13 +43,20 @@ class KeptCapabilities:
     def of(
         cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = (), extra: str = ""
     ) -> KeptCapabilities:
-        """Return the file for a url, a model on that server, and the requested mode.
+        """Return the file for a model on a server.
 
-        The url's query and the further members of every request also select the file. Two spellings of a url have one
-        file.
+        Two spellings of a url have one file.
+
+        Args:
+            url: The url of the server.
+            model: The name of the model; "": the only model that is served.
+            mode: The requested mode.
+            query: The query of each request's url.
+            extra: Further members of every request, as JSON; "": none.
         """
         base_url = re.sub(r"^(https?://)localhost(?=[:/]|$)", r"\g<1>127.0.0.1", roots(url)[0])
-        name = hashlib.sha256(json.dumps([_FORMAT, base_url, model, mode, query, extra]).encode()).hexdigest()[:24]
+        selection = json.dumps([_FORMAT, base_url, model, mode, query, extra])
+        name = hashlib.sha256(selection.encode()).hexdigest()[:24]
         return cls(path=cache_file(f"servers/{name}.json"))
 
     def read(self) -> Capabilities | None:
@@ -89,6 +96,9 @@ class KeptCapabilities:
 def capabilities_from(given: dict[str, Any]) -> Capabilities:
     """Return capabilities from plain values.
 
+    Args:
+        given: The values, by the names of fields of `Capabilities`.
+
     Raises:
         ConfigError: A name is unknown, or a value is not valid.
     """
@@ -102,14 +112,18 @@ def capabilities_from(given: dict[str, Any]) -> Capabilities:
         return TypeAdapter(Capabilities).validate_python(given)
     except ValidationError as failure:
         error = failure.errors(include_url=False)[0]
-        place = ".".join(map(str, error["loc"]))
-        raise ConfigError(
-            f"the capability {place} is {quote(error['input'])}, but {error['msg'][:1].lower()}{error['msg'][1:]}"
-        ) from None
+        path = ".".join(map(str, error["loc"]))
+        rule = error["msg"][:1].lower() + error["msg"][1:]
+        raise ConfigError(f"the capability {path} is {quote(error['input'])}, but {rule}") from None
 
 
 def declared_capabilities(root: str, model: str, given: dict[str, Any]) -> Capabilities:
     """Return the capabilities that a record declares, in addition to plain chat.
+
+    Args:
+        root: The base url of the API.
+        model: The name of the model.
+        given: The declared values, by the names of fields of `Capabilities`.
 
     Raises:
         ConfigError: A name is unknown, a value is not valid, or a record may not declare a capability.
@@ -120,5 +134,4 @@ def declared_capabilities(root: str, model: str, given: dict[str, Any]) -> Capab
     neutral = given.get("neutral", ())
     if isinstance(neutral, str):
         neutral = tuple(sorted(json.loads(neutral).items()))
-    plain = {"root": root, "model": model, "mode": "chat", **given, "neutral": neutral}
-    return capabilities_from(plain)
+    return capabilities_from({"root": root, "model": model, "mode": "chat", **given, "neutral": neutral})

@@ -36,10 +36,10 @@ class Gate:
     """
 
     def __init__(self, most: int, *, cautious: bool = False) -> None:
-        self._most = most
+        self._most_calls = most
         self.limit: float = min(most, _CAUTIOUS) if cautious else most
         self.cuts = 0
-        self._left: float = math.inf  # requests left, as the server reports
+        self._remaining_requests: float = math.inf  # as the server reports
         self._in_use = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -52,7 +52,7 @@ class Gate:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled():  # the turn had come, and goes to the next caller
                 self._leave()
             raise
 
@@ -72,11 +72,12 @@ class Gate:
 
     def grow(self) -> None:
         """Raise the limit after a call that ended well."""
-        self.limit = min(self._most, self._left, self.limit + (1 / self.limit if self.cuts else 1))
+        growth = 1 / self.limit if self.cuts else 1
+        self.limit = min(self._most_calls, self._remaining_requests, self.limit + growth)
         self._wake()
 
     def cut(self, cuts: int) -> None:
-        """Halve the limit for a call that was refused; several refusals of one round halve it once.
+        """Halve the limit for a call that was refused. Several refusals of one round halve the limit once.
 
         Args:
             cuts: The value of `Gate.cuts` when the call began.
@@ -87,8 +88,8 @@ class Gate:
 
     def allow(self, remaining: int) -> None:
         """Limit the calls in flight to the requests that the server reports as left, at least one."""
-        self._left = max(1, remaining)
-        self.limit = min(self.limit, self._left)
+        self._remaining_requests = max(1, remaining)
+        self.limit = min(self.limit, self._remaining_requests)
 
 
 @dataclass(slots=True)
@@ -116,12 +117,16 @@ class RequestMeter:
         self._rpm, self._tpm = rpm, tpm
         self._sent: deque[Ticket] = deque()
         self._closed_until = -math.inf
-        self._order = asyncio.Lock()
+        self._turn_lock = asyncio.Lock()
 
     async def turn(self, tokens: int) -> Ticket:
-        """Wait until a request of so many tokens may be sent, in the order of the calls."""
+        """Wait until a request may be sent, and count it. Requests wait in the order of the calls.
+
+        Args:
+            tokens: The expected tokens of the request, prompt included.
+        """
         clock = asyncio.get_running_loop().time
-        async with self._order:
+        async with self._turn_lock:
             while (wait := self.wait_s(clock(), tokens)) > 0:
                 await asyncio.sleep(wait)
             return self.send(clock(), tokens)
@@ -134,19 +139,25 @@ class RequestMeter:
         return ticket
 
     def wait_s(self, now: float, tokens: int) -> float:
-        """Return the seconds until a request of so many tokens may be sent; 0 or less: it may be sent now."""
+        """Return the seconds until a request may be sent; 0 or less: the request may be sent now.
+
+        Args:
+            now: The time, in seconds.
+            tokens: The expected tokens of the request, prompt included.
+        """
         while self._sent and now - self._sent[0].at >= _MINUTE_S:
             self._sent.popleft()
         wait = self._closed_until - now
         if self._rpm is not None and len(self._sent) >= self._rpm:
-            wait = max(wait, self._sent[len(self._sent) - self._rpm].at + _MINUTE_S - now)
+            last_to_expire = self._sent[len(self._sent) - self._rpm]
+            wait = max(wait, last_to_expire.at + _MINUTE_S - now)
         if self._tpm is not None:
-            num_tokens = sum(ticket.tokens for ticket in self._sent)
-            for ticket in self._sent:
-                if num_tokens + tokens <= self._tpm:
+            num_recent_tokens = sum(ticket.tokens for ticket in self._sent)
+            for ticket in self._sent:  # the oldest first: each must be a minute old until the rest leave room
+                if num_recent_tokens + tokens <= self._tpm:
                     break
                 wait = max(wait, ticket.at + _MINUTE_S - now)
-                num_tokens -= ticket.tokens
+                num_recent_tokens -= ticket.tokens
         return wait
 
     def close_until(self, at: float) -> None:
@@ -170,18 +181,18 @@ class RateLimits:
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> RateLimits | None:
-        """Return the limits; None where the headers have none."""
-        requests, tokens = (
-            _number(headers, "x-ratelimit-remaining-requests"),
-            _number(headers, "x-ratelimit-remaining-tokens"),
-        )
+        """Return the limits that headers state; None where they state neither requests nor tokens."""
+        requests = _number(headers, "x-ratelimit-remaining-requests")
+        tokens = _number(headers, "x-ratelimit-remaining-tokens")
         if requests is None:
             requests = _number(headers, "x-ratelimit-remaining")
         if requests is None and tokens is None:
             return None
-        used_up = [kind for kind, left in (("requests", requests), ("tokens", tokens)) if left == 0]
-        resets = [_seconds(headers.get(f"x-ratelimit-reset-{kind}", "")) for kind in used_up]
-        return cls(requests, tokens, max(resets, default=0.0))
+        reset_s = 0.0
+        for kind, remaining in (("requests", requests), ("tokens", tokens)):
+            if remaining == 0:
+                reset_s = max(reset_s, _seconds(headers.get(f"x-ratelimit-reset-{kind}", "")))
+        return cls(requests, tokens, reset_s)
 
 
 def _number(headers: Mapping[str, str], name: str) -> int | None:
@@ -195,6 +206,6 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         match = _DURATION.fullmatch(text.strip())
-        parts = match.groups() if match else ()
-        seconds = sum(float(part) * size for part, size in zip(parts, _SECONDS, strict=False) if part)
+        amounts = match.groups() if match else ()  # of days, hours, minutes, seconds and milliseconds
+        seconds = sum(float(amount) * unit_s for amount, unit_s in zip(amounts, _SECONDS, strict=False) if amount)
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0

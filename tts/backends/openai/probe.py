@@ -124,7 +124,7 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
     try:
         client, entry, served = reach_model(url, model, key, timeout_s, start + most_s)
     except ProbeEnded:
-        told(ProbeCost(1, 0, time.monotonic() - start, whole=False))
+        told(ProbeCost(requests=1, tokens=0, seconds=time.monotonic() - start, whole=False))
         return _assume(roots(url)[0], model, (), mode, extra)
     begun()
     probe = _Probe(client, entry, served, extra)
@@ -134,7 +134,8 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
         return _assume(client.root, entry["id"], served, mode, extra)
     finally:
         client.close()
-        told(ProbeCost(client.requests, client.tokens, time.monotonic() - start, probe.whole))
+        seconds = time.monotonic() - start
+        told(ProbeCost(client.requests, client.tokens, seconds, whole=probe.whole))
 
 
 def _assume(root: str, model: str, served: tuple[str, ...], mode: Mode | Literal["auto"], extra: str) -> Capabilities:
@@ -170,15 +171,15 @@ class _Probe:
             ConfigError: The model writes neither by completions nor by chat, or the key is refused.
             CapabilityError: The mode does not work.
         """
-        version = self._client.request_json(f"{self._site}/version")
+        version_reply = self._client.request_json(f"{self._site}/version")
         chat, completions = self._endpoints(wanted_mode)
-        self.whole = True  # until a request finds the time limit passed
+        self.whole = True  # set to False when a request finds the time limit passed
         if chat is None and completions is None:
             if self._client.denied is not None:  # some servers list their models without a key
                 raise refusal(self._client.root, self._client.denied, self._client.key)
-            why = "" if self._chat_refusal is None else f" ({self._chat_refusal.cause})"
+            cause = "" if self._chat_refusal is None else f" ({self._chat_refusal.cause})"
             raise ConfigError(
-                f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat{why}",
+                f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat{cause}",
                 hint="is it a model that writes text? One that answers problems of one kind alone is used without a "
                 "probe: --no-probe, "
                 "or probe: never in its record",
@@ -187,37 +188,38 @@ class _Probe:
         reasoning = _is_reasoning(chat)
         # a model that reasons apart writes only whole solutions, so that no other mode need be tried
         is_apart = reasoning and wanted_mode == "auto"
-        ids = (
-            self._call_in_time(self._tokenize, {"prompt": _TEXT}) if completions is not None and not is_apart else None
-        )
-        begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
-        by_ids = self._call_in_time(self._write, "/completions", begin) if ids else None
-        by_tokens = by_ids is not None and bool(by_ids.choices[0].ids)
-        is_decided = is_apart or (by_tokens and wanted_mode in ("auto", "tokens"))
+        ids, takes_ids = None, False
+        if completions is not None and not is_apart:
+            ids = self._call_in_time(self._tokenize, {"prompt": _TEXT})
+        if ids:
+            takes_ids = bool(self._call_in_time(self._takes_ids, ids))
+        is_decided = is_apart or (takes_ids and wanted_mode in ("auto", "tokens"))
         works: dict[Mode, bool] = {
-            "tokens": by_tokens,
+            "tokens": takes_ids,
             "text": completions is not None,
             "continued chat": template and not is_decided and bool(self._call_in_time(self._continues)),
             "chat": template,
         }
         mode = self._mode(wanted_mode, works, reasoning=reasoning)
-        path = "/completions" if mode in ("tokens", "text") else "/chat/completions"
-        start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(TURNS)}
-        start |= {self._cap_name: _TOKENS if path == "/completions" else self._chat_tokens}
+        if mode in ("tokens", "text"):
+            path, first_reply = "/completions", completions
+            start = {"prompt": ids if mode == "tokens" else _TEXT, self._cap_name: _TOKENS}
+        else:
+            path, first_reply = "/chat/completions", chat
+            start = {"messages": list(TURNS), self._cap_name: self._chat_tokens}
         context = self._entry.get("max_model_len")
-        common = chat if path != "/completions" else completions
         base = Capabilities(
             root=self._client.root,
             model=self._model,
             mode=mode,
             served=self._served,
-            version=str(version["version"]) if isinstance(version, dict) and "version" in version else "",
+            version=_version_in(version_reply),
             owner=owner_of(self._entry),
             context=context if type(context) is int and context > 0 else None,
-            template=template if mode != "text" else False,
+            template=template and mode != "text",
             template_tokens=self._template_tokens(chat),
             cap_name=self._cap_name,
-            usage=bool(common and common.usage),
+            usage=bool(first_reply and first_reply.usage),
             reasoning=reasoning,
             opened=mode == "tokens" and template and bool(self._call_in_time(self._opens_thought)),
             extra=self._extra,
@@ -225,13 +227,19 @@ class _Probe:
         return self._try_settings(base, path, start)
 
     def _try_settings(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
-        """Return capabilities completed by requests for single parameters, which mostly run at once."""
-        all_at_once = bool(self._call_in_time(self._takes_all, path, start, _EFFORT if base.reasoning else {}))
-        if all_at_once:
-            neutral, (tempers, cuts, takes_both) = dict(_NEUTRAL), (True, True, True)
-        else:
+        """Return capabilities completed by requests for single parameters, which mostly run at once.
+
+        Args:
+            base: The capabilities that are found so far.
+            path: The endpoint of the mode.
+            start: The members of every request.
+        """
+        effort = _EFFORT if base.reasoning else {}
+        takes_all = bool(self._call_in_time(self._takes_all, path, start, effort))
+        neutral: Mapping[str, float] = _NEUTRAL
+        tempers = cuts = takes_both = True  # this also holds if no time was left to try temperature and top_p
+        if not takes_all:
             neutral = self._call_in_time(self._neutral, path, start) or {}
-            # accepted also if time was missing to try them
             tempers, cuts, takes_both = self._call_in_time(self._tempering, path, start) or (True, True, True)
         may_try_filters = tempers and {"top_k", "min_p"} <= neutral.keys()
         metrics = self._call_in_time(self._client.text, f"{self._site}/metrics") if _may_crash(base.version) else ""
@@ -244,22 +252,23 @@ class _Probe:
             "draws": lambda: self._draws(
                 path, start, neutral if may_try_filters else None, seeds=not seeds_crash and tempers
             ),
-            "n": lambda: all_at_once or self._write(path, {**start, "n": 2}, 2) is not None,
+            "n": lambda: takes_all or self._write(path, {**start, "n": 2}, 2) is not None,
             "stops": lambda: base.mode != "chat" and tempers and self._stops(path, start),
             "changes": lambda: self._changes(path, start),
             "echo": lambda: path == "/completions" and self._echoes(start),
             "tools": lambda: base.template and self._takes_tools(),
             "forms": lambda: base.template and self._obeys_forms(),
             "pictures": lambda: base.template and self._sees(),
-            "efforts": lambda: base.reasoning and (all_at_once or self._write(path, {**start, **_EFFORT}) is not None),
+            "efforts": lambda: base.reasoning and (takes_all or self._write(path, {**start, **_EFFORT}) is not None),
             "thoughts": lambda: self._thought_fields() if base.chats and base.reasoning else None,
         }
         with ThreadPoolExecutor(8) as pool:
             results = dict(zip(tries, pool.map(self._call_in_time, tries.values()), strict=True))
+        # a result is None where the time limit passed
         results["seeds"], obeys_filters, filter_note = results.pop("draws") or (False, False, "")
         results["logprobs"], results["tops"] = results["logprobs"] or (False, False)
         results["penalties"], results["biases"] = results.pop("changes") or (False, False)
-        limit, switch, note = results.pop("thoughts") or ("", "", "")
+        thought_limit, thought_switch, thought_note = results.pop("thoughts") or ("", "", "")
         return dataclasses.replace(
             base,
             neutral=tuple(neutral.items()),
@@ -272,14 +281,14 @@ class _Probe:
             cuts=cuts,
             both=takes_both,
             cached=self._client.cached,
-            thought_limit=limit,
-            thought_switch=switch,
-            thought_note=note,
-            **{name: bool(one) for name, one in results.items()},
+            thought_limit=thought_limit,
+            thought_switch=thought_switch,
+            thought_note=thought_note,
+            **{name: bool(result) for name, result in results.items()},
         )
 
     def _call_in_time(self, fn: Callable[..., T], *args: Any) -> T | None:
-        """Return the result of a function; None where the probe's time limit passes before its end."""
+        """Return the result of a function; None where the probe's time limit passes before the function's end."""
         try:
             return fn(*args)
         except ProbeEnded:
@@ -301,15 +310,15 @@ class _Probe:
     def _endpoints(self, wanted_mode: Mode | Literal["auto"]) -> tuple[ServerReply | None, ServerReply | None]:
         """Return the replies of chat and of completions, each None where it is refused.
 
-        The parameter that limits a chat is kept, with a limit that leaves room for text. If a chat shows thoughts
-        apart, it is the mode, and completions are not tried.
+        The parameter that limits a chat is kept, with a limit that leaves room for text. Completions are not tried if
+        the mode is "auto" and a chat shows thoughts apart, since chat is the mode then.
         """
         chat = None
-        for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
-            chat = self._write("/chat/completions", {"messages": list(TURNS), name: size})
+        for num_tokens, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
+            chat = self._write("/chat/completions", {"messages": list(TURNS), name: num_tokens})
             self._chat_refusal = self._client.refusal if chat is None else None
             if chat is not None:
-                self._cap_name, self._chat_tokens = name, size
+                self._cap_name, self._chat_tokens = name, num_tokens
                 break
         if chat is not None and chat.usage is not None:
             self._thinks_little = bool(chat.choices[0].pieces) and 0 < chat.usage.reasoning < _TOKENS
@@ -320,38 +329,53 @@ class _Probe:
     def _tokenize(self, body: Mapping[str, Any]) -> list[int] | None:
         reply = self._client.request_json(f"{self._site}/tokenize", {"model": self._model, **body})
         ids = reply.get("tokens") if isinstance(reply, dict) else None
-        return ids if isinstance(ids, list) and ids and all(type(one) is int for one in ids) else None
+        is_valid = isinstance(ids, list) and bool(ids) and all(type(token) is int for token in ids)
+        return ids if is_valid else None
+
+    def _takes_ids(self, ids: Sequence[int]) -> bool:
+        """Whether completions take a prompt's tokens, and return tokens."""
+        reply = self._write("/completions", {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True})
+        return reply is not None and bool(reply.choices[0].ids)
 
     def _opens_thought(self) -> bool:
         """Whether a prompt ends, by the model's template, with the opening mark of a thought."""
-        ids = self._tokenize({"messages": list(TURNS)}) or []
-        reply = (
-            self._client.request_json(f"{self._site}/detokenize", {"model": self._model, "tokens": ids[-_TOKENS:]})
-            if ids
-            else None
-        )
+        ids = self._tokenize({"messages": list(TURNS)})
+        if ids is None:
+            return False
+        body = {"model": self._model, "tokens": ids[-_TOKENS:]}
+        reply = self._client.request_json(f"{self._site}/detokenize", body)
         text = reply.get("prompt") if isinstance(reply, dict) else None
         return isinstance(text, str) and THINK.continue_prompt(text).opened
 
     def _continues(self) -> bool:
         """Whether chat continues the assistant's message.
 
-        If so, the continued prompt is shorter than a prompt with a new turn, and shorter than a prompt with a further
-        line end. The latter shows that the template does not trim messages.
+        If so, the continued prompt has fewer tokens than a prompt that ends the message and opens a new one. It also
+        has fewer tokens than a continued prompt with more line ends. The latter shows that the template does not trim
+        messages.
         """
-        turns = [*TURNS, {"role": "assistant", "content": _BEGUN}]
-        line = [*TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
-        lengths: list[int] = []
-        for messages, members in ((turns, CONTINUE), (turns, {}), (line, CONTINUE)):
-            reply = self._write("/chat/completions", {"messages": messages, self._cap_name: 1, **members})
-            if reply is None or reply.usage is None or (len(lengths) == 1 and reply.usage.prompt <= lengths[0]):
+        continued_tokens = self._prompt_tokens(_BEGUN, CONTINUE)
+        if continued_tokens is None:
+            return False
+        for text, members in ((_BEGUN, {}), (f"{_BEGUN}\n\n", CONTINUE)):
+            num_tokens = self._prompt_tokens(text, members)
+            if num_tokens is None or num_tokens <= continued_tokens:
                 return False
-            lengths.append(reply.usage.prompt)
-        continued, plain, with_line = lengths
-        return continued < min(plain, with_line)
+        return True
+
+    def _prompt_tokens(self, text: str, members: Mapping[str, Any]) -> int | None:
+        """Return the prompt's tokens of a chat whose last message, the assistant's, is `text`; None: not reported."""
+        messages = [*TURNS, {"role": "assistant", "content": text}]
+        reply = self._write("/chat/completions", {"messages": messages, self._cap_name: 1, **members})
+        return None if reply is None or reply.usage is None else reply.usage.prompt
 
     def _mode(self, wanted_mode: Mode | Literal["auto"], works: Mapping[Mode, bool], *, reasoning: bool) -> Mode:
         """Return the mode in which the model is called.
+
+        Args:
+            wanted_mode: The requested mode; "auto": the best mode that works.
+            works: Whether each mode works.
+            reasoning: Whether the model reasons apart from its answer.
 
         Raises:
             CapabilityError: The wanted mode does not work.
@@ -362,43 +386,46 @@ class _Probe:
         for mode in order if wanted_mode == "auto" else (wanted_mode,):
             if works[mode]:
                 return mode
-        working = ", ".join(mode for mode, found in works.items() if found)
+        offered_modes = ", ".join(mode for mode, mode_works in works.items() if mode_works)
         raise CapabilityError(
             f"mode is {wanted_mode!r}, but {self._client.root} does not offer that for {self._model!r}",
-            hint=f"it offers: {working}",
+            hint=f"it offers: {offered_modes}",
         )
 
     def _template_tokens(self, chat: ServerReply | None) -> int:
-        return (
-            max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None else TEMPLATE_TOKENS
-        )
+        """Return a bound on the tokens that the template adds: the tokens of a short chat, if that is more."""
+        if chat is None or chat.usage is None:
+            return TEMPLATE_TOKENS
+        return max(TEMPLATE_TOKENS, chat.usage.prompt)
 
     def _takes_all(self, path: str, start: Mapping[str, Any], members: Mapping[str, Any]) -> bool:
         """Whether one request may have all neutral values, a temperature, a top_p, two rows, and further members."""
-        return (
-            self._write(path, {**start, **_NEUTRAL, "temperature": 0.7, "top_p": 0.9, "n": 2, **members}, 2) is not None
-        )
+        body = {**start, **_NEUTRAL, "temperature": 0.7, "top_p": 0.9, "n": 2, **members}
+        return self._write(path, body, 2) is not None
 
     def _neutral(self, path: str, start: Mapping[str, Any]) -> dict[str, float]:
         """Return the neutral parameters that the server takes, with values that change nothing.
 
-        Parameters that a refusal names are left out. After a refusal that names none, each parameter is tried alone.
+        Parameters that a refusal names are left out. After a refusal that names no parameter, each parameter is tried
+        alone. A top_k of 0 that is refused is tried as -1, too.
         """
         candidates: dict[str, float] = dict(_NEUTRAL)
         while candidates:
             if self._write(path, {**start, **candidates}) is not None:
                 return candidates
             cause = self._client.refusal.cause if self._client.refusal is not None else ""
-            named = [name for name in candidates if re.search(rf"\b{name}\b", cause)]
-            if not named:
+            refused_names = [name for name in candidates if re.search(rf"\b{name}\b", cause)]
+            if not refused_names:
                 break
-            if "top_k" in named and candidates["top_k"] != _NO_TOP_K and not _NOT_TAKEN.search(cause):
+            may_refuse_value = "top_k" in refused_names and not _NOT_TAKEN.search(cause)
+            if may_refuse_value and candidates["top_k"] != _NO_TOP_K:
                 candidates["top_k"] = _NO_TOP_K
             else:
-                candidates = {name: value for name, value in candidates.items() if name not in named}
-        single = [*candidates.items(), *([("top_k", _NO_TOP_K)] if candidates else [])]
+                candidates = {name: value for name, value in candidates.items() if name not in refused_names}
+        if not candidates:
+            return {}
         accepted: dict[str, float] = {}
-        for name, value in single:
+        for name, value in (*candidates.items(), ("top_k", _NO_TOP_K)):
             if name not in accepted and self._write(path, {**start, name: value}) is not None:
                 accepted[name] = value
         return accepted
@@ -408,61 +435,71 @@ class _Probe:
         temperature, top_p = {"temperature": 0.7}, {"top_p": 0.9}
         if self._write(path, {**start, **temperature, **top_p}) is not None:
             return True, True, True
-        return (
-            self._write(path, {**start, **temperature}) is not None,
-            self._write(path, {**start, **top_p}) is not None,
-            False,
-        )
+        takes_temperature = self._write(path, {**start, **temperature}) is not None
+        takes_top_p = self._write(path, {**start, **top_p}) is not None
+        return takes_temperature, takes_top_p, False
 
     def _changes(self, path: str, start: Mapping[str, Any]) -> tuple[bool, bool]:
         """Return whether the server takes penalties, and whether it takes biases."""
         if self._write(path, {**start, **_PENALTIES, **_BIASES}) is not None:
             return True, True
-        return self._write(path, {**start, **_PENALTIES}) is not None, self._write(
-            path, {**start, **_BIASES}
-        ) is not None
+        takes_penalties = self._write(path, {**start, **_PENALTIES}) is not None
+        takes_biases = self._write(path, {**start, **_BIASES}) is not None
+        return takes_penalties, takes_biases
 
     def _logprobs(self, path: str, start: Mapping[str, Any], *, cuts: bool) -> tuple[bool, bool]:
         """Return whether tokens have log-probabilities from before the temperature, and whether `tops` have them.
 
-        Such log-probabilities are equal at two temperatures that both leave only one token.
+        Such log-probabilities are equal at two temperatures that both draw the most likely token.
+
+        Args:
+            path: The endpoint.
+            start: The members of every request.
+            cuts: Whether a request may have a temperature and a top_p.
         """
-        completes = path == "/completions"
-        plain: dict[str, Any] = {"logprobs": 0} if completes else {"logprobs": True}
-        with_tops: dict[str, Any] = (
-            {"logprobs": TOP_TOKENS} if completes else {"logprobs": True, "top_logprobs": TOP_TOKENS}
-        )
+        if path == "/completions":
+            plain: dict[str, Any] = {"logprobs": 0}
+            with_tops: dict[str, Any] = {"logprobs": TOP_TOKENS}
+        else:
+            plain = {"logprobs": True}
+            with_tops = {"logprobs": True, "top_logprobs": TOP_TOKENS}
         greedy_reply = self._write(path, {**start, "temperature": 0.0, **plain})
-        if greedy_reply is None or not (values := greedy_reply.choices[0].logprobs):
+        if greedy_reply is None or not greedy_reply.choices[0].logprobs:
             return False, False
+        greedy_logprobs = greedy_reply.choices[0].logprobs
         nearly_greedy = {"temperature": 0.3, "top_p": 0.001} if cuts else {"temperature": 0.01}
-        warm_reply = self._write(path, {**start, **nearly_greedy, **with_tops}) or self._write(
-            path, {**start, **nearly_greedy, **plain}
-        )
-        if warm_reply is None or len(warm_reply.choices[0].logprobs) != len(values):
+        warm_reply = self._write(path, {**start, **nearly_greedy, **with_tops})
+        if warm_reply is None:
+            warm_reply = self._write(path, {**start, **nearly_greedy, **plain})
+        if warm_reply is None or len(warm_reply.choices[0].logprobs) != len(greedy_logprobs):
             return False, False
-        choice = warm_reply.choices[0]
-        are_equal = all(abs(a - b) < 0.05 for a, b in zip(values, choice.logprobs, strict=True))
+        logprobs, tops = warm_reply.choices[0].logprobs, warm_reply.choices[0].tops
+        differences = [abs(warm - greedy) for warm, greedy in zip(logprobs, greedy_logprobs, strict=True)]
+        are_equal = all(difference < 0.05 for difference in differences)
         # after temperature 0, or a cut to one token, all log-probabilities would be 0
-        if not are_equal or not min(values) < -1e-6:
+        if not are_equal or not min(greedy_logprobs) < -1e-6:
             return False, False
-        return True, len(choice.tops) == len(values) and all(choice.tops) and max(map(len, choice.tops)) > 1
+        return True, len(tops) == len(logprobs) and all(tops) and max(map(len, tops)) > 1
 
     def _echoes(self, start: Mapping[str, Any]) -> bool:
         """Whether a completion shows the log-probabilities of its prompt, from before the temperature."""
-        members = echo_members(start["prompt"], 1)
-        completion = self._client.request_json("/completions", {**self._always, **members})
+        prompt = start["prompt"]
+        completion = self._client.request_json("/completions", {**self._always, **echo_members(prompt, 1)})
+        ids = prompt if isinstance(prompt, list) else ()
         try:
-            reply = read_echo(completion, start["prompt"] if isinstance(start["prompt"], list) else (), 1)
+            reply = read_echo(completion, ids, 1)
         except ServerError:
             return False
         self._client.tokens += reply.computed + (reply.reused or 0)
+        # after temperature 0, all log-probabilities would be 0
         return bool(np.nanmin([0.0, *reply.value.logprobs]) < -1e-6)
 
     def _draws(
         self, path: str, start: Mapping[str, Any], neutral: Mapping[str, float] | None, *, seeds: bool
     ) -> tuple[bool, bool, str]:
-        """Return whether seeds are obeyed, whether filters are obeyed, and why the latter is not known.
+        """Return whether seeds are obeyed, whether filters are obeyed, and a note on the filters.
+
+        The note says why it is not known whether filters are obeyed; "": this is known.
 
         Args:
             path: The endpoint.
@@ -470,16 +507,18 @@ class _Probe:
             neutral: The values that switch every filter off; None: filters are not tried.
             seeds: Whether seeds are tried.
         """
-        texts: list[str] = []
-        obeys_seeds = seeds and self._seeds(path, start, texts)
-        obeys_filters, filter_note = self._filters(path, start, neutral, texts) if neutral is not None else (False, "")
+        unfiltered_texts: list[str] = []
+        obeys_seeds = seeds and self._seeds(path, start, unfiltered_texts)
+        if neutral is None:
+            return obeys_seeds, False, ""
+        obeys_filters, filter_note = self._filters(path, start, neutral, unfiltered_texts)
         return obeys_seeds, obeys_filters, filter_note
 
     def _seeds(self, path: str, start: Mapping[str, Any], texts: list[str]) -> bool:
         """Whether equal seeds give equal texts, and other seeds other texts.
 
-        A second pair decides where two seeds give the same text. A model that writes no text in so few tokens counts as
-        not obeying seeds. The texts are added to `texts`.
+        The seeds are 7 and 8, each of which is tried twice. If both give the same text, the seed 9 must give another. A
+        model that writes no text in so few tokens counts as not obeying seeds. The texts are added to `texts`.
         """
         for seed in (7, 7, 8, 8, 9):
             text = self._words(path, {**self._long_request(start), "temperature": 1.5, "seed": seed})
@@ -497,57 +536,57 @@ class _Probe:
     def _filters(
         self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any], unfiltered: Sequence[str]
     ) -> tuple[bool, str]:
-        """Return whether top_k and min_p are obeyed, and why that is not known; "": it is known.
+        """Return whether top_k and min_p are obeyed, and a note why this is not known; "": it is known.
 
         Filters are obeyed if top_k=1 and a min_p just below 1 give the same text at a high temperature, and rows
         without filters give another text. Rows are longer here, so that rows without filters are hardly greedy by
         chance.
         """
-        warm, start = {"temperature": 2.0}, self._long_request(start)
-        texts = set[str]()
-        for members in ({**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
-            text = self._words(path, {**start, **neutral, **members})
+        warm = {**self._long_request(start), **neutral, "temperature": 2.0}
+        filtered_texts = set[str]()
+        for filter_ in ({"top_k": 1}, {"min_p": 0.999}):
+            text = self._words(path, {**warm, **filter_})
             if text is None:
                 return False, ""
             if not text:  # there is no text to compare
                 return False, _ALIKE
-            texts.add(text)
-        if len(texts) > 1:
+            filtered_texts.add(text)
+        if len(filtered_texts) > 1:
             return False, ""
-        if any(text and text not in texts for text in unfiltered):
+        if any(text and text not in filtered_texts for text in unfiltered):
             return True, ""
         for _ in range(_CONTROLS):
-            text = self._words(path, {**start, **neutral, **warm})
-            if text is not None and text not in texts:
+            text = self._words(path, warm)
+            if text is not None and text not in filtered_texts:
                 return True, ""
         return False, _ALIKE
 
     def _thought_fields(self) -> tuple[str, str, str]:
         """Return the field that limits thoughts, the field that switches them off, and why neither is known.
 
-        A first request has all fields of a kind. If the model thinks on in spite of them, none of them works.
+        If the model thinks on in spite of a request with all fields of a kind, no field of this kind works.
         """
         if self._thinks_little:
             return "", "", _SHORT_THOUGHTS
-        most = _THOUGHT_SLACK * _THOUGHT_LIMIT
-        kinds = [
-            ({name: limit_members(name, _THOUGHT_LIMIT) for name in LIMITS}, most),
-            ({name: switch_members(name) for name in SWITCHES}, 1),
-        ]
-        open_kinds = [
-            self._fits_thought(functools.reduce(with_members, fields.values(), {}), short, refused=True)
-            for fields, short in kinds
-        ]
-        if not any(open_kinds):
+        most_limited = _THOUGHT_SLACK * _THOUGHT_LIMIT
+        limits = {name: limit_members(name, _THOUGHT_LIMIT) for name in LIMITS}
+        switches = {name: switch_members(name) for name in SWITCHES}
+        all_limits: dict[str, Any] = functools.reduce(with_members, limits.values(), {})
+        all_switches: dict[str, Any] = functools.reduce(with_members, switches.values(), {})
+        may_limit = self._fits_thought(all_limits, most_limited, refused=True)
+        may_switch = self._fits_thought(all_switches, 1, refused=True)
+        if not (may_limit or may_switch):
             return "", "", ""
-        plain = self._thought_tokens({})
-        if plain is None or plain < 2 * most:
+        num_plain = self._thought_tokens({})
+        if num_plain is None or num_plain < 2 * most_limited:
             return "", "", _SHORT_THOUGHTS
-        limit, switch = (
-            next((name for name in fields if self._fits_thought(fields[name], short)), "") if may else ""
-            for (fields, short), may in zip(kinds, open_kinds, strict=True)
-        )
+        limit = self._first_fitting(limits, most_limited) if may_limit else ""
+        switch = self._first_fitting(switches, 1) if may_switch else ""
         return limit, switch, ""
+
+    def _first_fitting(self, fields: Mapping[str, Mapping[str, Any]], most: float) -> str:
+        """Return the first field with which a thought has at most `most` tokens; "": no field works."""
+        return next((name for name, members in fields.items() if self._fits_thought(members, most)), "")
 
     def _fits_thought(self, members: Mapping[str, Any], most: float, *, refused: bool = False) -> bool:
         """Whether a thought has at most `most` tokens in a request with further members.
@@ -563,8 +602,8 @@ class _Probe:
     def _thought_tokens(self, members: Mapping[str, Any]) -> float | None:
         """Return the tokens of a long thought; None: the request is refused.
 
-        Where they are not reported, they are estimated by their share of the text. A thought that leaves no text counts
-        as infinite.
+        Where the tokens are not reported, they are estimated by the thought's share of the reply's bytes. A thought
+        that leaves no text counts as infinite.
         """
         body = {"messages": [{"role": "user", "content": _LONG_THOUGHT}], self._cap_name: _THOUGHT_ROOM}
         reply = self._write("/chat/completions", with_members(body, members))
@@ -575,26 +614,29 @@ class _Probe:
             return math.inf
         if usage is not None and usage.reasoning:
             return usage.reasoning
-        thought, text = (len("".join(pieces).encode()) for pieces in (choice.thoughts, choice.pieces))
-        num_tokens = (thought + text) / _BYTES_A_TOKEN if usage is None else usage.generated
-        return num_tokens * thought / max(1, thought + text)
+        thought_bytes = len("".join(choice.thoughts).encode())
+        num_bytes = thought_bytes + len("".join(choice.pieces).encode())
+        num_tokens = num_bytes / _BYTES_A_TOKEN if usage is None else usage.generated
+        return num_tokens * thought_bytes / max(1, num_bytes)
 
     def _takes_tools(self) -> bool:
-        """Whether a chat that must call a function does so, and a chat that may call it is not refused."""
+        """Whether a chat that must call a function calls it, and a chat that may call the function is not refused."""
         tool = {
             "type": "function",
             "function": {"name": "ready", "description": "Report.", "parameters": {"type": "object", "properties": {}}},
         }
         body = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "tools": [tool]}
-        forced_reply = self._write(
-            "/chat/completions", {**body, "tool_choice": {"type": "function", "function": {"name": "ready"}}}
-        )
-        if forced_reply is None or not any(name == "ready" for name, *_ in forced_reply.choices[0].calls.values()):
+        forced_choice = {"type": "function", "function": {"name": "ready"}}
+        forced_reply = self._write("/chat/completions", {**body, "tool_choice": forced_choice})
+        if forced_reply is None:
+            return False
+        called_names = [name for name, *_ in forced_reply.choices[0].calls.values()]
+        if "ready" not in called_names:
             return False
         return self._write("/chat/completions", {**body, "tool_choice": "auto"}) is not None
 
     def _obeys_forms(self) -> bool:
-        """Whether a chat answers with the only value that a schema allows, to a question that suggests another."""
+        """Whether a chat obeys a schema that allows one value alone, which the question does not suggest."""
         schema = {
             "type": "object",
             "properties": {"color": {"enum": ["violet"]}},
@@ -603,16 +645,18 @@ class _Probe:
         }
         form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
         body = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "response_format": form}
+        text = self._text("/chat/completions", body)
         try:
-            return json.loads(self._text("/chat/completions", body) or "null") == {"color": "violet"}
+            return json.loads(text or "null") == {"color": "violet"}
         except (ValueError, RecursionError):
             return False
 
     def _sees(self) -> bool:
-        """Whether a chat takes a picture, and, if it reports tokens, reads more of them with the picture."""
-        words = {"type": "text", "text": _TEXT}
-        lengths: list[int | None] = []
-        for content in ([words, {"type": "image_url", "image_url": {"url": _PIXEL}}], [words]):
+        """Whether a chat takes a picture, and, if tokens are reported, reads more tokens with the picture."""
+        text_part = {"type": "text", "text": _TEXT}
+        picture_part = {"type": "image_url", "image_url": {"url": _PIXEL}}
+        prompt_tokens: list[int | None] = []
+        for content in ([text_part, picture_part], [text_part]):
             body = {"messages": [{"role": "user", "content": content}], self._cap_name: self._chat_tokens}
             try:
                 reply = self._write("/chat/completions", body)
@@ -620,28 +664,35 @@ class _Probe:
                 reply = None
             if reply is None:
                 return False
-            lengths.append(None if reply.usage is None else reply.usage.prompt)
-        with_picture, without_picture = lengths
+            prompt_tokens.append(None if reply.usage is None else reply.usage.prompt)
+        with_picture, without_picture = prompt_tokens
         return without_picture is None or with_picture is None or with_picture > without_picture
 
     def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
         """Whether a row ends right after a stop text that is to be included."""
-        cold = {**start, "temperature": 0.0}
-        text = self._text(path, cold) or ""
+        greedy = {**start, "temperature": 0.0}
+        text = self._text(path, greedy) or ""
         if len(text) < 4:
             return False
-        stop = text[len(text) // 2 :][:2]
-        return (
-            self._text(path, {**cold, "stop": [stop], "include_stop_str_in_output": True})
-            == text[: text.index(stop) + len(stop)]
-        )
+        middle = len(text) // 2
+        stop = text[middle : middle + 2]
+        text_to_stop = text[: text.index(stop) + len(stop)]
+        stopped_text = self._text(path, {**greedy, "stop": [stop], "include_stop_str_in_output": True})
+        return stopped_text == text_to_stop
 
 
 def _is_reasoning(chat: ServerReply | None) -> bool:
     """Whether a reply of a chat shows or counts a thought apart from its text."""
-    return chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(
-        chat.usage and chat.usage.reasoning
-    )
+    if chat is None:
+        return False
+    shows_thought = any(choice.reasoned for choice in chat.choices.values())
+    counts_thought = chat.usage is not None and bool(chat.usage.reasoning)
+    return shows_thought or counts_thought
+
+
+def _version_in(reply: Any) -> str:
+    """Return the version in a reply of the server's endpoint for versions; "": the reply states none."""
+    return str(reply["version"]) if isinstance(reply, dict) and "version" in reply else ""
 
 
 def _may_crash(version: str) -> bool:

@@ -110,7 +110,13 @@ class ProbeClient:
     def _fetch(
         self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]
     ) -> T:
-        """Send a request, and return the result of `read` for the reply, within the time limit.
+        """Send a request, and return the result of `read` for the reply, within a time limit.
+
+        Args:
+            path: The path below the root, or a whole url.
+            body: The body of a POST request; None: a GET request is sent.
+            seconds: The most seconds of the request.
+            read: Reads a reply, given the time by `time.monotonic` at which reading ends.
 
         Raises:
             ServerError: There is no reply in time, or it does not end.
@@ -118,11 +124,13 @@ class ProbeClient:
         """
         seconds = min(seconds, self._remaining_seconds())
         self.requests += 1
-        url, content = (
-            path if path.startswith("http") else self.root + path,
-            None if body is None else encode_body(body),
-        )
-        result, stage, end = Future[T](), ["answers"], time.monotonic() + seconds
+        url = path if path.startswith("http") else self.root + path
+        method, content = "GET", None
+        if body is not None:
+            method, content = "POST", encode_body(body)
+        end = time.monotonic() + seconds
+        result = Future[T]()
+        stage = ["answers"]  # the stage that the request has reached: "connects", "answers", then "ends"
 
         def trace(event: str, info: Mapping[str, Any]) -> None:
             del info
@@ -131,7 +139,7 @@ class ProbeClient:
 
         def send() -> None:
             try:
-                method, extensions = "GET" if body is None else "POST", {"trace": trace}
+                extensions = {"trace": trace}
                 with self._client.stream(method, url, content=content, timeout=seconds, extensions=extensions) as reply:
                     stage[0] = "ends"
                     self.limited = self.limited or RateLimits.of(reply.headers) is not None
@@ -143,13 +151,12 @@ class ProbeClient:
         try:
             return result.result(seconds + _MARGIN_S)
         except (TimeoutError, httpx.TimeoutException) as failure:
-            self._remaining_seconds()
+            self._remaining_seconds()  # raises `ProbeEnded` if the probe's time limit has passed
             if stage[0] == "connects" or isinstance(failure, httpx.ConnectTimeout):
                 raise ServerError("ConnectionFailed", f"no connection within {seconds:.1f} s", again=True) from None
-            kind, cause = (
-                ("BadReply", "a reply that does not end") if stage[0] == "ends" else ("TimedOut", "it does not answer")
-            )
-            raise ServerError(kind, cause) from None
+            if stage[0] == "ends":
+                raise ServerError("BadReply", "a reply that does not end") from None
+            raise ServerError("TimedOut", "it does not answer") from None
         except (ServerError, httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, UnicodeError) as failure:
             raise call_error(failure, self.key, began=False) from None
 
@@ -165,7 +172,14 @@ class ProbeClient:
         return remaining
 
     def request_json(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Send a request, again where that may help, and return the JSON of its reply; None: it is refused.
+        """Send a request, again while the server is busy, and return the JSON of its reply.
+
+        Args:
+            path: The path below the root, or a whole url.
+            body: The body of a POST request; None: a GET request is sent.
+
+        Returns:
+            The JSON; None: the request is refused.
 
         Raises:
             EngineError: The server does not answer, from which nothing can be concluded.
@@ -178,16 +192,19 @@ class ProbeClient:
                 error = failure
             if error.kind not in ("RateLimited", "Unavailable"):
                 break
-            time.sleep(min(max(wait_s, min(error.after_s, 20.0)), self._remaining_seconds()) if wait_s else 0.0)
+            if wait_s:
+                stated_wait_s = min(error.after_s, 20.0)
+                time.sleep(min(max(wait_s, stated_wait_s), self._remaining_seconds()))
         if error.status in (401, 403):
             self.denied = error
         self.refusal = error
-        if (error.status and error.kind not in ("RateLimited", "Unavailable")) or error.kind == "BadReply":
+        is_busy = error.kind in ("RateLimited", "Unavailable")
+        if (error.status and not is_busy) or error.kind == "BadReply":
             return None
         raise self._probe_error(f"{error.kind}: {error.cause}", error)
 
     def _probe_error(self, why: str, error: ServerError | None = None) -> EngineError:
-        """Return the error of a probe that failed, with the kind and the wait of the server's error."""
+        """Return the error of a probe that failed, with the kind and the wait of the server's error, if any."""
         kind, retry_s = ("", 0.0) if error is None else (error.kind, error.after_s)
         return EngineError(
             f"{self.root} failed while it was probed: {why}",
@@ -199,12 +216,19 @@ class ProbeClient:
     def text(self, url: str) -> str:
         """Return the text at a url; "" where there is none."""
         try:
-            return self._fetch(url, None, self._quick, _whole)[1].decode(errors="replace")
+            _status, content, _after_s = self._fetch(url, None, self._quick, _whole)
         except ServerError:
             return ""
+        return content.decode(errors="replace")
 
     def generate(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
-        """Return a whole reply of a model; None where the reply is not valid."""
+        """Return a whole reply of a model; None where the reply is not valid.
+
+        Args:
+            path: The path below the root.
+            body: The body of the request.
+            count: The number of rows that the reply must have.
+        """
         value = self.request_json(path, body)
         reply = ServerReply(count)
         try:
@@ -212,19 +236,21 @@ class ProbeClient:
         except ServerError:
             return None
         self._count(reply)
-        return reply if all(reply.error(i) is None for i in range(count)) else None
+        is_valid = all(reply.error(index) is None for index in range(count))
+        return reply if is_valid else None
 
     def grows(self, path: str, body: Mapping[str, Any]) -> tuple[bool, bool]:
         """Return whether a reply arrives in several pieces, and whether it ends with a report of its tokens."""
-        reply, heard = ServerReply(1), [time.monotonic()]
+        reply = ServerReply(1)
+        last_heard_s = [time.monotonic()]  # the time of the last piece
 
         def read(response: httpx.Response, end: float) -> bool:
-            """Read a stream into `reply`, and return whether its choice has ended."""
+            """Read a stream into `reply`, and return whether the reply has ended."""
             if response.status_code != 200 or "text/event-stream" not in response.headers.get("content-type", ""):
                 return False
             events = Events()
             for piece in response.iter_bytes():
-                heard[0] = time.monotonic()
+                last_heard_s[0] = time.monotonic()
                 self._take(reply, events.feed(piece), end)
             self._take(reply, events.rest(), end)
             return reply.ended
@@ -232,14 +258,16 @@ class ProbeClient:
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         seconds = min(self._slow, 2.5 * self._quick + 4 * self._longest)
         try:
-            ended = self._fetch(path, body, seconds, read)
+            has_ended = self._fetch(path, body, seconds, read)
         except ServerError as error:
-            silent = error.kind == "TimedOut" or time.monotonic() - heard[0] > seconds / 2
-            if error.kind in ("TimedOut", "BadReply") and silent:
+            is_silent = error.kind == "TimedOut" or time.monotonic() - last_heard_s[0] > seconds / 2
+            if error.kind in ("TimedOut", "BadReply") and is_silent:
                 raise self._probe_error("it ended no stream") from None
             return False, False
         self._count(reply)
-        return ended and reply.events > 2, ended and reply.usage is not None
+        has_pieces = has_ended and reply.events > 2
+        has_report = has_ended and reply.usage is not None
+        return has_pieces, has_report
 
     def _count(self, reply: ServerReply) -> None:
         if reply.usage is not None:
@@ -247,6 +275,16 @@ class ProbeClient:
             self.cached = self.cached or reply.usage.cached is not None
 
     def _take(self, reply: ServerReply, events: list[bytes], end: float) -> None:
+        """Add events to a reply.
+
+        Args:
+            reply: The reply.
+            events: The data of the events.
+            end: The time, by `time.monotonic`, at which reading ends.
+
+        Raises:
+            ServerError: An event is not valid, or the stream is too long.
+        """
         for data in events:
             if data and data != b"[DONE]":
                 reply.take(event_of(data, 0.0, self.key, began=False))
@@ -263,13 +301,19 @@ def _whole(reply: httpx.Response, end: float) -> tuple[int, bytes, float]:
 
     The content of an error is read as far as it arrives in time.
 
+    Args:
+        reply: The reply.
+        end: The time, by `time.monotonic`, at which reading ends.
+
     Raises:
         ServerError: The reply is too long, or does not end.
     """
-    content, is_error = bytearray(), reply.status_code != 200
-    for part in reply.iter_bytes():
-        content += part
-        if len(content) > (_LARGEST_ERROR if is_error else _LARGEST) or time.monotonic() > end:
+    content = bytearray()
+    is_error = reply.status_code != 200
+    most_bytes = _LARGEST_ERROR if is_error else _LARGEST
+    for piece in reply.iter_bytes():
+        content += piece
+        if len(content) > most_bytes or time.monotonic() > end:
             if is_error:
                 break
             raise ServerError("BadReply", "a reply that does not end")

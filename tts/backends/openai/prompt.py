@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tts.errors import ConfigError, quote
@@ -53,12 +53,14 @@ def extra_members(
     optional: dict[str, Any] = {"reasoning_effort": reasoning_effort} if reasoning_effort else {}
     if chat_template_kwargs:
         optional["chat_template_kwargs"] = _object("chat_template_kwargs", chat_template_kwargs)
-    if duplicates := sorted(optional.keys() & extra.keys()):
+    duplicates = sorted(optional.keys() & extra.keys())
+    if duplicates:
         raise ConfigError(
             f"extra_body sets {', '.join(duplicates)}, which is given as an option too", hint="leave one out"
         )
     extra |= optional
-    if reserved := sorted(_OURS & extra.keys()):
+    reserved = sorted(_OURS & extra.keys())
+    if reserved:
         raise ConfigError(
             f"extra_body sets {', '.join(reserved)}, but a search sets that itself", hint="use the options of solve"
         )
@@ -66,7 +68,7 @@ def extra_members(
 
 
 def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return an option's JSON object; "" is an empty one.
+    """Return an option's JSON object; "" stands for an empty object.
 
     Raises:
         ConfigError: The option is no JSON object.
@@ -93,7 +95,10 @@ def messages(prompt: Prompt, text: str = "", *, tools: bool = False) -> list[dic
     """
     turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
     all_turns = (*turns, Message("assistant", text)) if text else turns
-    return [one for turn in all_turns for one in _turn(turn, tools=tools)]
+    members: list[dict[str, Any]] = []
+    for turn in all_turns:
+        members += _turn(turn, tools=tools)
+    return members
 
 
 def _turn(turn: Message, *, tools: bool) -> list[dict[str, Any]]:
@@ -103,20 +108,26 @@ def _turn(turn: Message, *, tools: bool) -> list[dict[str, Any]]:
     """
     if not turn.parts:
         return [{"role": turn.role, "content": turn.content}]
-    natives = (ToolCall, ToolResult, ToolOffer, AnswerForm) if tools else ()
-    results = [
-        {"role": "tool", "tool_call_id": one.id, "content": one.content}
-        for one in turn.parts
-        if tools and isinstance(one, ToolResult)
-    ]
-    calls = [_call(one) for one in turn.parts if tools and isinstance(one, ToolCall)]
-    parts = [one for one in turn.parts if not isinstance(one, natives)]
-    content: Any = Message.of(turn.role, parts).content.strip("\n") if natives else turn.content
-    if any(isinstance(one, Picture) for one in parts):
-        content = [_part(one) for one in parts if str(one)]
-    if not content and (calls or natives):
-        return [*results, *([{"role": turn.role, "content": None, "tool_calls": calls}] if calls else [])]
-    return [*results, {"role": turn.role, "content": content, **({"tool_calls": calls} if calls else {})}]
+    content: Any = turn.content
+    parts: Sequence[Part] = turn.parts  # the parts that are written as text or pictures
+    calls: list[dict[str, Any]] = []
+    turn_messages: list[dict[str, Any]] = []
+    if tools:
+        parts = [part for part in parts if not isinstance(part, ToolCall | ToolResult | ToolOffer | AnswerForm)]
+        content = Message.of(turn.role, parts).content.strip("\n")
+        calls = [_call(part) for part in turn.parts if isinstance(part, ToolCall)]
+        turn_messages = [
+            {"role": "tool", "tool_call_id": part.id, "content": part.content}
+            for part in turn.parts
+            if isinstance(part, ToolResult)
+        ]
+    if any(isinstance(part, Picture) for part in parts):
+        content = [_part(part) for part in parts if str(part)]
+    if calls:
+        turn_messages.append({"role": turn.role, "content": content or None, "tool_calls": calls})
+    elif content or not tools:
+        turn_messages.append({"role": turn.role, "content": content})
+    return turn_messages
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -138,20 +149,29 @@ def native_members(prompt: Prompt, *, tools: bool, forms: bool) -> dict[str, Any
         forms: Whether the server decodes under a JSON schema.
     """
     members: dict[str, Any] = {}
-    for part in () if isinstance(prompt, str) else (part for turn in prompt for part in turn.parts):
+    for part in _parts_of(prompt):
         if isinstance(part, ToolOffer) and tools:
-            members |= {"tools": [json.loads(one) for one in part.tools], "tool_choice": json.loads(part.choice)}
-            members |= {} if part.parallel else {"parallel_tool_calls": False}
+            members["tools"] = [json.loads(tool) for tool in part.tools]
+            members["tool_choice"] = json.loads(part.choice)
+            if not part.parallel:
+                members["parallel_tool_calls"] = False
         elif isinstance(part, AnswerForm) and forms:
-            schema = (
-                {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(part.schema)}}
-                if part.schema
-                else None
-            )
-            members["response_format"] = schema or {"type": "json_object"}
+            form: dict[str, Any] = {"type": "json_object"}
+            if part.schema:
+                form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(part.schema)}}
+            members["response_format"] = form
     if "tools" in members:  # the answer may be a call instead of the form
         members.pop("response_format", None)
     return members
+
+
+def _parts_of(prompt: Prompt) -> list[Part]:
+    """Return the parts of all turns of a prompt; a text has none."""
+    parts: list[Part] = []
+    if not isinstance(prompt, str):
+        for turn in prompt:
+            parts += turn.parts
+    return parts
 
 
 def input_bound(prompt: Prompt, text: str, template_tokens: int, picture_tokens: int | None = None) -> int:
@@ -163,16 +183,13 @@ def input_bound(prompt: Prompt, text: str, template_tokens: int, picture_tokens:
         template_tokens: The tokens that a template adds.
         picture_tokens: The most tokens of a picture; None: not known, and not counted.
     """
-    contents = [prompt] if isinstance(prompt, str) else [f"{message.role}{message.content}\n\n" for message in prompt]
-    offers = (
-        ()
-        if isinstance(prompt, str)
-        else (part for turn in prompt for part in turn.parts if isinstance(part, ToolOffer))
-    )
-    # tools count apart, since templates render them in their own words
-    texts = (*contents, *(one for offer in offers for one in offer.tools), text)
-    return (
-        sum(len(one.encode(errors="replace")) for one in texts)
-        + template_tokens
-        + (picture_tokens or 0) * len(pictures_in(prompt))
-    )
+    texts = [text]
+    if isinstance(prompt, str):
+        texts.append(prompt)
+    else:
+        texts += [f"{message.role}{message.content}\n\n" for message in prompt]
+    for part in _parts_of(prompt):
+        if isinstance(part, ToolOffer):  # a template may render the tools in words of its own, beside the text
+            texts += part.tools
+    num_bytes = sum(len(counted_text.encode(errors="replace")) for counted_text in texts)
+    return num_bytes + template_tokens + (picture_tokens or 0) * len(pictures_in(prompt))

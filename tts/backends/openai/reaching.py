@@ -33,7 +33,8 @@ def reach_model(
 ) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
     """Return the client, the server's entry of the model, and the names of all models.
 
-    Some servers list no models. There, a request for chat tests a model that is named.
+    The base urls of `roots` are tried in order. Some servers list no models. There, a request for chat tests whether a
+    named model is served.
 
     Args:
         url: The url of the server.
@@ -47,42 +48,34 @@ def reach_model(
         EngineError: The server cannot serve now.
     """
     error: ServerError | None = None
-    end = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s
     reply: Any = None
     for root in roots(url):
-        client = ProbeClient(root, key, max(min(0.5, timeout_s), min(timeout_s, end - time.monotonic())), ends)
+        remaining_s = deadline - time.monotonic()
+        client = ProbeClient(root, key, max(min(0.5, timeout_s), min(timeout_s, remaining_s)), ends)
         try:
             reply = client.call("/models")
-            listed = [one for one in reply["data"] if isinstance(one["id"], str)]
+            entries = [entry for entry in reply["data"] if isinstance(entry["id"], str)]
         except ServerError as refused:
-            # an error other than 404 says more
-            error = refused if error is None or (error.status == 404 and refused.status != 404) else error
+            if error is None or (error.status == 404 and refused.status != 404):  # other errors say more than 404
+                error = refused
             may_try_next = refused.status in _NO_LIST or refused.kind == "BadReply"
         except (TypeError, KeyError, LookupError):
-            error, may_try_next = (
-                error or ServerError("BadReply", f"{quote(reply)} where a list of models must be"),
-                True,
-            )
+            error = error or ServerError("BadReply", f"{quote(reply)} where a list of models must be")
+            may_try_next = True
         else:
-            served = tuple(one["id"] for one in listed)
-            name = model or (served[0] if len(served) == 1 else "")
-            entry = next((one for one in listed if one["id"] == name), None)
-            if entry is not None:
-                return client, entry, served
-            client.close()
-            raise ConfigError(
-                f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}",
-                hint=f"for example --model {_nearest(name, served)}; a name of your own: tts models add NAME --url "
-                "URL --served-as "
-                f"{_nearest(name, served)}"
-                if served
-                else "start the server with a model",
-            )
+            try:
+                entry = _entry_of(entries, model, url)
+            except ConfigError:
+                client.close()
+                raise
+            return client, entry, tuple(entry["id"] for entry in entries)
         client.close()
-        if not may_try_next or time.monotonic() > end:
+        if not may_try_next or time.monotonic() > deadline:
             break
-    else:
-        if model and (client := _chat_client(url, model, key, timeout_s, ends)) is not None:
+    else:  # no base url lists models
+        client = _chat_client(url, model, key, timeout_s, ends) if model else None
+        if client is not None:
             return client, {"id": model}, ()
     failure = _connection_error(url, error or ServerError("BadReply", "nothing"), key)
     if isinstance(failure, EngineError) and not model:
@@ -90,8 +83,28 @@ def reach_model(
     raise failure
 
 
+def _entry_of(entries: Sequence[Mapping[str, Any]], model: str, url: str) -> Mapping[str, Any]:
+    """Return the entry of a model in a server's list; of the only entry, if no model is named.
+
+    Raises:
+        ConfigError: There is no such entry.
+    """
+    served = [entry["id"] for entry in entries]
+    name = model
+    if not model and len(served) == 1:
+        name = served[0]
+    for entry in entries:
+        if entry["id"] == name:
+            return entry
+    hint = "start the server with a model"
+    if served:
+        nearest = _nearest(name, served)
+        hint = f"for example --model {nearest}; a name of your own: tts models add NAME --url URL --served-as {nearest}"
+    raise ConfigError(f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}", hint=hint)
+
+
 def _chat_client(url: str, model: str, key: Key, timeout_s: float, ends: float) -> ProbeClient | None:
-    """Return the client of the first base url that answers a request for chat; None: no base url does."""
+    """Return the client of the first base url that answers a request for chat; None: no base url answers it."""
     for root in roots(url):
         client = ProbeClient(root, key, timeout_s, ends)
         try:
@@ -127,10 +140,8 @@ def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: f
     try:
         reply = client.call(f"{capabilities.site}/version" if capabilities.version else "/models")
     except ServerError as error:
-        if error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut") or error.status in (
-            401,
-            403,
-        ):
+        is_unreachable = error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut")
+        if is_unreachable or error.status in (401, 403):
             raise _connection_error(url, error, key) from None
         reply = None
     finally:
@@ -139,29 +150,31 @@ def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: f
         return isinstance(reply, dict) and str(reply.get("version")) == capabilities.version
     if not capabilities.served:  # the server had no list of models
         return True
-    listed = reply.get("data") if isinstance(reply, dict) else None
-    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    entry = next((one for one in entries if one.get("id") == capabilities.model), None)
-    return (
-        entry is not None
-        and owner_of(entry) == capabilities.owner
-        and entry.get("max_model_len") in (None, capabilities.context)
-    )
+    entries: Any = reply.get("data") if isinstance(reply, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("id") == capabilities.model:
+            has_same_context = entry.get("max_model_len") in (None, capabilities.context)
+            return has_same_context and owner_of(entry) == capabilities.owner
+    return False
 
 
 def _several(served: Sequence[str]) -> str:
     """Return the names of models for a message; of many models, the first few and the number of the others."""
-    return ", ".join(served[:_NAMED]) + (f" and {len(served) - _NAMED} others" if len(served) > _NAMED else "")
+    names = ", ".join(served[:_NAMED])
+    return f"{names} and {len(served) - _NAMED} others" if len(served) > _NAMED else names
 
 
 def _nearest(name: str, served: Sequence[str]) -> str:
     """Return the served name that is nearest to `name`.
 
-    Without a near name, the first is returned. If no name was given, a gateway's model without a search goes first.
+    If no name is near, the first is returned. If `name` is "", a gateway's model without a search is returned, if there
+    is one.
     """
-    plain = f"{served[0]}:single"
-    default = plain if not name and plain in served else served[0]
-    return next(iter(difflib.get_close_matches(name, served, n=1)), default)
+    near_names = difflib.get_close_matches(name, served, n=1)
+    if near_names:
+        return near_names[0]
+    plain_name = f"{served[0]}:single"
+    return plain_name if not name and plain_name in served else served[0]
 
 
 def refusal(url: str, error: ServerError, key: Key) -> ConfigError:
@@ -187,8 +200,8 @@ def _connection_error(url: str, error: ServerError, key: Key) -> TTSError:
         return ConfigError(
             f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?"
         )
+    example = _ENDPOINT.sub("", url) if _ENDPOINT.search(url) else "http://host:8000"
     return ConfigError(
         f"{url} does not answer as an OpenAI-compatible server does ({error.cause})",
-        hint="give the url of its API, for example "
-        f"{_ENDPOINT.sub('', url) if _ENDPOINT.search(url) else 'http://host:8000'}",
+        hint=f"give the url of its API, for example {example}",
     )

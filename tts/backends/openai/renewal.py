@@ -35,17 +35,17 @@ class Renewal:
         self._kept = kept
         self._probe = probe
         self._found = found
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # the probe, once it has begun
 
     def begin(self, why: str) -> None:
-        """Drop the kept capabilities, and begin the probe unless it has begun before.
+        """Drop the file of capabilities, and begin the probe, unless this was done before.
 
         Args:
-            why: The reason in one line, for the log.
+            why: The server's refusal in one line, for the log.
         """
         if self._kept is not None:
             self._kept.drop(f"{self._root} refused a call ({why})")
-            self._kept = None
+            self._kept = None  # so that the file is dropped once
         if self._probe is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(self._probe))
 

@@ -67,26 +67,36 @@ class Replicas:
     def choose(self, now: float) -> Replica:
         """Return the server for the next call.
 
-        The first server that does not rest is chosen. If all rest, the server whose rest ends first is chosen.
+        The first server that does not rest is chosen. If all rest, the server whose rest ends first is chosen, among
+        those that are not closed.
+
+        Args:
+            now: The time, in seconds.
 
         Raises:
             ServerError: All servers are closed for longer than any try waits.
         """
-        chosen = next((one for one in self.all if one.rests_until <= now), None)
-        if chosen is None:
-            chosen = min((one for one in self.all if one.closed is None), key=lambda one: one.rests_until, default=None)
-        if chosen is None:
-            next_open = min(self.all, key=lambda one: one.rests_until)
-            assert next_open.closed is not None, "no server is open"
-            raise next_open.closed
-        return chosen
+        for replica in self.all:
+            if replica.rests_until <= now:
+                return replica
+        open_replicas = [replica for replica in self.all if replica.closed is None]
+        first_to_wake = min(open_replicas or self.all, key=lambda replica: replica.rests_until)
+        if first_to_wake.closed is not None:
+            raise first_to_wake.closed
+        return first_to_wake
 
     def note_success(self, replica: Replica) -> None:
         """Note that a call of a server ended well."""
         replica.failures, replica.rests_until, replica.closed = 0, -math.inf, None
 
     def note_failure(self, replica: Replica, error: ServerError, now: float) -> bool:
-        """Note that a call of a server failed; return whether another server may take it at once."""
+        """Note that a call of a server failed; return whether another server may take the call at once.
+
+        Args:
+            replica: The server.
+            error: The error of the call.
+            now: The time, in seconds.
+        """
         if error.kind not in RESTING:
             return False
         replica.failures += 1
@@ -97,4 +107,5 @@ class Replicas:
             replica.closed = ServerError(error.kind, error.cause, status=error.status, after_s=error.after_s)
             rest_s = error.after_s or self._longest_s
         replica.rests_until = now + max(rest_s, error.after_s)
-        return (error.again or is_long) and any(one.rests_until <= now for one in self.all)
+        has_other_server = any(other_replica.rests_until <= now for other_replica in self.all)
+        return (error.again or is_long) and has_other_server

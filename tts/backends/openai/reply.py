@@ -81,16 +81,17 @@ class Choice:
 
     @property
     def thought(self) -> str:
-        """The reasoning content of the choice within the marks that it has in a path.
+        """The reasoning content of the choice, within the marks that a thought has in a path.
 
-        The closing mark is there only where the response has begun or the choice has ended.
+        The closing mark is there only where the text after the thought has begun, or the choice has ended.
         """
         if not self.thoughts:
             return ""
-        ended = self.pieces or self.finish not in ("", "length")
-        # a closing mark within the thought would end it there
+        has_ended = bool(self.pieces) or self.finish not in ("", "length")
+        # a closing mark within the thought would end the thought there
         reasoning = join_surrogates("".join(self.thoughts)).replace(THINK.close, "").strip()
-        return f"{THINK.open}\n{reasoning}" + (f"\n{THINK.close}\n\n" if ended else "")
+        opened_thought = f"{THINK.open}\n{reasoning}"
+        return f"{opened_thought}\n{THINK.close}\n\n" if has_ended else opened_thought
 
     @property
     def num_bytes(self) -> int:
@@ -141,10 +142,10 @@ class ServerReply:
         self.usage: ReportedUsage | None = None
         self.doubted = False
         self.events = 0
-        self._other = ""
+        self._first_other = ""  # the first event without choices, for messages
 
     def take(self, event: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """Parse an event; return the new text of each choice in it.
+        """Parse an event, and return the index and the new text of each choice in the event.
 
         Raises:
             ServerError: The event has not the form of a reply.
@@ -156,15 +157,18 @@ class ServerReply:
             self.doubted = self.usage is None
         if choices is None and event.get("usage") is not None:
             return []
-        if event and "choices" not in event:  # a keep-alive, unless it is the only event
-            self._other = self._other or quote(event)
+        if event and "choices" not in event:  # the event keeps the connection alive, unless it is the only event
+            self._first_other = self._first_other or quote(event)
             return []
         if not isinstance(choices, list):
             raise ServerError("BadReply", f"{quote(event)} where choices must be")
-        return [self._choice(one) for one in choices]
+        return [self._choice(item) for item in choices]
 
     def _choice(self, item: Any) -> tuple[int, str]:
-        """Add an event's item of one choice to that choice; return the choice's index and new text.
+        """Add an event's item to the choice to which it belongs; return the choice's index and new text.
+
+        Args:
+            item: An item of the event's list of choices.
 
         Raises:
             ServerError: The item is not valid, is an error, or comes after the choice's end.
@@ -181,20 +185,21 @@ class ServerReply:
         message: Any = item.get("delta", item.get("message"))
         members: dict[str, Any] = message if isinstance(message, dict) else {"content": item.get("text")}
         parts = _parts(members.get("content"))
-        reasoning = next((members[name] for name in _THOUGHTS if members.get(name)), None)
+        reasoning: Any = next((members[name] for name in _THOUGHTS if members.get(name)), None)
         thought = parts.thought + _text_of(reasoning)
         choice.reasoned = choice.reasoned or bool(reasoning) or parts.reasoned
         if thought and not choice.finish:
             choice.thoughts.append(thought)
         choice.refused = choice.refused or bool(members.get("refusal")) or parts.refused
-        text, finish = parts.text, _end(item.get("finish_reason"))
-        if choice.finish and text:
+        finish = _end(item.get("finish_reason"))
+        if choice.finish and parts.text:
             raise ServerError("DuplicateChoice", f"choice {index} came again after its end")
-        choice.contents += text is not None
+        if parts.text is not None:
+            choice.contents += 1
         if not choice.finish:
             _take_tokens(choice, item)
             _take_calls(choice, members.get("tool_calls"))
-        text = _join_surrogates(choice, text or "", last=bool(finish))
+        text = _join_surrogates(choice, parts.text or "", last=bool(finish))
         if finish and not choice.finish:
             text += _text_of_calls(choice)
         choice.finish = choice.finish or finish
@@ -210,8 +215,8 @@ class ServerReply:
     def error(self, index: int) -> ServerError | None:
         """Return the error of a choice of an ended reply; None: the choice is valid."""
         choice = self.choices.get(index)
-        if not self.choices and self._other:
-            return ServerError("BadReply", f"{self._other} where choices must be")
+        if not self.choices and self._first_other:
+            return ServerError("BadReply", f"{self._first_other} where choices must be")
         if choice is None:
             kind = "NoChoice" if not self.choices else "WrongCount"
             return ServerError(kind, f"{len(self.choices)} of the {self.count} choices that were asked for")
@@ -251,11 +256,16 @@ def _parts(content: Any) -> _Parts:
     Raises:
         ServerError: The content has another form.
     """
-    parts = _Parts()
     if content is None or isinstance(content, str):
         return _Parts(content)
-    for part in content if isinstance(content, list) else [content]:
-        kind = part.get("type", "text") if isinstance(part, dict) else "text" if isinstance(part, str) else None
+    parts = _Parts()
+    items: list[Any] = content if isinstance(content, list) else [content]
+    for part in items:
+        kind: Any = None
+        if isinstance(part, str):
+            kind = "text"
+        elif isinstance(part, dict):
+            kind = part.get("type", "text")
         if not isinstance(kind, str):
             raise ServerError("BadReply", f"{quote(part)} where a text or a part of a content must be")
         if any(word in kind for word in ("think", "reason", "thought")):
@@ -276,21 +286,31 @@ def _text_of(value: Any) -> str:
         return value
     if isinstance(value, list):
         return "".join(map(_text_of, value))
-    inner = next((value[name] for name in _INNER if value.get(name)), "") if isinstance(value, dict) else ""
-    return inner if isinstance(inner, str) else _text_of(inner) if isinstance(inner, list) else ""
+    if not isinstance(value, dict):
+        return ""
+    inner_value: Any = next((value[name] for name in _INNER if value.get(name)), "")
+    return _text_of(inner_value) if isinstance(inner_value, str | list) else ""
 
 
 def _end(reason: Any) -> str:
-    """Return the reason why a choice ended; "" where it has not ended."""
+    """Return the reason why a choice ended, a key of `_ENDS` or a server's own word; "": it has not ended."""
     if reason is None or reason in ("", "null"):
         return ""
-    return _END_OF.get(reason.lower(), quote(reason)) if isinstance(reason, str) else quote(reason)
+    if not isinstance(reason, str):
+        return quote(reason)
+    return _END_OF.get(reason.lower(), quote(reason))
 
 
 def _join_surrogates(choice: Choice, text: str, *, last: bool) -> str:
     """Return new text in whole characters.
 
-    A first surrogate at the end waits for the second one. At the end of the choice it is replaced.
+    A first surrogate at the end of the text waits for the second surrogate of its character. At the end of the choice,
+    a lone surrogate is replaced.
+
+    Args:
+        choice: The choice, which keeps the surrogate that waits.
+        text: The new text.
+        last: Whether the choice ends here.
     """
     text, choice.half = choice.half + text, ""
     if not last and "\ud800" <= text[-1:] <= "\udbff":
@@ -299,16 +319,27 @@ def _join_surrogates(choice: Choice, text: str, *, last: bool) -> str:
 
 
 def _take_calls(choice: Choice, items: Any) -> None:
-    """Add an event's pieces of tool calls to a choice."""
+    """Add an event's pieces of tool calls to a choice.
+
+    Args:
+        choice: The choice.
+        items: The event's list of calls, each with a name and a piece of its arguments; ignored if it is no list.
+
+    Raises:
+        ServerError: A call is not valid.
+    """
     calls: list[Any] = items if isinstance(items, list) else []
     for place, item in enumerate(calls):
         function: Any = item.get("function") if isinstance(item, dict) else None
         if not isinstance(function, dict):
             raise ServerError("BadReply", f"{quote(item)} where a call of a tool must be")
-        index = item.get("index", place)
-        call = choice.calls.setdefault(index if type(index) is int else place, [""])
+        index: Any = item.get("index")
+        if type(index) is not int:
+            index = place
+        call = choice.calls.setdefault(index, [""])  # the name, then the pieces of the arguments
         name, arguments = function.get("name"), function.get("arguments")
-        call[0] = call[0] or (name if isinstance(name, str) else "")
+        if not call[0] and isinstance(name, str):
+            call[0] = name
         if arguments is not None and not isinstance(arguments, str):
             arguments = json.dumps(arguments or {})
         call.append(arguments or "")
@@ -316,9 +347,9 @@ def _take_calls(choice: Choice, items: Any) -> None:
 
 
 def _text_of_calls(choice: Choice) -> str:
-    """Return the calls of tools in the text form of a path; their arguments have no mark of a call."""
+    """Return the calls of tools in the text form of a path, without marks of a call in their arguments."""
     texts: list[str] = []
-    for _, (name, *pieces) in sorted(choice.calls.items()):
+    for _index, (name, *pieces) in sorted(choice.calls.items()):
         arguments = "".join(pieces).strip() or "{}"
         try:
             arguments = json.dumps(json.loads(arguments), ensure_ascii=False)
@@ -331,26 +362,26 @@ def _text_of_calls(choice: Choice) -> str:
 def _take_tokens(choice: Choice, item: Mapping[str, Any]) -> None:
     """Add an event's token ids and log-probabilities to a choice, in either form of the API."""
     ids = item.get("token_ids")
-    if isinstance(ids, list) and all(type(one) is int for one in ids):
+    if isinstance(ids, list) and all(type(token) is int for token in ids):
         choice.ids += ids
     members: Any = item.get("logprobs")
     if not isinstance(members, dict):
         return
     content: Any = members.get("content")
     if isinstance(content, list):  # the form of chat
-        content = [one for one in content if isinstance(one, dict)]
-        values: Any = [one.get("logprob") for one in content]
-        tops: Any = [one.get("top_logprobs") for one in content]
-        texts: Any = [one.get("token") for one in content]
-    else:
+        entries = [entry for entry in content if isinstance(entry, dict)]
+        values: Any = [entry.get("logprob") for entry in entries]
+        tops: Any = [entry.get("top_logprobs") for entry in entries]
+        texts: Any = [entry.get("token") for entry in entries]
+    else:  # the form of completions
         values, texts, tops = members.get("token_logprobs"), members.get("tokens"), members.get("top_logprobs")
-    if isinstance(values, list):  # an unknown value keeps its place, and the row then has no log-probabilities
+    if isinstance(values, list):  # an unknown value becomes NaN, so that each value keeps its place
         choice.logprobs += map(_logprob, values)
         if isinstance(tops, list) and len(tops) == len(values):
             choice.tops += map(_top_logprobs, tops)
             choice.top_texts += map(_top_texts, tops)
         if isinstance(texts, list) and len(texts) == len(values):
-            choice.tokens += [join_surrogates(one) if isinstance(one, str) else "" for one in texts]
+            choice.tokens += [join_surrogates(text) if isinstance(text, str) else "" for text in texts]
 
 
 def _logprob(value: Any) -> float:
@@ -362,12 +393,12 @@ def _top_logprobs(entry: Any) -> list[float]:
     """Return the log-probabilities of the most likely tokens at one place; [] where any is not known.
 
     Args:
-        entry: The place's entry, in either form of the API.
+        entry: The place's entry: a list of objects, as for chat, or log-probabilities by text, as for completions.
     """
     values: Any = list(entry.values()) if isinstance(entry, dict) else entry
     if not isinstance(values, list):
         return []
-    logprobs = [_logprob(one.get("logprob") if isinstance(one, dict) else one) for one in values]
+    logprobs = [_logprob(value.get("logprob") if isinstance(value, dict) else value) for value in values]
     return [] if any(map(math.isnan, logprobs)) else logprobs
 
 
@@ -375,13 +406,13 @@ def _top_texts(entry: Any) -> list[str]:
     """Return the texts of the most likely tokens at one place; "" for a token that is not named.
 
     Args:
-        entry: The place's entry, in either form of the API.
+        entry: The place's entry: a list of objects, as for chat, or log-probabilities by text, as for completions.
     """
-    names: Any = (
-        list(entry)
-        if isinstance(entry, dict)
-        else [one.get("token") if isinstance(one, dict) else None for one in (entry if isinstance(entry, list) else ())]
-    )
+    names: list[Any] = []
+    if isinstance(entry, dict):
+        names = list(entry)
+    elif isinstance(entry, list):
+        names = [token.get("token") if isinstance(token, dict) else None for token in entry]
     return [join_surrogates(name) if isinstance(name, str) else "" for name in names]
 
 
@@ -392,17 +423,14 @@ def usage_of(told: Any) -> ReportedUsage | None:
     """
     if not isinstance(told, dict):
         return None
-    prompt, generated = (
-        _first(told, "prompt_tokens", "input_tokens"),
-        _first(told, "completion_tokens", "output_tokens"),
-    )
-    if prompt is None or (generated is None and any(name in told for name in ("completion_tokens", "output_tokens"))):
+    prompt = _first(told, "prompt_tokens", "input_tokens")
+    generated = _first(told, "completion_tokens", "output_tokens")
+    reports_generated = "completion_tokens" in told or "output_tokens" in told
+    if prompt is None or (generated is None and reports_generated):
         return None
     generated = generated or 0
-    prompt_details, generated_details = (
-        _details(told, "prompt_tokens", "input_tokens"),
-        _details(told, "completion_tokens", "output_tokens"),
-    )
+    prompt_details = _details(told, "prompt_tokens", "input_tokens")
+    generated_details = _details(told, "completion_tokens", "output_tokens")
     cached = _first(prompt_details, "cached_tokens")
     cache_read = _first(told, "prompt_cache_hit_tokens", "cache_read_input_tokens")
     cache_written = _first(told, "cache_creation_input_tokens")
@@ -415,12 +443,15 @@ def usage_of(told: Any) -> ReportedUsage | None:
     reasoning = _first(generated_details, "reasoning_tokens")
     if reasoning is None:
         reasoning = _first(told, "reasoning_tokens")
-    unlisted = (_first(told, "total_tokens") or 0) - prompt - generated
-    if unlisted > 0:  # the server counts reasoning apart from the answer, or in the total alone
-        generated, reasoning = generated + unlisted, max(reasoning or 0, unlisted)
+    num_unlisted = (_first(told, "total_tokens") or 0) - prompt - generated
+    if num_unlisted > 0:  # the server counts reasoning apart from the answer, or in the total alone
+        generated += num_unlisted
+        reasoning = max(reasoning or 0, num_unlisted)
     if (cached or 0) + (cache_written or 0) > prompt or (reasoning or 0) > generated:
         return None
-    return ReportedUsage(prompt, generated, cached, reasoning or 0, cache_written or 0)
+    return ReportedUsage(
+        prompt=prompt, generated=generated, cached=cached, reasoning=reasoning or 0, written=cache_written or 0
+    )
 
 
 def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -430,7 +461,7 @@ def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 def _first(usage: Mapping[str, Any], *names: str) -> int | None:
     """Return the first reported count among some names.
 
-    None: none is reported, or the first reported one is no whole number of at least 0.
+    The result is None where no count is reported, or the first reported count is not a whole number of at least 0.
     """
     value = next((usage[name] for name in names if usage.get(name) is not None), None)
     if isinstance(value, float) and value.is_integer():
@@ -441,20 +472,29 @@ def _first(usage: Mapping[str, Any], *names: str) -> int | None:
 def shares(total: int, weights: Sequence[int], caps: Sequence[int]) -> list[int] | None:
     """Divide a total in proportion to weights, by largest remainders, with no part above its cap.
 
-    The result is None where the sum of the caps is below the total. The parts add up to the total. With this, the
-    reported tokens of a call of several choices are divided among the choices, as estimates.
+    The reported tokens of a call of several choices are so divided among the choices, as estimates.
+
+    Args:
+        total: The total, a whole number.
+        weights: The weight of each part; a weight below 1 counts as 1.
+        caps: The most that each part may be.
+
+    Returns:
+        The parts, whole numbers that add up to the total; None: the sum of the caps is below the total.
     """
     if total > sum(caps):
         return None
     parts = [0] * len(caps)
     while (remaining := total - sum(parts)) > 0:
-        open_ = [i for i, cap in enumerate(caps) if parts[i] < cap]
-        scale = sum(max(1, weights[i]) for i in open_)
-        ideal = {i: remaining * max(1, weights[i]) / scale for i in open_}
-        for i in open_:
-            parts[i] += min(caps[i] - parts[i], int(ideal[i]))
+        open_indexes = [i for i, cap in enumerate(caps) if parts[i] < cap]
+        sum_of_weights = sum(max(1, weights[i]) for i in open_indexes)
+        exact = {i: remaining * max(1, weights[i]) / sum_of_weights for i in open_indexes}
+        for i in open_indexes:
+            parts[i] += min(caps[i] - parts[i], int(exact[i]))
         remaining = total - sum(parts)
-        for i in sorted(open_, key=lambda i: (int(ideal[i]) - ideal[i], i)):
+        by_fraction = sorted(open_indexes, key=lambda i: (int(exact[i]) - exact[i], i))  # the largest fraction first
+        for i in by_fraction:
             if remaining and parts[i] < caps[i]:
-                parts[i], remaining = parts[i] + 1, remaining - 1
+                parts[i] += 1
+                remaining -= 1
     return parts

@@ -47,10 +47,14 @@ class ServerRows(TaskRows):
             prompt: All input tokens of the call.
             cached: The input tokens that were reused; None: not known.
         """
-        self.prompt_tokens += prompt - (cached or 0)
-        self.counters.prompt_tokens += prompt - (cached or 0)
-        self.counters.reused_tokens += cached or 0
-        self.reused_tokens = None if cached is None or self.reused_tokens is None else self.reused_tokens + cached
+        num_reused = cached or 0
+        self.prompt_tokens += prompt - num_reused
+        self.counters.prompt_tokens += prompt - num_reused
+        self.counters.reused_tokens += num_reused
+        if cached is None or self.reused_tokens is None:
+            self.reused_tokens = None
+        else:
+            self.reused_tokens += cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +86,24 @@ def check_sampling(sampling: Sampling, capabilities: Capabilities) -> None:
             hint="leave them out, or use top_p",
         )
     cause = f"temperature is {sampling.temperature:g} and top_p is {sampling.top_p:g}, but {capabilities.root} takes"
-    tempered, cut = sampling.temperature != 1, sampling.top_p != 1
-    if (tempered and not capabilities.tempers) or (cut and not capabilities.cuts):
-        alone = " and ".join(
-            name for name, takes in (("temperature", capabilities.tempers), ("top_p", capabilities.cuts)) if not takes
-        )
-        raise CapabilityError(f"{cause} 1 alone for {alone}", hint=f"ask for {alone.replace(' and ', '=1 and ')}=1")
-    if tempered and cut and not capabilities.both:
+    has_temperature, has_top_p = sampling.temperature != 1, sampling.top_p != 1
+    if (has_temperature and not capabilities.tempers) or (has_top_p and not capabilities.cuts):
+        fixed_names: list[str] = []  # parameters that the server takes at 1 alone
+        if not capabilities.tempers:
+            fixed_names.append("temperature")
+        if not capabilities.cuts:
+            fixed_names.append("top_p")
+        cure = " and ".join(f"{name}=1" for name in fixed_names)
+        raise CapabilityError(f"{cause} 1 alone for {' and '.join(fixed_names)}", hint=f"ask for {cure}")
+    if has_temperature and has_top_p and not capabilities.both:
         raise CapabilityError(f"{cause} only one of them", hint="leave one of them at 1")
 
 
 def tempering(sampling: Sampling, capabilities: Capabilities) -> dict[str, float]:
     """Return the members of a request for its temperature and top_p, as far as a server takes them.
 
-    A value of 1 is sent, too, since servers may have other defaults. Where only one of both may be sent, the
-    parameter that is 1 is left out.
+    A value of 1 is sent, too, since servers may have other defaults. Where a request may have only one of the two, a
+    top_p of 1 is left out; otherwise the temperature.
     """
     members = {}
     if capabilities.tempers:
@@ -119,23 +126,24 @@ def current(request: SampleRequest, capabilities: Capabilities) -> ServerHandle:
         raise CapabilityError(
             f"{capabilities.root} takes token ids now, and did not when the search began", hint="begin it again"
         )
-    return (
-        ServerHandle(handle.prompt, (), request.text, handle.carry)
-        if handle.ids and not capabilities.token_ids
-        else handle
-    )
+    if handle.ids and not capabilities.token_ids:
+        return ServerHandle(handle.prompt, (), request.text, handle.carry)
+    return handle
 
 
 def row_groups(request: SampleRequest, capabilities: Capabilities) -> list[tuple[int, ...]]:
     """Return the groups of rows that share a call, as indexes.
 
-    Rows without seeds and with equal caps share a call. Greedy rows do not, since servers refuse several of them.
+    Rows without seeds and with equal caps share a call. Each greedy row has a call of its own, since servers refuse
+    calls for several greedy rows.
     """
     if capabilities.seeds or not capabilities.n or not request.sampling.temperature:
         return [(index,) for index in range(len(request.rows))]
     by_cap: dict[int, list[int]] = {}
     for index, row in enumerate(request.rows):
         by_cap.setdefault(row.max_tokens, []).append(index)
-    return [
-        tuple(indexes[i : i + _MOST_ROWS]) for indexes in by_cap.values() for i in range(0, len(indexes), _MOST_ROWS)
-    ]
+    groups: list[tuple[int, ...]] = []
+    for indexes in by_cap.values():
+        for start in range(0, len(indexes), _MOST_ROWS):
+            groups.append(tuple(indexes[start : start + _MOST_ROWS]))
+    return groups

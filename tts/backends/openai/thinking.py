@@ -50,13 +50,20 @@ def with_members(body: Mapping[str, Any], members: Mapping[str, Any]) -> dict[st
     """Return a body with further members. Where both have an object of one name, the objects are merged."""
     joined = dict(body)
     for name, value in members.items():
-        present = joined.get(name)
-        joined[name] = {**present, **value} if isinstance(present, dict) and isinstance(value, dict) else value
+        old_value = joined.get(name)
+        if isinstance(old_value, dict) and isinstance(value, dict):
+            joined[name] = {**old_value, **value}
+        else:
+            joined[name] = value
     return joined
 
 
 def _fill(members: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    return {
-        name: tokens if value == "tokens" else _fill(value, tokens) if isinstance(value, Mapping) else value
-        for name, value in members.items()
-    }
+    """Return members with the number of tokens in each place of "tokens"."""
+    filled: dict[str, Any] = {}
+    for name, value in members.items():
+        if isinstance(value, Mapping):
+            filled[name] = _fill(value, tokens)
+        else:
+            filled[name] = tokens if value == "tokens" else value
+    return filled

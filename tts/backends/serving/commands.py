@@ -68,7 +68,7 @@ def readable(record: ModelRecord, *, gguf: bool, python: str = sys.executable) -
     Args:
         record: The record of the model.
         gguf: Whether the server reads only GGUF files.
-        python: The interpreter that dequantises, if it has torch, transformers and gguf. If not, this process
+        python: The interpreter that dequantises. If it lacks torch, transformers, gguf or tokenizers, this process
             dequantises.
 
     Raises:
@@ -118,24 +118,23 @@ def _dequantise(record: ModelRecord, folder: str) -> None:
 
 
 def _dequantise_by(python: str, file: Path, folder: str) -> None:
-    """Dequantise a GGUF file with another interpreter; of this environment, it can import only this package.
+    """Dequantise a GGUF file into a folder for transformers, with another interpreter.
+
+    The interpreter can import this package, but no other package of this environment.
 
     Raises:
         ConfigError: The interpreter cannot dequantise the file.
     """
     with TemporaryDirectory(prefix="tts-") as packages:
         (Path(packages) / "tts").symlink_to(_PACKAGE, target_is_directory=True)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH")))),
-        }
-        process = subprocess.run(
-            [python, "-c", _DEQUANTISE, str(file), folder], capture_output=True, text=True, check=False, env=environment
-        )
+        search_path = os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": search_path}
+        command = [python, "-c", _DEQUANTISE, str(file), folder]
+        process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if process.returncode:
-        raise ConfigError(
-            f"{python} cannot read {file}: {(process.stderr.strip().splitlines() or ['no reason given'])[-1][-_TAIL:]}"
-        )
+        lines = process.stderr.strip().splitlines()
+        reason = lines[-1] if lines else "no reason given"
+        raise ConfigError(f"{python} cannot read {file}: {reason[-_TAIL:]}")
 
 
 def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str = sys.executable) -> ServerLaunch:
@@ -156,7 +155,8 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
     command = [python, "-m", _VLLM, "--model", location, "--served-model-name", record.name]
     command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]  # so that reused tokens are reported
     command += ["--generation-config", "vllm"]  # without this, the model's own file may change the distribution
-    command += [] if record.context is None else ["--max-model-len", str(record.context)]
+    if record.context is not None:
+        command += ["--max-model-len", str(record.context)]
     environment = {"VLLM_NO_USAGE_STATS": "1"}
     if _runs_on_cpu(python):
         command += ["--dtype", "float32", "--enforce-eager", "--block-size", "32"]
@@ -165,6 +165,7 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
 
 
 def _llama(record: ModelRecord, location: str, python: str) -> ServerLaunch:
+    """Return the launch of a llama.cpp server."""
     command = [python, "-m", _LLAMA, "--model", location, "--model_alias", record.name]
     command += ["--n_ctx", str(record.context or _CONTEXT), "--n_threads", "-1"]
     command += ["--interrupt_requests", "false"]  # without this, a new request ends the running one
@@ -194,7 +195,7 @@ def _has(python: str, *modules: str) -> bool:
         return all(importlib.util.find_spec(module) for module in modules)
     script = f"import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, {modules!r})))"
     try:
-        return not subprocess.run([python, "-c", script], check=False).returncode
+        return subprocess.run([python, "-c", script], check=False).returncode == 0
     except OSError as failure:
         raise ConfigError(
             f"python is {python!r}, but must be an interpreter: {failure.strerror}",
@@ -219,19 +220,17 @@ def _runs_on_cpu(python: str) -> bool:
 
 
 def import_hint(printed: str) -> str:
-    """Return a cure where companions of torch keep a server from starting; "" where they do not.
+    """Return a cure for a server that does not start; "" where none is known.
 
-    Such companions do not match the installed torch.
+    Companions of torch, such as torchvision, keep a server from starting if they do not match the installed torch.
 
     Args:
         printed: The output of the server, or of the import of its package.
     """
-    companions = [name for name in _COMPANIONS if name in printed]
-    return (
-        f"uninstall what does not match its torch, and is not needed for text: pip uninstall {' '.join(_COMPANIONS)}"
-        if companions
-        else ""
-    )
+    if not any(name in printed for name in _COMPANIONS):
+        return ""
+    names = " ".join(_COMPANIONS)
+    return f"uninstall what does not match its torch, and is not needed for text: pip uninstall {names}"
 
 
 def engine_of(name: str) -> ServerEngine:

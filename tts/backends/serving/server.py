@@ -53,7 +53,7 @@ def serving(
 
     Args:
         wanted: The launch of the server.
-        log: The file of its output.
+        log: The file of the server's output.
         wait_s: Most seconds until the server is ready.
         host: The host at which the server listens.
         port: The port at which the server listens; 0: any free port.
@@ -76,7 +76,7 @@ def serving(
             env=environment,
             cwd=log.parent,
             start_new_session=True,
-            preexec_fn=_dies_with_parent if _LIBC else None,  # noqa: PLW1509 - it makes one call to the kernel
+            preexec_fn=_dies_with_parent if _LIBC else None,  # noqa: PLW1509 - the function makes one system call
         )
         server = Server(url, process, log)
         try:
@@ -102,7 +102,7 @@ def _wait(server: Server, health: str, wait_s: float) -> None:
     Raises:
         EngineError: The server ended, or took longer than `wait_s`.
     """
-    start, pause = time.monotonic(), 0.05
+    start, pause_s = time.monotonic(), 0.05
     while not _answers(server.url + health):
         elapsed_s = time.monotonic() - start
         if server.process.poll() is not None:
@@ -112,8 +112,8 @@ def _wait(server: Server, health: str, wait_s: float) -> None:
                 f"the server is not ready after {elapsed_s:.0f} s; its log ends: {_tail(server.log)}",
                 hint=f"see {server.log}",
             )
-        time.sleep(pause)
-        pause = min(1.0, 2 * pause)
+        time.sleep(pause_s)
+        pause_s = min(1.0, 2 * pause_s)
 
 
 def _answers(url: str) -> bool:
@@ -132,18 +132,21 @@ def _end_error(server: Server) -> EngineError:
 
 
 def _tail(log: Path) -> str:
-    """Return the end of a log in one line; if there are errors, from the last line with an error on."""
-    lines = [
-        " ".join(line.split())
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if line.strip()
-    ]
-    error_places = [i for i, line in enumerate(lines) if "Error" in line]
-    return " ".join(lines[error_places[-1] :] if error_places else lines)[-_TAIL:] or "nothing"
+    """Return the end of a log in one line. If a line has an error, the text begins at the last such line."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    error_indexes = [index for index, line in enumerate(lines) if "Error" in line]
+    if error_indexes:
+        lines = lines[error_indexes[-1] :]
+    return " ".join(lines)[-_TAIL:] or "nothing"
 
 
 def _free_port(host: str, port: int) -> int:
-    """Return a free port.
+    """Return a port of a host that is free.
+
+    Args:
+        host: The host.
+        port: The requested port; 0: any free port.
 
     Raises:
         ConfigError: The requested port is in use, or this machine has no such host.
@@ -153,7 +156,8 @@ def _free_port(host: str, port: int) -> int:
             f"host is {host!r}, but must be an address or a name",
             hint="127.0.0.1: this machine alone; 0.0.0.0: every network",
         )
-    reason, family = "a port is a number from 0 to 65535", socket.AF_INET6 if ":" in host else socket.AF_INET
+    reason = "a port is a number from 0 to 65535"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if 0 <= port < 2**16:
         try:
             with socket.create_server((host, port), family=family) as listener:
@@ -178,7 +182,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_ENDS_S)
-            if signal_number == signal.SIGTERM:
-                continue  # SIGKILL ends the processes that it left behind
-            return
+            process.wait(_ENDS_S)  # SIGKILL follows in any case, for processes that the server has left behind

@@ -49,8 +49,10 @@ class Detokenizer:
         return tuple(self._ids[self.start - self._offset :])
 
     def _new_text(self) -> str:
-        start, num_read = self.start - self._offset, self.read - self._offset
-        return self._decode(self._ids[start:])[len(self._decode(self._ids[start:num_read])) :]
+        """Return the text of the tokens after the context."""
+        start, end = self.start - self._offset, self.read - self._offset
+        context_text = self._decode(self._ids[start:end])
+        return self._decode(self._ids[start:])[len(context_text) :]
 
     def _give(self, text: str) -> str:
         self.start, self.read = self.read, self._offset + len(self._ids)

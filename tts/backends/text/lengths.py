@@ -23,6 +23,11 @@ def check_prompt(tokens: int, context: int) -> None:
 def check_text(path: int, text: int, context: int) -> None:
     """Check that a path with a text fits the context.
 
+    Args:
+        path: The tokens of the path.
+        text: The tokens of the text.
+        context: The most tokens of the model.
+
     Raises:
         PromptTooLong: Path and text do not fit.
     """
@@ -59,12 +64,16 @@ def check_read(tokens: int, context: int) -> None:
 def check_known(ids: Sequence[int], vocab: int) -> None:
     """Check that the model has an embedding for every token.
 
+    Args:
+        ids: The tokens.
+        vocab: The number of embeddings.
+
     Raises:
         ConfigError: A token has no embedding.
     """
-    wrong = next((token for token in ids if not 0 <= token < vocab), None)
-    if wrong is not None:
-        raise ConfigError(
-            f"the text has the token {wrong}, but the model knows those from 0 to {vocab - 1}",
-            hint="the tokenizer is another model's, or has added tokens",
-        )
+    for token in ids:
+        if not 0 <= token < vocab:
+            raise ConfigError(
+                f"the text has the token {token}, but the model knows those from 0 to {vocab - 1}",
+                hint="the tokenizer is another model's, or has added tokens",
+            )

@@ -69,11 +69,15 @@ class Renderer:
             given: The marks of the model's record; None: known marks are looked for in the chat template.
         """
         template = str(getattr(self._tokenizer, "chat_template", None) or "")
-        marks = given or next((one for one in _KNOWN if one.close.strip() in template), None)
+        known_marks = [marks for marks in _KNOWN if marks.close.strip() in template]
+        marks = given
+        if marks is None and known_marks:
+            marks = known_marks[0]
         if marks is None or not template:
             return marks
         with suppress(ConfigError):
-            return marks.continue_prompt(self.decode(self.prompt((Message("user", "?"),))))
+            prompt_ids = self.prompt((Message("user", "?"),))
+            return marks.continue_prompt(self.decode(prompt_ids))  # the template may open a thought in the prompt
         return marks
 
     def text(self, text: str) -> tuple[int, ...]:
@@ -103,13 +107,11 @@ class Renderer:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens.
 
-        Ends of sequence, and ids that the tokenizer lacks, have no text. The text of other special tokens is their
-        name.
+        Ends of sequence, and ids that the tokenizer lacks, have no text. Other special tokens have their name as text.
         """
         if self._bytes is not None:
-            return b"".join([self._bytes[token] for token in ids if token < len(self._bytes)]).decode(
-                "utf-8", "replace"
-            )
+            known_bytes = [self._bytes[token] for token in ids if token < len(self._bytes)]
+            return b"".join(known_bytes).decode("utf-8", "replace")
         shown_ids = [token for token in ids if token not in self.eos]
         return self._tokenizer.decode(shown_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
@@ -119,7 +121,10 @@ class Renderer:
         return self.decode(ids)
 
     def pieces(self, before: Sequence[int], ids: Sequence[int]) -> list[str]:
-        """Return the text that each token of `ids` completes after `before`; joined, they are the whole text."""
+        """Return the text that each token of `ids` completes after `before`.
+
+        The joined texts are the whole text.
+        """
         detokenizer = Detokenizer(self.decode, before, 0, len(before))
         pieces = [detokenizer.push(token) for token in ids]
         if pieces:
@@ -128,23 +133,31 @@ class Renderer:
 
     def name(self, token: int) -> str:
         """Return the text of one token; for an end of sequence, its name."""
-        return str(self._tokenizer.convert_ids_to_tokens(token) or "") if token in self.eos else self.decode((token,))
+        if token not in self.eos:
+            return self.decode((token,))
+        return str(self._tokenizer.convert_ids_to_tokens(token) or "")
 
     def write(self, ids: Sequence[int]) -> str:
         """Return the text of tokens, with the names of ends of sequence."""
-        runs = groupby(ids, lambda token: token in self.eos)
-        return "".join("".join(map(self.name, run)) if ends else self.decode(list(run)) for ends, run in runs)
+        texts: list[str] = []
+        for are_ends, run in groupby(ids, lambda token: token in self.eos):
+            if are_ends:
+                texts += map(self.name, run)
+            else:
+                texts.append(self.decode(list(run)))
+        return "".join(texts)
 
     def special(self) -> dict[str, str | None]:
         """See `tts.backends.metadata.Tokenizer`.
 
         Where the tokenizer names no end of sequence, the model's end of sequence is named.
         """
-        names = ("bos_token", "eos_token", "unk_token", "pad_token")
-        tokens = {
-            name: None if (token := getattr(self._tokenizer, name, None)) is None else str(token) for name in names
-        }
-        tokens["eos_token"] = tokens["eos_token"] or next(map(self.name, sorted(self.eos)), None)
+        tokens: dict[str, str | None] = {}
+        for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
+            token = getattr(self._tokenizer, name, None)
+            tokens[name] = None if token is None else str(token)
+        if not tokens["eos_token"]:
+            tokens["eos_token"] = self.name(min(self.eos)) if self.eos else None
         return {
             "tokenizer_class": type(self._tokenizer).__name__,
             **tokens,
@@ -159,36 +172,46 @@ class Renderer:
         Args:
             ids: [T], the tokens of the prompt.
             logprobs: [T], the log-probability of each token.
-            likely: [T + 1], the most likely tokens at each place and after the last, with their log-probabilities. All
-                are () where none are wanted.
+            likely: [T + 1], the most likely tokens at each place and after the last token, with their
+                log-probabilities. All are () where none are wanted.
         """
         texts = [
             self.name(token) if token in self.eos else piece
             for token, piece in zip(ids, self.pieces((), ids), strict=True)
         ]
-        *tops, next_tops = [
-            tuple(Top(self.name(token), logprob, token in self.eos) for token, logprob in place) for place in likely
-        ]
+        all_tops: list[tuple[Top, ...]] = []
+        for place in likely:
+            place_tops = [Top(self.name(token), logprob, ends=token in self.eos) for token, logprob in place]
+            all_tops.append(tuple(place_tops))
+        *tops, next_tops = all_tops
         return PromptLogprobs(
-            tuple(ids), tuple(texts), np.array(logprobs, np.float64), tuple(tops) if next_tops else (), next_tops
+            token_ids=tuple(ids),
+            texts=tuple(texts),
+            logprobs=np.array(logprobs, np.float64),
+            tops=tuple(tops) if next_tops else (),
+            behind=next_tops,
         )
 
 
 def _byte_table(tokenizer: Any, eos: frozenset[int]) -> list[bytes] | None:
     """Return the bytes of every token of a byte-level tokenizer; None for other tokenizers.
 
-    The text of tokens is then the decoding of their joined bytes.
+    The text of tokens of a byte-level tokenizer is the decoding of the tokens' joined bytes.
+
+    Args:
+        tokenizer: The tokenizer of the transformers library.
+        eos: Ids that end a sequence, which have no bytes.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or type(backend.decoder).__name__ != "ByteLevel":
         return None
-    special = set(backend.get_added_tokens_decoder())
+    special_tokens = set(backend.get_added_tokens_decoder())
     table: list[bytes] = []
     for token in range(backend.get_vocab_size(with_added_tokens=True)):
         text = backend.id_to_token(token)
         if text is None or token in eos:
             table.append(b"")
-        elif token in special:
+        elif token in special_tokens:
             table.append(text.encode())
         elif any(character not in _BYTES for character in text):
             return None  # the tokenizer only looks byte-level
@@ -215,6 +238,11 @@ def eos_ids(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
         config: The configuration of the model.
         tokenizer: The tokenizer.
     """
-    sources = (getattr(generation, "eos_token_id", None), getattr(config, "eos_token_id", None), tokenizer.eos_token_id)
-    lists = [ids if isinstance(ids, list | tuple) else [ids] for ids in sources if ids is not None]
-    return frozenset(int(token) for ids in lists for token in ids)
+    tokens: set[int] = set()
+    for settings in (generation, config, tokenizer):
+        id_or_ids: Any = getattr(settings, "eos_token_id", None)
+        if isinstance(id_or_ids, list | tuple):
+            tokens.update(map(int, id_or_ids))
+        elif id_or_ids is not None:
+            tokens.add(int(id_or_ids))
+    return frozenset(tokens)

@@ -76,9 +76,9 @@ class RowState:
         self._length = length
         self._context = context
         self._eos = eos
-        self._text = Detokenizer(decode, before.tail, 0, before.read)
+        self._detokenizer = Detokenizer(decode, before.tail, 0, before.read)
         self._scanner = StopScanner(rows.request.stop, rows.request.text, before.carry)
-        self._rest = ""  # text held back until the end
+        self._flushed_text = ""  # the text of an unfinished character, which the end of the path brings
         rows.show_draft(index, self.draft)
 
     def draft(self) -> Draft:
@@ -118,10 +118,10 @@ class RowState:
         if sampling_logprob is not None and self.rows.request.sampling_logprobs:
             self.sampling_logprobs.append(sampling_logprob)
         if token in self._eos:
-            self._rest = self._text.flush()
-            self.pieces.append(self._rest)
+            self._flushed_text = self._detokenizer.flush()
+            self.pieces.append(self._flushed_text)
             return "eos"
-        piece = self._text.push(token)
+        piece = self._detokenizer.push(token)
         self.pieces.append(piece)
         if self._scanner.feed(piece):
             return self._scanner.ended or "stop"
@@ -131,12 +131,13 @@ class RowState:
 
     def path_text(self) -> PathText:
         """Return the state of the path's text."""
-        return PathText(self._text.tail(), self._text.read - self._text.start, self._scanner.carry)
+        detokenizer = self._detokenizer
+        return PathText(detokenizer.tail(), read=detokenizer.read - detokenizer.start, carry=self._scanner.carry)
 
     def sample(self, finish: Finish, *, error: str = "") -> Sample:
         """Return the ended row as a sample without a handle."""
         return Sample(
-            text=self._scanner.text + self._rest,
+            text=self._scanner.text + self._flushed_text,
             token_ids=tuple(self.ids),
             logprobs=tuple(self.logprobs),
             finish=finish,
@@ -151,7 +152,9 @@ class RowState:
 
 def failed_row(failure: Exception) -> Sample:
     """Return the sample of a row that could not begin."""
-    return Sample("", (), (), "error", None, 0, error=error_line(failure))
+    return Sample(
+        text="", token_ids=(), logprobs=(), finish="error", handle=None, num_tokens=0, error=error_line(failure)
+    )
 
 
 def as_engine_error(failure: Exception, what: str) -> EngineError:
@@ -163,15 +166,15 @@ def as_engine_error(failure: Exception, what: str) -> EngineError:
     """
     if isinstance(failure, EngineError):
         return failure
-    error = EngineError(f"{what} failed: {type(failure).__name__}: {str(failure).partition(chr(10))[0]}")
+    first_line = str(failure).partition("\n")[0]
+    error = EngineError(f"{what} failed: {type(failure).__name__}: {first_line}")
     error.__cause__ = failure
     return error
 
 
 def error_line(failure: Exception) -> str:
-    """Return a failure as one line for `Sample.error`."""
-    if isinstance(failure, EngineError):
-        kind = "" if type(failure) is EngineError else f"{type(failure).__name__}: "
-        return f"{kind}{failure.cause}"
-    text = failure.cause if isinstance(failure, TTSError) else str(failure).partition("\n")[0]
-    return f"{type(failure).__name__}: {text}"
+    """Return a failure as one line for `Sample.error`, with its kind unless that is EngineError itself."""
+    if type(failure) is EngineError:
+        return failure.cause
+    cause = failure.cause if isinstance(failure, TTSError) else str(failure).partition("\n")[0]
+    return f"{type(failure).__name__}: {cause}"

@@ -46,7 +46,7 @@ class StopScanner:
     def __init__(self, stop: StopCondition, before: str, carry: str) -> None:
         self._stop = stop
         self._before = before
-        self._last, self._longest = _reach(stop.step)
+        self._last_characters, self._longest = _reach(stop.step)
         # the text before the row in which a stop text may begin
         self._lead = _open_end(before, stop.step, self._longest)
         self._boundary = 0  # index of the last boundary in the lead and the row's text
@@ -58,15 +58,15 @@ class StopScanner:
 
     def feed(self, piece: str) -> bool:
         """Append a token's text; return whether the row has ended, so that all attributes are final."""
-        num_before = len(self._lead) + len(self.text)
+        num_lead, num_old = len(self._lead), len(self.text)
         self.text += piece
-        if self._last.isdisjoint(piece):
+        if self._last_characters.isdisjoint(piece):
             return False
-        scanned = self._lead + self.text
-        begin = max(self._boundary, num_before - self._longest + 1)
-        while (end := find_stop(scanned, self._stop.step, begin)) is not None:
-            if self._ends_at(end - len(self._lead), self._boundary - len(self._lead)):
-                self.text, self.carry = scanned[len(self._lead) : end], scanned[end:]
+        scanned_text = self._lead + self.text
+        begin = max(self._boundary, num_lead + num_old - self._longest + 1)
+        while (end := find_stop(scanned_text, self._stop.step, begin)) is not None:
+            if self._ends_at(end - num_lead, self._boundary - num_lead):
+                self.text, self.carry = scanned_text[num_lead:end], scanned_text[end:]
                 return True
             self._boundary = begin = end
         return False
@@ -76,46 +76,56 @@ class StopScanner:
 
         Args:
             end: The place of the boundary in the row's text.
-            previous: The place of the boundary before.
+            previous: The place of the boundary before; negative in the text before the row.
         """
-        length = len(self._before)
-        is_due = self._stop.finished is not None and is_asked(length + previous, length + end)
-        if is_due and self._stop.finished is not None and self._stop.finished(self._before + self.text[:end]):
+        stop, num_before = self._stop, len(self._before)
+        is_due = stop.finished is not None and is_asked(num_before + previous, num_before + end)
+        if is_due and stop.finished is not None and stop.finished(self._before + self.text[:end]):
             self.ended = "answer"
-        elif self._stop.at_step and (self._stop.at is None or self._tail(end).endswith(self._stop.at)):
+        elif stop.at_step and (stop.at is None or self._tail(end).endswith(stop.at)):
             self.ended = "stop"
         return bool(self.ended)
 
     def _tail(self, end: int) -> str:
         """Return the end of the path's text up to a place in the row's text.
 
-        It has the length of the longest stop text, if the path is that long.
+        The result is as long as the longest stop text, if the path is that long.
         """
-        tail = self.text[max(0, end - self._longest) : end]
+        begin = max(0, end - self._longest)
+        tail = self.text[begin:end]
         return tail if len(tail) == self._longest else self._before[-self._longest :] + tail
 
 
 def is_asked(last: int, end: int) -> bool:
     """Whether `StopCondition.finished` is called at a boundary.
 
-    The function is called at all boundaries in the first 65,536 characters, and then at 256 of them in each doubling.
+    The function is called at all boundaries in the first 65,536 characters. Later it is called at a boundary if the 8
+    highest bits of the path's length have changed since the boundary before: up to 128 times for each doubling.
 
     Args:
         last: Characters of the path up to the previous boundary.
         end: Characters of the path up to this boundary.
     """
-    coarse = max(0, end.bit_length() - 8)
-    return end <= _ALL_ASKED or last >> coarse != end >> coarse
+    if end <= _ALL_ASKED:
+        return True
+    shift = max(0, end.bit_length() - 8)  # leaves the 8 highest bits of `end`
+    return last >> shift != end >> shift
 
 
 def _open_end(text: str, stops: tuple[str, ...], longest: int) -> str:
     """Return the end of a text in which a stop text may begin.
 
-    It lies after the text's last boundary, and is shorter than the longest stop text.
+    This end lies after the text's last boundary, and is shorter than the longest stop text.
+
+    Args:
+        text: The text.
+        stops: The stop texts.
+        longest: The length of the longest stop text.
     """
     if longest < 2:
         return ""
     boundary = 0
     while (end := find_stop(text, stops, boundary)) is not None:
         boundary = end
-    return text[max(boundary, len(text) - longest + 1) :]
+    begin = max(boundary, len(text) - longest + 1)
+    return text[begin:]

@@ -109,30 +109,41 @@ def find_agent(given: str | Agent) -> Agent:
     if given == TOY.name:
         return TOY
     if not given.startswith(_COMMAND):
-        if (record := find_record(given)) is not None:
+        record = find_record(given)
+        if record is not None:
             return _harness(record)
         raise unknown_name("agent", given, [TOY.name, *names(), f"{_COMMAND}PATH", f"RECORD{SUFFIXES[0]}"])
     path = given.removeprefix(_COMMAND)
-    program = shutil.which(Path(path).absolute() if os.sep in path else path)
+    program = _find_program(path)
     if program is None:
         raise ConfigError(
             f"agent is {given!r}, but {path!r} is no program that can be run",
             hint="give the path of an executable file",
         )
-    return Agent(given, (str(program),))
+    return Agent(given, (program,))
+
+
+def _find_program(name: str) -> str | None:
+    """Return the absolute path of a program, given by its path or by a name on PATH; None: there is none."""
+    return shutil.which(str(Path(name).absolute()) if os.sep in name else name)
 
 
 def _harness(record: HarnessRecord) -> Agent:
-    """Return the agent that a record describes; refuse a record whose program is not installed."""
+    """Return the agent that a record describes.
+
+    Raises:
+        ConfigError: The program is not installed.
+    """
     name, *arguments = record.command
-    if (program := shutil.which(Path(name).absolute() if os.sep in name else name)) is None:
+    program = _find_program(name)
+    if program is None:
         raise ConfigError(
             f"agent is {record.name!r}, but its program {name!r} is not found on PATH",
             hint=record.install or "install it",
         )
     return Agent(
         record.name,
-        (str(program), *arguments),
+        (program, *arguments),
         environment=record.environment,
         files=record.files,
         leaves=tuple(record.leaves),
@@ -169,10 +180,11 @@ def make_environment(folder: Path) -> dict[str, str]:
         folder: An empty folder outside of the fork.
     """
     home, temporary = folder / "home", folder / "tmp"
-    for place in (home, temporary):
-        place.mkdir()
-    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return passed_on | {"HOME": str(home), "TMPDIR": str(temporary)}
+    home.mkdir()
+    temporary.mkdir()
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    environment |= {"HOME": str(home), "TMPDIR": str(temporary)}
+    return environment
 
 
 class TurnFiles:
@@ -186,48 +198,58 @@ class TurnFiles:
     """
 
     def __init__(self, folder: Path, prompt: str, session: bytes, loan: Loan | None = None) -> None:
-        self._own, self._loan = make_environment(folder), loan
-        self.prompt, self.session, self.report = folder / "prompt.txt", folder / "session", folder / "report.json"
+        self._environment = make_environment(folder)
+        self._loan = loan
+        self.prompt = folder / "prompt.txt"
+        self.session = folder / "session"
+        self.report = folder / "report.json"
         self.prompt.write_text(prompt, encoding="utf-8", errors="replace")
         if session:
             self.session.write_bytes(session)
 
     def fields(self) -> dict[str, str]:
         """Return the values of the fields in an agent's texts, by field."""
-        loan, text = self._loan, self.prompt.read_text(encoding="utf-8").replace("\0", "")
-        files = {"prompt_file": str(self.prompt), "report_file": str(self.report), "home": self._own["HOME"]}
-        return {
-            "prompt": text,
-            **files,
-            **({} if loan is None else {"url": loan.url, "key": loan.key, "model": loan.model}),
+        values = {
+            "prompt": self.prompt.read_text(encoding="utf-8").replace("\0", ""),  # arguments cannot have zero bytes
+            "prompt_file": str(self.prompt),
+            "report_file": str(self.report),
+            "home": self._environment["HOME"],
         }
+        if self._loan is not None:
+            values |= {"url": self._loan.url, "key": self._loan.key, "model": self._loan.model}
+        return values
 
     def begin(self, agent: Agent) -> tuple[str, ...]:
         """Write the files of an agent's home, and return its command."""
         values = self.fields()
         for name, text in agent.files.items():
-            path = Path(self._own["HOME"], name)
+            path = Path(self._environment["HOME"], name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(fill_fields(text, values), encoding="utf-8")
         return tuple(fill_fields(word, values) for word in agent.command)
 
     def environment(self, agent: Agent, seed: int, max_tokens: int) -> dict[str, str]:
-        """Return the whole environment of a run."""
+        """Return the whole environment of a run.
+
+        Args:
+            agent: The agent.
+            seed: The seed of the run.
+            max_tokens: The most tokens of the run.
+        """
         values = self.fields()
-        further = {name: fill_fields(text, values) for name, text in agent.environment.items()}
-        passes = () if agent.trusted is None else agent.trusted.passes
-        further |= {name: os.environ[name] for name in passes if name in os.environ}
-        return (
-            self._own
-            | {name: text for name, text in further.items() if not has_fields(text)}
-            | {
-                "TTS_PROMPT_FILE": str(self.prompt),
-                "TTS_SESSION_FILE": str(self.session),
-                "TTS_REPORT_FILE": str(self.report),
-                "TTS_SEED": str(seed),
-                "TTS_MAX_TOKENS": str(max_tokens),
-            }
-        )
+        variables = {name: fill_fields(text, values) for name, text in agent.environment.items()}
+        if agent.trusted is not None:
+            variables |= {name: os.environ[name] for name in agent.trusted.passes if name in os.environ}
+        environment = dict(self._environment)
+        environment |= {name: text for name, text in variables.items() if not has_fields(text)}
+        environment |= {
+            "TTS_PROMPT_FILE": str(self.prompt),
+            "TTS_SESSION_FILE": str(self.session),
+            "TTS_REPORT_FILE": str(self.report),
+            "TTS_SEED": str(seed),
+            "TTS_MAX_TOKENS": str(max_tokens),
+        }
+        return environment
 
     def read(self, agent: Agent, end: ProcessEnd, max_tokens: int, *, changed: bool, is_told: bool) -> AgentTurn:
         """Return the result of a run, from the agent's report and the end of its program.
@@ -237,66 +259,71 @@ class TurnFiles:
             end: The end of the agent's program.
             max_tokens: The most tokens that the run was allowed.
             changed: Whether files have changed in the run.
-            is_told: Whether the search has stopped the run.
+            is_told: Whether the search has told the run to stop.
         """
         output_end = end.output.strip()[-_MESSAGE:]
-        report = (
-            _read_report(self.report) if agent.trusted is None else self._trusted_report(agent.trusted, end, max_tokens)
-        )
+        report = self._report_of(agent, end, max_tokens)
         tokens = report.get("tokens", 0) if self._loan is None else 0  # with a loan, the model counts the tokens
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
-            return AgentTurn(
-                "failed", "", 0, error=f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}"
-            )
+            return _failed_turn(0, f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}")
         status = report.get("status", "finished")
-        if status not in (("finished", "turn", "cut") if agent.resumes else ("finished", "cut")):
-            return AgentTurn("failed", "", tokens, error=f"AgentReport: it reports the status {str(status)[:40]!r}")
+        valid_statuses = ("finished", "turn", "cut") if agent.resumes else ("finished", "cut")
+        if status not in valid_statuses:
+            return _failed_turn(tokens, f"AgentReport: it reports the status {str(status)[:40]!r}")
         if status == "turn":
             tokens = max(1, tokens)  # so that the next turn has another seed
         if end.flooded:
-            return AgentTurn("failed", "", tokens, error=f"AgentOutput: it printed more than {MOST_OUTPUT >> 20} MiB")
-        message = report.get("message")
-        message = message if isinstance(message, str) else output_end
+            return _failed_turn(tokens, f"AgentOutput: it printed more than {MOST_OUTPUT >> 20} MiB")
+        stated_message = report.get("message")
+        message = stated_message if isinstance(stated_message, str) else output_end
         if self._loan is not None and self._loan.is_used_up and not is_told:
             return AgentTurn("cut", message, tokens)
         if end.stopped:
             return AgentTurn("stopped", output_end, tokens)
         if end.code != 0 and not changed:
-            return AgentTurn(
-                "failed", "", tokens, error=f"AgentFailed: it ended with exit code {end.code}: {_last_line(output_end)}"
-            )
+            return _failed_turn(tokens, f"AgentFailed: it ended with exit code {end.code}: {_last_line(output_end)}")
         if agent.model == "needs" and self._loan is not None and not self._loan.calls:
-            return AgentTurn(
-                "failed", "", tokens, error="AgentCalls: it did not call the model at the url that it was given"
-            )
+            return _failed_turn(tokens, "AgentCalls: it did not call the model at the url that it was given")
         session = self.session.read_bytes() if agent.resumes and self.session.is_file() else b""
         if len(session) > _MOST_SESSION:
-            return AgentTurn(
-                "failed", "", tokens, error=f"AgentReport: its session has more than {_MOST_SESSION >> 20} MiB"
-            )
+            return _failed_turn(tokens, f"AgentReport: its session has more than {_MOST_SESSION >> 20} MiB")
         return AgentTurn(status, message, tokens, session)
+
+    def _report_of(self, agent: Agent, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
+        """Return the report of a run, in the form of the protocol."""
+        if agent.trusted is None:
+            return _read_report(self.report)
+        return self._trusted_report(agent.trusted, end, max_tokens)
 
     def _trusted_report(self, trusted: TrustedUsage, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
         """Return the report of an agent with its own login.
 
-        If the number of tokens is unknown or above `max_tokens`, `max_tokens` is counted.
+        The report is in the report file, or else in the last line of the output. If the number of tokens is unknown or
+        above `max_tokens`, `max_tokens` is counted.
         """
-        content = _read_report(self.report) or _parse_report((end.output.strip().splitlines() or [""])[-1])
+        lines = end.output.strip().splitlines()
+        last_line = lines[-1] if lines else ""
+        content = _read_report(self.report) or _parse_report(last_line)
         tokens, message = _value_at(content, trusted.tokens), _value_at(content, trusted.message)
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
             return {"tokens": max_tokens, "message": message, "status": "cut"}
         return {"tokens": tokens, "message": message}
 
 
+def _failed_turn(tokens: int, error: str) -> AgentTurn:
+    """Return the result of a run that failed with an error, "kind: cause"."""
+    return AgentTurn("failed", "", tokens, error=error)
+
+
 def _value_at(value: Any, path: str) -> Any:
-    """Return the value at a path in plain values; None where there is none."""
+    """Return the value at a path of names joined by points, in plain values; None where there is none."""
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def _read_report(path: Path) -> Mapping[str, Any]:
-    """Return an agent's report; an empty one where the file is missing or cannot be read."""
+    """Return an agent's report; an empty mapping where the file is missing or cannot be read."""
     try:
         return _parse_report(path.read_bytes()[:_MOST_SESSION]) if path.is_file() else {}
     except OSError:
@@ -312,4 +339,5 @@ def _parse_report(text: str | bytes) -> Mapping[str, Any]:
 
 
 def _last_line(text: str) -> str:
-    return (text.splitlines() or ["it printed nothing"])[-1].strip()[:200]
+    lines = text.splitlines()
+    return lines[-1].strip()[:200] if lines else "it printed nothing"

@@ -78,8 +78,9 @@ class _AgentRows(TaskRows):
     def cancel(self) -> None:
         """Stop the agents. Rows that have not begun end at once."""
         self.cancelled = True
-        for index in set(range(len(self.request.rows))) - self.begun:
-            self.settle(index, Sample("", (), (), "cancelled", None, 0))
+        for index in range(len(self.request.rows)):
+            if index not in self.begun:
+                self.settle(index, Sample("", (), (), "cancelled", None, 0))
         self._stop()
 
     def _stop(self) -> None:
@@ -166,9 +167,12 @@ class AgentRuns(Backend):
         self._live: set[WorkspaceHandle] = set()
         self._closed = False
         self._remove = weakref.finalize(self, _close, self.store, door, os.getpid())
-        resumes, by_seed = self.agent.resumes, self.agent.draws_by_seed
-        steps = "native" if resumes else "absent"
-        self.caps = dataclasses.replace(type(self).caps, steps=steps, streams=by_seed, usage=self.agent.counts_tokens)
+        self.caps = dataclasses.replace(
+            type(self).caps,
+            steps="native" if self.agent.resumes else "absent",
+            streams=self.agent.draws_by_seed,
+            usage=self.agent.counts_tokens,
+        )
         if door is not None:
             self.identity += f" {door.backend.identity}"
             self.rates = door.backend.rates
@@ -194,10 +198,13 @@ class AgentRuns(Backend):
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles at the root; nothing is run."""
-        return [Reply(self._copy(WorkspaceHandle(prompt_text(prompt), self.store.root)), 0) for prompt in prompts]
+        handles = [WorkspaceHandle(prompt_text(prompt), self.store.root) for prompt in prompts]
+        return [Reply(self._copy(handle), 0) for handle in handles]
 
     def sample(self, request: SampleRequest) -> RowSet:
-        """Run the agent once for each row, at most `jobs` at once; at temperature 0 all rows have equal seeds.
+        """Run the agent once for each row, at most `jobs` at once.
+
+        At temperature 0 all rows have equal seeds.
 
         Raises:
             EngineError: The backend was closed.
@@ -210,7 +217,9 @@ class AgentRuns(Backend):
         return rows
 
     def run_suite(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
-        """Run a test suite on the root with a patch, in a fork of its own; equal files are tested once.
+        """Run a test suite on the root with a patch, in a fork of its own.
+
+        Equal files are tested once: a second run returns the first outcome.
 
         Args:
             suite: The suite.
@@ -233,8 +242,9 @@ class AgentRuns(Backend):
     async def close(self) -> None:
         """Stop every agent, fail its row with an EngineError, and remove all states and forks."""
         self._closed = True
-        waiting, self._waiting = self._waiting, deque()
-        for rows in {*self._running.values(), *(rows for rows, _ in waiting)}:
+        waiting_rows = {rows for rows, _index in self._waiting}
+        self._waiting = deque()
+        for rows in {*self._running.values(), *waiting_rows}:
             rows.fail(closed_error())
         if self._running:
             await asyncio.wait([*self._running])
@@ -285,16 +295,19 @@ class AgentRuns(Backend):
             self.counters.reused_tokens += usage.reused_tokens or 0
         if sample.handle is not None:
             self._live.add(sample.handle)
-            if not rows.waits(index):
+            if not rows.waits(index):  # the row has failed meanwhile, and nobody gets the handle
                 self.release([sample.handle])
         rows.settle(index, sample)
 
     def _run(self, rows: _AgentRows, index: int) -> tuple[Sample, Usage | None]:
-        """Run the agent for a row with a key of its own; return the row and the usage of its model calls.
+        """Run the agent for a row with a key of its own, and return the row and the usage of its model calls.
 
-        This runs in a thread of its own. When it ends, the key is invalid.
+        The method runs in a thread of its own. When it ends, the key is invalid. The usage is None if the agent calls
+        no model of the workspace.
         """
-        row, loan, usage = rows.request.rows[index], None, None
+        row = rows.request.rows[index]
+        loan: Loan | None = None
+        usage: Usage | None = None
         stream = row.stream if rows.request.sampling.temperature else 0
         try:
             if self._door is not None:
@@ -307,39 +320,49 @@ class AgentRuns(Backend):
         finally:
             usage = None if loan is None else loan.end()
         if usage is not None:
-            tokens = usage.generated_tokens + usage.cancelled_tokens
+            num_tokens = usage.generated_tokens + usage.cancelled_tokens
             sample = dataclasses.replace(
-                sample, num_tokens=tokens, estimated=usage.estimated, seconds=usage.work_seconds
+                sample, num_tokens=num_tokens, estimated=usage.estimated, seconds=usage.work_seconds
             )
         return sample, usage
 
     def _run_agent(self, rows: _AgentRows, index: int, stream: int, loan: Loan | None) -> Sample:
-        """Run the agent in a fork until the row ends, and return the row."""
+        """Run the agent in a fork, turn by turn, until the row ends, and return the row.
+
+        Args:
+            rows: The rows of the request.
+            index: The index of the row.
+            stream: The stream of the seeds.
+            loan: The key of the row; None: the agent calls no model of the workspace.
+        """
         request, row = rows.request, rows.request.rows[index]
         progress = _Run(self.store.fork(request.handle.state), request.handle.session, loan)
         self.store.keep(progress.fork.state)
         try:
             while True:
-                turn = self._turn(
-                    rows,
-                    progress,
-                    _seed(stream, row.position + progress.tokens, row.word),
-                    row.max_tokens - progress.tokens,
-                )
+                seed = _seed(stream, row.position + progress.tokens, row.word)
+                turn = self._turn(rows, progress, seed, row.max_tokens - progress.tokens)
                 self._add(progress, turn)
-                if (finish := _finish(turn, progress, request.stop, request.text, row.max_tokens)) is not None:
+                finish = _finish(turn, progress, request.stop, request.text, row.max_tokens)
+                if finish is not None:
                     return self._sample(request.handle.prompt, progress, finish)
         finally:
             self.store.release(progress.fork, progress.fork.state)
 
     def _turn(self, rows: _AgentRows, progress: _Run, seed: int, max_tokens: int) -> AgentTurn:
-        """Run the agent's program once in the row's fork."""
+        """Run the agent's program once in the row's fork, and update the fork's state.
+
+        Args:
+            rows: The rows of the request.
+            progress: The progress of the row.
+            seed: The seed of the turn.
+            max_tokens: The most tokens of the turn.
+        """
         with self.store.scratch() as folder:
             files = TurnFiles(folder, rows.request.handle.prompt, progress.session, progress.loan)
             command = files.begin(self.agent)
-            process = Process(
-                command, progress.fork.path, files.environment(self.agent, seed, max_tokens), files.prompt
-            )
+            environment = files.environment(self.agent, seed, max_tokens)
+            process = Process(command, progress.fork.path, environment, stdin=files.prompt)
             rows.track(process)
             if progress.loan is not None:
                 progress.loan.stop = process.stop
@@ -348,21 +371,20 @@ class AgentRuns(Backend):
             finally:
                 rows.forget(process)
             is_told = rows.cancelled or rows.done
-            for path in (path for name in self.agent.leaves for path in progress.fork.path.glob(name)):
-                remove(path)
+            for pattern in self.agent.leaves:
+                for path in progress.fork.path.glob(pattern):
+                    remove(path)
             try:
                 state = self.store.commit(progress.fork)
             except EngineError as failure:
                 turn = files.read(self.agent, end, max_tokens, changed=False, is_told=is_told)
-                return (
-                    turn
-                    if turn.status == "failed"
-                    else dataclasses.replace(turn, status="failed", error=f"Workspace: {failure.cause}")
-                )
-            changed = state.tree != progress.fork.state.tree
+                if turn.status == "failed":
+                    return turn
+                return dataclasses.replace(turn, status="failed", error=f"Workspace: {failure.cause}")
+            has_changed = state.tree != progress.fork.state.tree
             self.store.release(progress.fork.state)
             progress.fork = dataclasses.replace(progress.fork, state=state)
-            return files.read(self.agent, end, max_tokens, changed=changed, is_told=is_told)
+            return files.read(self.agent, end, max_tokens, changed=has_changed, is_told=is_told)
 
     def _add(self, progress: _Run, turn: AgentTurn) -> None:
         """Add a turn to the progress of a row."""
@@ -372,9 +394,8 @@ class AgentRuns(Backend):
         if turn.status == "cut" and self.agent.resumes:
             progress.text += turn.message
         elif turn.status != "failed":
-            progress.text += format_turn(
-                turn.message, self.store.text_patch(progress.fork.state), is_last=turn.status != "turn"
-            )
+            patch = self.store.text_patch(progress.fork.state)
+            progress.text += format_turn(turn.message, patch, is_last=turn.status != "turn")
 
     def _sample(self, prompt: str, progress: _Run, finish: Finish) -> Sample:
         """Return the sample of an ended row, with a handle of its last state unless the row failed."""
@@ -383,12 +404,19 @@ class AgentRuns(Backend):
             handle = WorkspaceHandle(prompt, progress.fork.state, progress.session)
             self.store.keep(handle.state)
         return Sample(
-            progress.text, (), (), finish, handle, progress.tokens, self.agent.trusted is not None, progress.error
+            text=progress.text,
+            token_ids=(),
+            logprobs=(),
+            finish=finish,
+            handle=handle,
+            num_tokens=progress.tokens,
+            estimated=self.agent.trusted is not None,
+            error=progress.error,
         )
 
 
 def _seed(stream: int, position: int, word: int) -> int:
-    """Return the seed of a turn: the random number at its position in the stream, as a whole number."""
+    """Return the seed of a turn: the random number at the turn's position in its stream, as a whole number."""
     return int(uniform(stream, position, word) * 2**_SEED_BITS)
 
 
@@ -402,8 +430,10 @@ def _finish(turn: AgentTurn, progress: _Run, stop: StopCondition, before: str, m
         before: The text of the path before the row.
         max_tokens: The most tokens of the row.
     """
-    if turn.status in ("failed", "stopped"):
-        return "error" if turn.status == "failed" else "cancelled"
+    if turn.status == "failed":
+        return "error"
+    if turn.status == "stopped":
+        return "cancelled"
     if turn.status == "finished":
         return "eos"
     if turn.status == "turn" and stop.at_step:
@@ -414,7 +444,13 @@ def _finish(turn: AgentTurn, progress: _Run, stop: StopCondition, before: str, m
 
 
 def _close(store: StateStore, door: Door | None, process: int) -> None:
-    """Close a door and remove a store, but only in the process that made them; a forked process shares them."""
+    """Close a door and remove a store, unless this is a process that was forked from the one that made them.
+
+    Args:
+        store: The store.
+        door: The door; None: there is none.
+        process: The id of the process that made both.
+    """
     if os.getpid() == process:
         if door is not None:
             door.close(waits=False)

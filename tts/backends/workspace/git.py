@@ -46,23 +46,18 @@ def run_git(
         EngineError: git failed. The text has git's first line of error.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    environment |= {
-        "LC_ALL": "C",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        **_AUTHOR,
-        **({} if users else _OWN),
-        **(variables or {}),
-    }
+    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", **_AUTHOR}
+    if not users:
+        environment |= _OWN
+    environment |= variables or {}
     try:
-        end = subprocess.run(
+        process = subprocess.run(
             ["git", *_QUIET, *arguments], cwd=folder, env=environment, input=stdin, capture_output=True, check=False
         )
     except FileNotFoundError:
         raise ConfigError("workspaces need the program git, which is not found on PATH", hint="install git") from None
-    if end.returncode not in ok:
-        lines = end.stderr.decode(errors="replace").strip().splitlines()
-        raise EngineError(
-            f"git {arguments[0]} failed in {folder}: {lines[0] if lines else f'exit code {end.returncode}'}"
-        )
-    return end.stdout
+    if process.returncode not in ok:
+        lines = process.stderr.decode(errors="replace").strip().splitlines()
+        reason = lines[0] if lines else f"exit code {process.returncode}"
+        raise EngineError(f"git {arguments[0]} failed in {folder}: {reason}")
+    return process.stdout

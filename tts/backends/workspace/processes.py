@@ -49,29 +49,29 @@ class Process:
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: Path | None = None
     ) -> None:
-        life, self._life = os.pipe()
-        self._status, status = os.pipe()
+        life_read, self._life_write = os.pipe()
+        self._status_read, status_write = os.pipe()
         self._lock = threading.Lock()
         self._is_told = False
         try:
             with open(stdin or os.devnull, "rb") as source:  # noqa: PTH123 - also the null device
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_SUPERVISOR), str(life), str(status), *command],
+                    [sys.executable, "-I", "-S", str(_SUPERVISOR), str(life_read), str(status_write), *command],
                     cwd=folder,
                     env=dict(environment),
                     stdin=source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    pass_fds=(life, status),
+                    pass_fds=(life_read, status_write),
                     start_new_session=True,
                 )
         except BaseException:
-            os.close(self._life)
-            os.close(self._status)
+            os.close(self._life_write)
+            os.close(self._status_read)
             raise
         finally:
-            os.close(life)
-            os.close(status)
+            os.close(life_read)
+            os.close(status_write)
 
     def stop(self) -> None:
         """Tell the program to stop, from any thread.
@@ -81,24 +81,27 @@ class Process:
         with self._lock:
             if not self._is_told:
                 self._is_told = True
-                os.close(self._life)
+                os.close(self._life_write)
 
     def wait(self) -> ProcessEnd:
-        """Wait until no process of the program runs any more, and return its end."""
+        """Wait until no process of the program runs any more, and return the program's end."""
         assert self._process.stdout is not None, "opened as a pipe"
-        stdout, output, num_printed, status, flooded = self._process.stdout.fileno(), bytearray(), 0, b"", False
-        with selectors.DefaultSelector() as ends:  # `select` refuses the high file descriptors of busy processes
-            ends.register(stdout, selectors.EVENT_READ)
-            ends.register(self._status, selectors.EVENT_READ)
-            while self._status in ends.get_map():
-                for key, _ in ends.select():
+        stdout = self._process.stdout.fileno()
+        output, num_printed, is_flooded = bytearray(), 0, False
+        status = b""
+        with selectors.DefaultSelector() as pipes:  # `select` refuses the high file descriptors of busy processes
+            pipes.register(stdout, selectors.EVENT_READ)
+            pipes.register(self._status_read, selectors.EVENT_READ)
+            while self._status_read in pipes.get_map():
+                for key, _events in pipes.select():
                     piece = os.read(key.fd, 1 << 16)
                     if not piece:
-                        ends.unregister(key.fd)
+                        pipes.unregister(key.fd)
                     elif key.fd == stdout:
-                        output, num_printed = (output + piece)[-_KEPT:], num_printed + len(piece)
-                        if num_printed > MOST_OUTPUT and not flooded:
-                            flooded = True
+                        output = (output + piece)[-_KEPT:]
+                        num_printed += len(piece)
+                        if num_printed > MOST_OUTPUT and not is_flooded:
+                            is_flooded = True
                             self.stop()
                     else:
                         status += piece
@@ -114,6 +117,11 @@ class Process:
         self.stop()
         self._process.wait()
         self._process.stdout.close()
-        os.close(self._status)
-        end = json.loads(status) if status else {}
-        return ProcessEnd(end.get("code"), output.decode("utf-8", "replace"), bool(end.get("told")), flooded)
+        os.close(self._status_read)
+        report = json.loads(status) if status else {}
+        return ProcessEnd(
+            code=report.get("code"),
+            output=output.decode("utf-8", "replace"),
+            stopped=bool(report.get("told")),
+            flooded=is_flooded,
+        )

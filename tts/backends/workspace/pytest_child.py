@@ -13,7 +13,7 @@ import sys
 
 
 def main():
-    """Run pytest with the arguments and return its exit code."""
+    """Run pytest, write the report, and return pytest's exit code."""
     report, names, fork_first, *arguments = sys.argv[1:]
     import pytest  # before a file of the fork can take its name
 
@@ -22,7 +22,8 @@ def main():
     code = pytest.main(arguments)
     root = os.path.realpath(os.getcwd())  # noqa: PTH109
     elsewhere = {}
-    for name in {*filter(None, names.split(","))} - {*getattr(sys, "stdlib_module_names", ())}:
+    standard_names = set(getattr(sys, "stdlib_module_names", ()))
+    for name in set(filter(None, names.split(","))) - standard_names:
         path = getattr(sys.modules.get(name), "__file__", None)
         if path and not os.path.realpath(path).startswith(root + os.sep):
             elsewhere[name] = path

@@ -104,19 +104,22 @@ class HarnessRecord(Section):
     @classmethod
     def _paths(cls, files: dict[str, str]) -> dict[str, str]:
         for name in files:
-            if Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).parts:
+            path = Path(name)
+            if path.is_absolute() or ".." in path.parts or not path.parts:
                 raise ConfigError(f"files has {quote(name)}, but must have paths below the home of the agent")
         return files
 
     @model_validator(mode="after")
     def _fields(self) -> HarnessRecord:
         """Refuse a record whose fields do not fit the place from which it gets its model."""
-        used = {name for text in self.texts for name in _FIELD.findall(text)}
-        if self.trust_usage is not None and not used.isdisjoint(_OF_MODEL):
+        used_fields: set[str] = set()
+        for text in self.texts:
+            used_fields.update(_FIELD.findall(text))
+        if self.trust_usage is not None and not used_fields.isdisjoint(_OF_MODEL):
             raise ConfigError(
                 "trust_usage is given, but the record uses {url}, {key} or {model}, which are those of a model here"
             )
-        if self.trust_usage is None and not {"url", "key"} <= used:
+        if self.trust_usage is None and not {"url", "key"} <= used_fields:
             raise ConfigError(
                 "the record does not use both {url} and {key}, so that its calls would not reach the model",
                 hint="or set trust_usage",
@@ -147,7 +150,10 @@ def names() -> list[str]:
 
 
 def find_record(name: str) -> HarnessRecord | None:
-    """Return a record of this package by its name, or a YAML file by its path; None: `name` is neither.
+    """Return a record of this package by its name, or the record in a YAML file by its path.
+
+    Args:
+        name: The name or the path. If it is neither, the result is None.
 
     Raises:
         ConfigError: The file cannot be read, or is no valid record. The message names the field and the rule.
@@ -177,11 +183,16 @@ def _parse(text: bytes, subject: str) -> HarnessRecord:
     Args:
         text: The text.
         subject: The name of the record in messages.
+
+    Raises:
+        ConfigError: The text is no valid record.
     """
     try:
         data: Any = read_yaml(text.decode(), "record of a harness", extra="serve")
-    except (ConfigError, UnicodeDecodeError) as failure:
-        raise ConfigError(f"{subject}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
+    except ConfigError as failure:
+        raise ConfigError(f"{subject}: {failure.cause}") from None
+    except UnicodeDecodeError as failure:
+        raise ConfigError(f"{subject}: {failure}") from None
     if not isinstance(data, dict):
         raise ConfigError(
             f"{subject} is {quote(data)}, but must be keys with values", hint="name, command, environment"

@@ -93,7 +93,8 @@ def read_tasks(folder: str | Path) -> list[RepositoryTask]:
     tasks = [_read_task(file) for file in files]
     files_by_prompt: dict[str, Path] = {}
     for file, task in zip(files, tasks, strict=True):
-        if (first_file := files_by_prompt.setdefault(task.prompt, file)) != file:
+        first_file = files_by_prompt.setdefault(task.prompt, file)
+        if first_file != file:
             raise ConfigError(
                 f"{file}: its prompt is that of {first_file}, but each must be another", hint="name the files to mend"
             )
@@ -128,21 +129,32 @@ def _read_task(file: Path) -> RepositoryTask:
     hidden = _resolve_below(file, "hidden", texts["hidden"]) if "hidden" in texts else None
     if hidden is not None and not hidden.exists():
         raise ConfigError(f"{file}: its hidden is {texts['hidden']!r}, but there is no such file or folder beside it")
-    return RepositoryTask(file.parent, texts["prompt"], texts["tests"], repo, texts.get("revision", "HEAD"), hidden)
+    return RepositoryTask(
+        folder=file.parent,
+        prompt=texts["prompt"],
+        tests=texts["tests"],
+        repo=repo,
+        revision=texts.get("revision", "HEAD"),
+        hidden=hidden,
+    )
 
 
 def _read_yaml(file: Path) -> Mapping[str, Any]:
     """Return the keys and values in a YAML file.
 
     Raises:
-        ConfigError: The file cannot be read, or has no keys and values.
+        ConfigError: The file cannot be read, is too large, or has no keys and values.
     """
     try:
         with file.open("rb") as stream:
             text = stream.read(_MOST_BYTES + 1)
-        content: Any = read_yaml(text.decode(), "task of a repository") if len(text) <= _MOST_BYTES else None
-    except (OSError, UnicodeDecodeError, ConfigError) as failure:
-        raise ConfigError(f"{file}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
+        content: Any = None
+        if len(text) <= _MOST_BYTES:
+            content = read_yaml(text.decode(), "task of a repository")
+    except ConfigError as failure:
+        raise ConfigError(f"{file}: {failure.cause}") from None
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ConfigError(f"{file}: {failure}") from None
     if not isinstance(content, dict):
         raise ConfigError(
             f"{file}: it must be keys with values, at most {_MOST_BYTES >> 20} MiB", hint="such as prompt: Fix leap.py"
@@ -157,9 +169,19 @@ def _text(file: Path, key: str, value: Any) -> str:
 
 
 def _resolve_below(file: Path, key: str, name: str) -> Path:
-    """Return the path of a name below the folder of a task, with links resolved."""
+    """Return the path of a name below the folder of a task, with links resolved.
+
+    Args:
+        file: The file of the task.
+        key: The key in the file that has the name.
+        name: The name.
+
+    Raises:
+        ConfigError: The path is not below the folder.
+    """
+    folder = file.parent.resolve()
     path = (file.parent / name).resolve()
-    if not path.is_relative_to(file.parent.resolve()) or path == file.parent.resolve():
+    if not path.is_relative_to(folder) or path == folder:
         raise ConfigError(f"{file}: its {key} is {name!r}, but must be below the folder of {TASK_FILE}")
     return path
 
@@ -191,14 +213,20 @@ class Repositories(Backend):
         self.caps = self._workspaces[0].caps
         for workspace in self._workspaces:
             workspace.counters = self.counters
-        digest = hashlib.sha256(
-            " ".join(workspace.store.root.tree for workspace in self._workspaces).encode()
-        ).hexdigest()
+        trees = " ".join(workspace.store.root.tree for workspace in self._workspaces)
+        digest = hashlib.sha256(trees.encode()).hexdigest()
         self.identity = f"repositories {agent_program.name} {digest}"
 
     @classmethod
     def from_record(cls, record: object, *, data: str = "", agent: str = "", jobs: int = 4, **others: object) -> Self:
-        """Return the backend of a study, from the options `data` and `agent`.
+        """Return the backend of a study, from its options.
+
+        Args:
+            record: Not used.
+            data: The folder of the data set.
+            agent: The name of the agent.
+            jobs: The most agents at once in each repository.
+            **others: Options that are refused.
 
         Raises:
             ConfigError: An option is missing or unknown.
@@ -218,7 +246,10 @@ class Repositories(Backend):
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles at the roots of the prompts' repositories."""
-        return [reply for prompt in prompts for reply in await self._runs_for(prompt_text(prompt)).open([prompt])]
+        replies: list[Reply[Any]] = []
+        for prompt in prompts:
+            replies += await self._runs_for(prompt_text(prompt)).open([prompt])
+        return replies
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Run the agent in the repository of the handle; see `AgentRuns.sample`."""
@@ -265,11 +296,15 @@ class Repositories(Backend):
         return self._workspaces[self._place(prompt)]
 
     def _place(self, prompt: str) -> int:
-        """Return the index of the task whose prompt a text contains; of several, the longest prompt decides."""
-        places = [place for place, task in enumerate(self.tasks) if task.prompt in prompt]
-        if not places:
+        """Return the index of the task with the longest prompt that a text contains.
+
+        Raises:
+            ConfigError: The text contains the prompt of no task.
+        """
+        indexes = [index for index, task in enumerate(self.tasks) if task.prompt in prompt]
+        if not indexes:
             raise ConfigError(
                 f"the prompt {quote(prompt)} is of no task of the data set",
                 hint=f"the prompts are those in {TASK_FILE} of its folders",
             )
-        return max(places, key=lambda place: len(self.tasks[place].prompt))
+        return max(indexes, key=lambda index: len(self.tasks[index].prompt))

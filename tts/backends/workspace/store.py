@@ -93,8 +93,8 @@ class StateStore:
         path = Path(repo).absolute()
         if not path.is_dir():
             raise ConfigError(f"repo is {str(repo)!r}, but must be a folder", hint="name the folder of a repository")
-        self._forks = itertools.count()
-        self._refs = threading.Lock()
+        self._numbers = itertools.count()  # the numbers in names of forks and other temporary paths
+        self._lock_of_refs = threading.Lock()
         # the number of times that each commit is kept, since equal states share a commit
         self._kept: Counter[str] = Counter()
         source = _Borrowed.read(path, revision, include_changes=include_changes)
@@ -112,7 +112,7 @@ class StateStore:
             self._create(source)
             self.root = self._root(source, include_changes=include_changes)
             self._refuse_unusable(self.root.commit)
-            files = read_entries(self._git("ls-tree", "-r", "-z", self.root.tree), 2)
+            files = read_entries(self._git("ls-tree", "-r", "-z", self.root.tree), at=2)
             self.target = PatchFolder(source.top, head, source.object_format, files)
         except BaseException:
             self.close()
@@ -120,24 +120,22 @@ class StateStore:
 
     def fork(self, state: State) -> Checkout:
         """Check a state out into a new folder, and return this fork."""
-        name = f"{next(self._forks):06d}"
-        path = self.folder / "forks" / name
+        path = self.folder / "forks" / f"{next(self._numbers):06d}"
         path.mkdir(parents=True)
         run_git("init", "--quiet", "--template=", f"--object-format={self._format}", str(path), folder=path)
         _write_lines(path / ".git" / "objects" / "info" / "alternates", str(self._git_dir / "objects"))
-        _write_lines(
-            path / ".git" / "info" / "exclude", (self._git_dir / "info" / "exclude").read_text(encoding="utf-8")
-        )
+        excluded_names = (self._git_dir / "info" / "exclude").read_text(encoding="utf-8")
+        _write_lines(path / ".git" / "info" / "exclude", excluded_names)
         run_git("checkout", "--quiet", "--detach", state.commit, "--", folder=path)
-        # a copy of the index that git in the fork does not change; so `commit` reads only files that changed on disk
+        # git in the fork does not change this copy of the index; by it, `commit` reads only files that changed on disk
         shutil.copyfile(path / ".git" / "index", self._index(path))
         return Checkout(path, state)
 
     def commit(self, fork: Checkout) -> State:
-        """Return the files of a fork as a state; if no file has changed, the fork's own state.
+        """Keep the files of a fork as a state, and return this state.
 
-        Untracked files belong to the state, but files that `.gitignore` names do not. Commits that a process made in
-        the fork are ignored.
+        If no file has changed, the fork's own state is kept and returned. Untracked files belong to the state, except
+        for files that `.gitignore` names. Commits that a process made in the fork are ignored.
 
         Raises:
             EngineError: The fork is gone, has another repository within it, or has files that cannot be read.
@@ -147,7 +145,8 @@ class StateStore:
         variables = {"GIT_WORK_TREE": str(fork.path), "GIT_INDEX_FILE": str(self._index(fork.path))}
         self._git("add", "--all", "--", ".", variables=variables, folder=fork.path)
         tree = self._git("write-tree", variables=variables, folder=fork.path).decode().strip()
-        if nested := self._gitlinks(tree):
+        nested = self._gitlinks(tree)
+        if nested:
             raise EngineError(f"the fork has another repository in {nested[0]!r}, whose files git does not keep")
         if tree == fork.state.tree:
             self.keep(fork.state)
@@ -170,7 +169,8 @@ class StateStore:
         if b"\0" not in patch:
             with contextlib.suppress(UnicodeDecodeError):
                 return patch.decode()
-        return self._diff(state, self.root, "-c", f"core.attributesFile={self._git_dir / 'all_binary'}").decode()
+        attributes_file = self._git_dir / "all_binary"
+        return self._diff(state, self.root, "-c", f"core.attributesFile={attributes_file}").decode()
 
     def _diff(self, state: State, base: State, *settings: str) -> bytes:
         options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
@@ -181,31 +181,27 @@ class StateStore:
 
         Args:
             patch: A patch that `text_patch` has made.
-            is_restored: Whether a path stays as in the root; None: no path does.
+            is_restored: Returns whether a path stays as in the root; None: no path does.
 
         Raises:
             EngineError: The patch does not fit the root, or contains another repository.
         """
-        index = self.folder / "indexes" / f"patch-{next(self._forks):06d}"
+        index = self.folder / "indexes" / f"patch-{next(self._numbers):06d}"
         variables = {"GIT_INDEX_FILE": str(index)}
         try:
             self._git("read-tree", self.root.tree, variables=variables)
             if patch:
-                self._git(
-                    "apply",
-                    "--cached",
-                    "--whitespace=nowarn",
-                    "-",
-                    variables=variables,
-                    stdin=patch.encode("utf-8", "surrogatepass"),
-                )
+                content = patch.encode("utf-8", "surrogatepass")
+                self._git("apply", "--cached", "--whitespace=nowarn", "-", variables=variables, stdin=content)
             tree = self._git("write-tree", variables=variables).decode().strip()
-            if is_restored is not None and (lines := self._restore_lines(tree, is_restored)):
+            lines = b"" if is_restored is None else self._restore_lines(tree, is_restored)
+            if lines:
                 self._git("update-index", "-z", "--index-info", variables=variables, stdin=lines)
                 tree = self._git("write-tree", variables=variables).decode().strip()
         finally:
             index.unlink(missing_ok=True)
-        if nested := self._gitlinks(tree):
+        nested = self._gitlinks(tree)
+        if nested:
             raise EngineError(f"the patch has another repository in {nested[0]!r}, whose files git does not keep")
         if tree == self.root.tree:
             self.keep(self.root)
@@ -213,15 +209,22 @@ class StateStore:
         return self._commit_tree(tree, self.root.commit)
 
     def _restore_lines(self, tree: str, is_restored: Callable[[str], bool]) -> bytes:
-        """Return the input of `git update-index` that restores some changed paths from the root."""
-        fields = self._git("diff-tree", "-r", "-z", "--no-renames", self.root.tree, tree).split(b"\0")
-        changed = [
-            (entry.removeprefix(b":").split(b" "), path)
-            for entry, path in zip(fields[:-1:2], fields[1::2], strict=True)
-            if is_restored(os.fsdecode(path))
-        ]
-        removals = [b"0 " + b"0" * len(entry[2]) + b"\t" + path for entry, path in changed]
-        additions = [entry[0] + b" " + entry[2] + b"\t" + path for entry, path in changed if entry[2].strip(b"0")]
+        """Return the input of `git update-index` that restores some changed paths from the root.
+
+        Args:
+            tree: The tree with the changed paths.
+            is_restored: Returns whether a path is restored.
+        """
+        changes = self._git("diff-tree", "-r", "-z", "--no-renames", self.root.tree, tree).split(b"\0")
+        removals: list[bytes] = []
+        additions: list[bytes] = []
+        for change, path in zip(changes[:-1:2], changes[1::2], strict=True):
+            if not is_restored(os.fsdecode(path)):
+                continue
+            root_mode, _mode, root_object, *_ = change.removeprefix(b":").split(b" ")
+            removals.append(b"0 " + b"0" * len(root_object) + b"\t" + path)
+            if root_object.strip(b"0"):  # the root has the file
+                additions.append(root_mode + b" " + root_object + b"\t" + path)
         return b"".join(line + b"\0" for line in (*removals, *additions))
 
     def states(self) -> list[str]:
@@ -234,27 +237,27 @@ class StateStore:
         A state is removed once it was released as often as it was committed or kept. The root stays. Releasing a part
         that is already removed is no error.
         """
-        for fork in (part for part in parts if isinstance(part, Checkout)):
-            remove(fork.path)
-            self._index(fork.path).unlink(missing_ok=True)
-        with self._refs:
-            free: list[str] = []
-            for commit in (
-                part.commit for part in parts if isinstance(part, State) and part.commit != self.root.commit
-            ):
+        commits: list[str] = []
+        for part in parts:
+            if isinstance(part, Checkout):
+                remove(part.path)
+                self._index(part.path).unlink(missing_ok=True)
+            elif part.commit != self.root.commit:
+                commits.append(part.commit)
+        with self._lock_of_refs:
+            lines: list[str] = []  # the input of `git update-ref`
+            for commit in commits:
                 self._kept[commit] -= 1
                 if not self._kept[commit]:
-                    free.append(commit)
+                    lines.append(f"delete refs/states/{commit}\n")
                 if self._kept[commit] <= 0:
                     del self._kept[commit]
-            if free:
-                self._git(
-                    "update-ref", "--stdin", stdin="".join(f"delete refs/states/{commit}\n" for commit in free).encode()
-                )
+            if lines:
+                self._git("update-ref", "--stdin", stdin="".join(lines).encode())
 
     def keep(self, state: State) -> None:
         """Keep a state until it is released one more time."""
-        with self._refs:
+        with self._lock_of_refs:
             self._kept[state.commit] += 1
             if self._kept[state.commit] == 1:
                 self._git("update-ref", f"refs/states/{state.commit}", state.commit)
@@ -262,7 +265,7 @@ class StateStore:
     @contextlib.contextmanager
     def scratch(self) -> Generator[Path]:
         """Make an empty folder for the block, outside of all forks."""
-        path = self.folder / "scratch" / f"{next(self._forks):06d}"
+        path = self.folder / "scratch" / f"{next(self._numbers):06d}"
         path.mkdir(parents=True)
         try:
             yield path
@@ -284,15 +287,8 @@ class StateStore:
         """Make the repository of the run, which borrows the user's objects and has the user's excluded names."""
         self._format = source.object_format
         self._git_dir.mkdir()
-        run_git(
-            "init",
-            "--quiet",
-            "--bare",
-            "--template=",
-            f"--object-format={self._format}",
-            str(self._git_dir),
-            folder=self.folder,
-        )
+        options = ("--quiet", "--bare", "--template=", f"--object-format={self._format}")
+        run_git("init", *options, str(self._git_dir), folder=self.folder)
         _write_lines(self._git_dir / "info" / "exclude", source.exclude)
         if source.objects is not None:
             _write_lines(self._git_dir / "objects" / "info" / "alternates", str(source.objects))
@@ -305,7 +301,8 @@ class StateStore:
         The user's changes belong to the root where they are included.
         """
         if source.commit is not None and not (include_changes and source.changed):
-            root = State(source.commit, self._git("rev-parse", f"{source.commit}^{{tree}}").decode().strip())
+            tree = self._git("rev-parse", f"{source.commit}^{{tree}}").decode().strip()
+            root = State(source.commit, tree)
             self.keep(root)
             return root
         variables = {"GIT_WORK_TREE": str(source.top), "GIT_INDEX_FILE": str(self.folder / "indexes" / "root")}
@@ -313,13 +310,13 @@ class StateStore:
             self._git("read-tree", source.commit, variables=variables, folder=source.top)
         option = "--all" if source.commit is None else "--update"
         self._git("add", option, "--", ".", variables=variables, folder=source.top)
-        return self._commit_tree(
-            self._git("write-tree", variables=variables, folder=source.top).decode().strip(), source.commit
-        )
+        tree = self._git("write-tree", variables=variables, folder=source.top).decode().strip()
+        return self._commit_tree(tree, source.commit)
 
     def _refuse_unusable(self, commit: str) -> None:
         """Refuse trees with files whose content git does not have: submodules and pointers of Git LFS."""
-        if links := self._gitlinks(commit):
+        links = self._gitlinks(commit)
+        if links:
             raise ConfigError(
                 f"repo has the submodule {links[0]!r}, whose files a workspace cannot fork",
                 hint="use a repository without submodules",
@@ -338,8 +335,10 @@ class StateStore:
         return [os.fsdecode(entry.partition(b"\t")[2]) for entry in entries if entry.startswith(_GITLINK)]
 
     def _commit_tree(self, tree: str, parent: str | None) -> State:
+        """Commit a tree, and return and keep its state."""
         options = () if parent is None else ("-p", parent)
-        state = State(self._git("commit-tree", tree, *options, stdin=b"state\n").decode().strip(), tree, parent)
+        commit = self._git("commit-tree", tree, *options, stdin=b"state\n").decode().strip()
+        state = State(commit, tree, parent)
         self.keep(state)
         return state
 
@@ -384,15 +383,16 @@ class _Borrowed:
                 raise ConfigError(
                     f"revision is {revision!r}, but {str(path)!r} is no repository of git", hint="leave revision out"
                 )
-            return cls(path, None, None, "sha1", "", (), ())
+            return cls(top=path, commit=None, objects=None, object_format="sha1", exclude="", changed=(), untracked=())
         _refuse_incomplete(path, ask)
         commit = ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", ok=(0, 1, 128))
         if not commit:
             raise ConfigError(
                 f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}", hint="see git log"
             )
-        entries = _status_entries(run_git("status", "--porcelain=v1", "-z", "--no-renames", folder=path, users=True))
-        changed = tuple(name for state, name in entries if state != "??")
+        status = run_git("status", "--porcelain=v1", "-z", "--no-renames", folder=path, users=True)
+        entries = _status_entries(status)
+        changed = tuple(name for code, name in entries if code != "??")
         if changed and include_changes and commit != ask("rev-parse", "HEAD"):
             raise ConfigError(
                 f"include_changes is True, but revision is {revision!r}: changes belong to HEAD",
@@ -404,18 +404,26 @@ class _Borrowed:
                 hint="commit them, or set include_changes",
             )
         return cls(
-            Path(ask("rev-parse", "--show-toplevel")),
-            commit,
-            (path / ask("rev-parse", "--git-path", "objects")).resolve(),
-            ask("rev-parse", "--show-object-format"),
-            _text_of(path / ask("rev-parse", "--git-path", "info/exclude")),
-            changed,
-            tuple(name for state, name in entries if state == "??"),
+            top=Path(ask("rev-parse", "--show-toplevel")),
+            commit=commit,
+            objects=(path / ask("rev-parse", "--git-path", "objects")).resolve(),
+            object_format=ask("rev-parse", "--show-object-format"),
+            exclude=_text_of(path / ask("rev-parse", "--git-path", "info/exclude")),
+            changed=changed,
+            untracked=tuple(name for code, name in entries if code == "??"),
         )
 
 
 def _refuse_incomplete(path: Path, ask: Callable[..., str]) -> None:
-    """Refuse repositories without files or without all objects."""
+    """Refuse repositories without files or without all objects.
+
+    Args:
+        path: A folder in the repository.
+        ask: Runs git with some arguments in the folder, and returns the output.
+
+    Raises:
+        ConfigError: The repository is bare, shallow or a partial clone.
+    """
     if ask("rev-parse", "--is-inside-work-tree") != "true":
         raise ConfigError(
             f"repo is {str(path)!r}, a bare repository or a folder inside .git", hint="name a clone with a worktree"
@@ -454,7 +462,7 @@ def clean(folder: Path | None = None) -> list[Path]:
 
 
 def _make_folder(folder: Path) -> tuple[Path, BinaryIO]:
-    """Make a store's folder and lock it, so that `clean` never sees it unlocked."""
+    """Make a store's folder, and return the folder and its lock, so that `clean` never sees it unlocked."""
     folder.mkdir(parents=True, exist_ok=True)
     with _hold(folder / "lock"):
         store = Path(tempfile.mkdtemp(prefix="run-", dir=folder)).resolve()
@@ -468,7 +476,15 @@ def _hold(path: Path, *, wait: bool = True) -> Generator[None]:
 
 
 def _lock(path: Path, *, wait: bool) -> BinaryIO:
-    """Open a file and lock it for this process; raise BlockingIOError if another process has the lock."""
+    """Open a file and lock it for this process.
+
+    Args:
+        path: The path of the file.
+        wait: Whether to wait while another process has the lock. If not, BlockingIOError is raised.
+
+    Raises:
+        ConfigError: The system has no file locks of POSIX.
+    """
     try:
         import fcntl
     except ImportError:
@@ -476,8 +492,9 @@ def _lock(path: Path, *, wait: bool) -> BinaryIO:
             "workspaces need file locks of POSIX, which this system lacks", hint="use Linux, macOS or WSL"
         ) from None
     file = path.open("ab")
+    operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(file, operation)
     except BaseException:
         file.close()
         raise
@@ -485,7 +502,7 @@ def _lock(path: Path, *, wait: bool) -> BinaryIO:
 
 
 def _status_entries(output: bytes) -> list[tuple[str, str]]:
-    """Return the status and the name of each file that `git status -z` reports."""
+    """Return the two-letter status and the name of each file that `git status -z` reports."""
     return [(entry[:2].decode(), os.fsdecode(entry[3:])) for entry in output.split(b"\0") if entry]
 
 
@@ -499,18 +516,22 @@ def _write_lines(path: Path, text: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, even one without permissions; links are removed, never followed."""
+    """Remove a file or a folder, even a folder without permissions. Links are removed, never followed.
+
+    Raises:
+        EngineError: The folder is still there, since a process may still write in it.
+    """
     if path.is_symlink() or path.is_file():
         path.unlink()
         return
     for _ in range(3):  # a program that outlived its process may still write
         if not path.is_dir():
             return
-        for parent, folders, _ in os.walk(path):
-            for name in folders:
-                inner = Path(parent, name)
-                if not inner.is_symlink():
-                    inner.chmod(stat.S_IRWXU)
+        for parent, names, _files in os.walk(path):
+            for name in names:
+                folder = Path(parent, name)
+                if not folder.is_symlink():
+                    folder.chmod(stat.S_IRWXU)
         shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         raise EngineError(f"the folder {path} cannot be removed wholly; a process may still write in it")

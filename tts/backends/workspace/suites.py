@@ -90,7 +90,8 @@ class SuiteOutcome:
     @property
     def last_line(self) -> str:
         """The last line of the output."""
-        return (self.output.strip().splitlines() or ["it printed nothing"])[-1].strip()[:200]
+        lines = self.output.strip().splitlines()
+        return lines[-1].strip()[:200] if lines else "it printed nothing"
 
 
 @runtime_checkable
@@ -144,10 +145,10 @@ class HasRepositories(Protocol):
 
 def is_protected(path: str) -> bool:
     """Whether a file belongs to the tests, or decides how they run."""
-    *folders, name = path.split("/")
-    return any(folder in _FOLDERS for folder in (*folders, name)) or any(
-        fnmatch.fnmatch(name, pattern) for pattern in _FILES
-    )
+    parts = path.split("/")
+    if any(part in _FOLDERS for part in parts):
+        return True
+    return any(fnmatch.fnmatch(parts[-1], pattern) for pattern in _FILES)
 
 
 class SuiteRunner:
@@ -171,46 +172,50 @@ class SuiteRunner:
             outcome = self._known.get((suite, state.tree))
             if outcome is None:
                 outcome = self._run(suite, state, seconds)
-                if not outcome.stopped or seconds is None or seconds >= suite.seconds:
+                had_full_time = seconds is None or seconds >= suite.seconds
+                if had_full_time or not outcome.stopped:
                     self._known[suite, state.tree] = outcome
             return outcome
         finally:
             self._store.release(state)
 
     def _run(self, suite: Suite, state: State, seconds: float | None) -> SuiteOutcome:
-        """Run a suite in a fork of a state, and return its outcome."""
+        """Run a suite in a fork of a state, and return the outcome.
+
+        Args:
+            suite: The suite.
+            state: The state.
+            seconds: The most seconds of the run; None: only the suite's own limit holds.
+        """
         fork = self._store.fork(state)
         try:
             with self._store.scratch() as folder:
                 if suite.hidden is not None:
                     copy_over(suite.hidden, fork.path)
-                report, results = folder / "elsewhere.json", folder / "results.xml"
+                elsewhere_path, results_path = folder / "elsewhere.json", folder / "results.xml"
                 command = list(suite.command)
-                if pytest_command := suite.pytest_arguments:
-                    options = ("--junitxml", str(results), "-p", "no:cacheprovider")
-                    is_module = str(int(suite.command[1:2] == ("-m",)))
-                    modules = ",".join(_modules(fork.path))
-                    command = [
-                        find_python(pytest_command[0]),
-                        "-I",
-                        "-B",
-                        str(_CHILD),
-                        str(report),
-                        modules,
-                        is_module,
-                        *pytest_command[1],
-                        *options,
-                    ]
+                pytest_command = suite.pytest_arguments
+                if pytest_command:
+                    program, arguments = pytest_command
+                    fork_first = "1" if suite.command[1:2] == ("-m",) else "0"  # as `python -m` orders imports
+                    command = [find_python(program), "-I", "-B", str(_CHILD)]
+                    command += [str(elsewhere_path), ",".join(_modules(fork.path)), fork_first]
+                    command += [*arguments, "--junitxml", str(results_path), "-p", "no:cacheprovider"]
                 process = Process(command, fork.path, make_environment(folder))
-                limit = suite.seconds if seconds is None else min(seconds, suite.seconds)
-                timer = threading.Timer(limit, process.stop)
+                limit_s = suite.seconds if seconds is None else min(seconds, suite.seconds)
+                timer = threading.Timer(limit_s, process.stop)
                 timer.start()
                 try:
                     end = process.wait()
                 finally:
                     timer.cancel()
-                test_results = _read_results(results) if suite.by_pytest else None
-                return SuiteOutcome(end.code, test_results, end.output, end.stopped, _read_elsewhere(report))
+                return SuiteOutcome(
+                    code=end.code,
+                    results=_read_results(results_path) if suite.by_pytest else None,
+                    output=end.output,
+                    stopped=end.stopped,
+                    elsewhere=_read_elsewhere(elsewhere_path),
+                )
         finally:
             self._store.release(fork)
 
@@ -218,27 +223,38 @@ class SuiteRunner:
 def find_python(program: str) -> str:
     """Return the Python that has the pytest of a command.
 
-    The program may be that Python itself. For the program `pytest`, the Python in the same folder is taken.
+    Args:
+        program: The program of the command: a Python, which is returned, or `pytest`. For `pytest`, the Python in the
+            same folder is returned, or else the Python of this process.
     """
-    places = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
-    path = shutil.which(program, path=places)
+    search_path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    path = shutil.which(program, path=search_path)
     if path is None:
         return program
     if Path(path).name.startswith("python"):
         return path
-    folders = [Path(path).parent, Path(path).resolve().parent]
-    pythons = [shutil.which(name, path=str(folder)) for folder in folders for name in ("python", "python3")]
-    return next((python for python in pythons if python is not None), sys.executable)
+    for folder in (Path(path).parent, Path(path).resolve().parent):
+        python = shutil.which("python", path=str(folder)) or shutil.which("python3", path=str(folder))
+        if python is not None:
+            return python
+    return sys.executable
 
 
 def copy_over(source: Path, target: Path) -> None:
     """Copy a file, or all files of a folder, into a fork, over existing files.
 
     Links of the fork are replaced, never followed.
+
+    Args:
+        source: The file or the folder.
+        target: The folder of the fork.
     """
-    files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
+    if source.is_file():
+        files, source_folder = [source], source.parent
+    else:
+        files, source_folder = sorted(path for path in source.rglob("*") if path.is_file()), source
     for path in files:
-        relative = Path(path.name) if source.is_file() else path.relative_to(source)
+        relative = path.relative_to(source_folder)
         destination = target
         for part in relative.parts[:-1]:
             destination /= part
@@ -256,7 +272,8 @@ def _modules(root: Path) -> list[str]:
     names: set[str] = set()
     for folder in (root, root / "src"):
         for path in folder.iterdir() if folder.is_dir() else ():
-            if (path.suffix == ".py" or (path / "__init__.py").is_file()) and path.stem.isidentifier():
+            is_module = path.suffix == ".py" or (path / "__init__.py").is_file()
+            if is_module and path.stem.isidentifier():
                 names.add(path.stem)
     return sorted(names)
 
@@ -272,14 +289,16 @@ def _read_results(path: Path) -> Mapping[str, Result] | None:
     results: dict[str, Result] = {}
     for case in cases:
         name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
-        marks = {child.tag: child.get("message", "") for child in case}
-        result: Result = (
-            "failed" if "failure" in marks or "error" in marks else "skipped" if "skipped" in marks else "passed"
-        )
-        if marks.get("error") == "collection failure":
+        messages = {child.tag: child.get("message", "") for child in case}
+        result: Result = "passed"
+        if messages.get("error") == "collection failure":
             result = "uncollected"
-        earlier = results.get(name, result)
-        results[name] = earlier if earlier in ("failed", "uncollected") else result
+        elif "failure" in messages or "error" in messages:
+            result = "failed"
+        elif "skipped" in messages:
+            result = "skipped"
+        if results.get(name) not in ("failed", "uncollected"):  # a test fails if any of its cases has failed
+            results[name] = result
     return results
 
 

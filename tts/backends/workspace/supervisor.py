@@ -40,8 +40,8 @@ def start(command: list[str], closed: tuple[int, ...]) -> int:
             os.setsid()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for end in (*closed, error_read):
-                os.close(end)
+            for pipe in (*closed, error_read):
+                os.close(pipe)
             os.execvp(command[0], command)
         except OSError as failure:
             os.write(error_write, str(failure).encode())
@@ -63,19 +63,21 @@ def wait(child: int, life: int, woken: int) -> tuple[int, bool]:
         life: The pipe whose end asks the program to stop.
         woken: A pipe that gets a byte when a child has ended.
     """
-    stop_time = 0.0
+    stop_time: float | None = None  # the time at which the program was told to stop
     pipes = [life, woken]
     while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return status, bool(stop_time)
-        if stop_time and time.monotonic() > stop_time + _GRACE_S:
+        ended_id, status = os.waitpid(child, os.WNOHANG)
+        if ended_id:
+            return status, stop_time is not None
+        if stop_time is not None and time.monotonic() > stop_time + _GRACE_S:
             kill_group(child, signal.SIGKILL)
-        ready = select.select(pipes, [], [], _GRACE_S / 4 if stop_time else None)[0]
+        timeout_s = None if stop_time is None else _GRACE_S / 4
+        ready, _, _ = select.select(pipes, [], [], timeout_s)
         if woken in ready:
             os.read(woken, 4096)
         if life in ready:
-            pipes, stop_time = [woken], time.monotonic()
+            pipes = [woken]
+            stop_time = time.monotonic()
             kill_group(child, signal.SIGTERM)
 
 
@@ -86,16 +88,17 @@ def kill_group(child: int, number: int) -> None:
 
 
 def sweep() -> None:
-    """Kill the processes below this one until none is left."""
-    until = time.monotonic() + _SWEEP_S
-    while time.monotonic() < until:
+    """Kill the processes below this process until none is left, or the time is up."""
+    deadline = time.monotonic() + _SWEEP_S
+    while time.monotonic() < deadline:
         for child in children():
             try:
                 os.kill(child, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+            ended_id, _status = os.waitpid(-1, os.WNOHANG)
+            if ended_id == 0:  # all children still run
                 time.sleep(0.001)
         except ChildProcessError:
             return
@@ -116,15 +119,16 @@ def main() -> int:
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
     woken, waking = os.pipe()
-    for end in (woken, waking):
-        os.set_blocking(end, False)
+    os.set_blocking(woken, False)
+    os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     child = start(sys.argv[3:], (life, status, woken, waking))
-    code, is_told = wait(child, life, woken)
+    wait_status, is_told = wait(child, life, woken)
     kill_group(child, signal.SIGKILL)
     sweep()
-    os.write(status, json.dumps({"code": os.waitstatus_to_exitcode(code), "told": is_told}).encode() + b"\n")
+    result = {"code": os.waitstatus_to_exitcode(wait_status), "told": is_told}
+    os.write(status, json.dumps(result).encode() + b"\n")
     return 0
 
 

@@ -51,10 +51,10 @@ class PatchFolder:
                 raise ConfigError(
                     f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND
                 )
-            touched = self._files_of(change)
-            current = self._current_files(touched)
-            for name in touched:
-                if current.get(name) != self.files.get(name):
+            touched_names = self._files_of(change)
+            current_files = self._current_files(touched_names)
+            for name in touched_names:
+                if current_files.get(name) != self.files.get(name):
                     raise ConfigError(
                         f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_BY_HAND
                     )
@@ -68,30 +68,16 @@ class PatchFolder:
         return [os.fsdecode(line.split(b"\t", 2)[2]) for line in counts.split(b"\0") if line]
 
     def _current_files(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the mode and object, as git would write them now, of each file that exists."""
+        """Return the mode and object, as git would write them now, of each named file that exists."""
         with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
-            run_git(
-                "init",
-                "--quiet",
-                "--bare",
-                "--template=",
-                f"--object-format={self.object_format}",
-                scratch,
-                folder=Path(scratch),
-            )
+            options = ("--quiet", "--bare", "--template=", f"--object-format={self.object_format}")
+            run_git("init", *options, scratch, folder=Path(scratch))
             variables = {"GIT_DIR": scratch, "GIT_WORK_TREE": str(self.path)}
-            listed = b"".join(os.fsencode(name) + b"\0" for name in names)
-            run_git(
-                "update-index",
-                "-z",
-                "--add",
-                "--remove",
-                "--stdin",
-                variables=variables,
-                folder=self.path,
-                stdin=listed,
-            )
-            return read_entries(run_git("ls-files", "--stage", "-z", variables=variables, folder=self.path), 1)
+            lines = b"".join(os.fsencode(name) + b"\0" for name in names)
+            options = ("-z", "--add", "--remove", "--stdin")
+            run_git("update-index", *options, variables=variables, folder=self.path, stdin=lines)
+            entries = run_git("ls-files", "--stage", "-z", variables=variables, folder=self.path)
+            return read_entries(entries, at=1)
 
 
 def read_entries(listed: bytes, at: int) -> dict[str, str]:
@@ -103,14 +89,14 @@ def read_entries(listed: bytes, at: int) -> dict[str, str]:
     """
     entries: dict[str, str] = {}
     for entry in listed.split(b"\0")[:-1]:
-        fields, _, name = entry.partition(b"\t")
-        words = fields.decode().split(" ")
-        entries[os.fsdecode(name)] = f"{words[0]} {words[at]}"
+        facts, _tab, name = entry.partition(b"\t")
+        words = facts.decode().split(" ")
+        mode, object_hash = words[0], words[at]
+        entries[os.fsdecode(name)] = f"{mode} {object_hash}"
     return entries
 
 
 def head_of(folder: Path) -> str:
     """Return the commit of `HEAD`; "" for a plain folder and before the first commit."""
-    return (
-        run_git("rev-parse", "--verify", "--quiet", "HEAD", folder=folder, users=True, ok=(0, 1, 128)).decode().strip()
-    )
+    output = run_git("rev-parse", "--verify", "--quiet", "HEAD", folder=folder, users=True, ok=(0, 1, 128))
+    return output.decode().strip()

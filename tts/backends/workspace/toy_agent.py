@@ -62,7 +62,10 @@ def edits(files: Mapping[str, str]) -> list[Edit]:
     Args:
         files: The text of each file by its path.
     """
-    return [edit for path in sorted(files) for edit in _edits_of(path, files[path])]
+    all_edits: list[Edit] = []
+    for path in sorted(files):
+        all_edits += _edits_of(path, files[path])
+    return all_edits
 
 
 def _edits_of(path: str, text: str) -> Iterator[Edit]:
@@ -74,7 +77,8 @@ def _edits_of(path: str, text: str) -> Iterator[Edit]:
     for token in tokens:
         if token.type in (tokenize.OP, tokenize.NAME, tokenize.NUMBER):
             for replacement in GRAMMAR.get(token.string, ()):
-                yield Edit(path, *token.start, token.string, replacement)
+                line, column = token.start
+                yield Edit(path, line, column, old=token.string, new=replacement)
 
 
 def edit_text(text: str, edit: Edit) -> str:
@@ -98,19 +102,21 @@ def source_files(root: Path, prompt: str) -> dict[str, str]:
     """
     files: dict[str, str] = {}
     for folder, subfolders, names in os.walk(root):
-        subfolders[:] = sorted(
-            name for name in subfolders if not name.startswith(".") and name not in ("tests", "__pycache__")
-        )
+        searched = [name for name in subfolders if not name.startswith(".") and name not in ("tests", "__pycache__")]
+        subfolders[:] = sorted(searched)  # `os.walk` enters the folders of this list
         for name in sorted(names):
             path = Path(folder, name)
-            if name.endswith(".py") and not name.startswith(("test_", "conftest")) and not path.is_symlink():
+            is_source = name.endswith(".py") and not name.startswith(("test_", "conftest"))
+            if is_source and not path.is_symlink():
                 files[path.relative_to(root).as_posix()] = path.read_bytes().decode("utf-8", "surrogateescape")
     named_files = {path: text for path, text in files.items() if path in prompt}
     return named_files or files
 
 
 def begin_turn(root: Path, prompt: str, seed: str, turns: int) -> dict[str, Any]:
-    """Draw a turn, and return its words, its edit, and whether the agent has finished after it.
+    """Draw a turn, and return its words, its edit, and whether the agent has finished after the turn.
+
+    The result also has the number of turns so far.
 
     Args:
         root: The folder with the files.
@@ -119,11 +125,15 @@ def begin_turn(root: Path, prompt: str, seed: str, turns: int) -> dict[str, Any]
         turns: The number of earlier turns.
     """
     edit_draw, end_draw = draws(seed)
-    possible = edits(source_files(root, prompt))
-    edit = possible[int(edit_draw * len(possible))] if possible else None
-    finished = edit is None or turns + 1 >= MOST_TURNS or end_draw < 0.5
-    words = [*(() if edit is None else edit.message.split()), *(FINISHED.split() if finished else ())]
-    return {"words": words, "edit": None if edit is None else vars(edit), "finished": finished, "turns": turns + 1}
+    possible_edits = edits(source_files(root, prompt))
+    edit = possible_edits[int(edit_draw * len(possible_edits))] if possible_edits else None
+    is_finished = edit is None or turns + 1 >= MOST_TURNS or end_draw < 0.5
+    words: list[str] = []
+    if edit is not None:
+        words += edit.message.split()
+    if is_finished:
+        words += FINISHED.split()
+    return {"words": words, "edit": None if edit is None else vars(edit), "finished": is_finished, "turns": turns + 1}
 
 
 def main() -> int:
@@ -132,12 +142,15 @@ def main() -> int:
     session, report = Path(os.environ["TTS_SESSION_FILE"]), Path(os.environ["TTS_REPORT_FILE"])
     max_tokens = int(os.environ["TTS_MAX_TOKENS"])
     root = Path.cwd()
-    last_turn: dict[str, Any] = (
-        json.loads(session.read_text(encoding="utf-8")) if session.exists() else {"words": [], "turns": 0}
-    )
-    turn = last_turn if last_turn["words"] else begin_turn(root, prompt, os.environ["TTS_SEED"], last_turn["turns"])
+    turn: dict[str, Any] = {"words": [], "turns": 0}
+    if session.exists():
+        turn = json.loads(session.read_text(encoding="utf-8"))
+    if not turn["words"]:  # the last turn was written whole
+        turn = begin_turn(root, prompt, os.environ["TTS_SEED"], turn["turns"])
     words, turn["words"] = turn["words"][:max_tokens], turn["words"][max_tokens:]
-    status = "cut" if turn["words"] else "finished" if turn["finished"] else "turn"
+    status = "finished" if turn["finished"] else "turn"
+    if turn["words"]:
+        status = "cut"
     message = "".join(f"{word} " for word in words)
     report.write_text(json.dumps({"message": message, "tokens": len(words), "status": status}), encoding="utf-8")
     if status != "cut" and turn["edit"] is not None:
