@@ -44,7 +44,7 @@ class BatchQueue:
         self._closed = False
 
     def submit(self, job: Any) -> None:
-        """Add a job; call from the event loop's thread.
+        """Add a job. The method is called in the event loop's thread.
 
         Raises:
             EngineError: The queue was closed.
@@ -97,7 +97,7 @@ class BatchQueue:
         future.add_done_callback(lambda _: self._start_next())
 
     def _work(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
-        """Execute a batch and forget its jobs; if it failed, deliver the failure.
+        """Execute a batch, forget its jobs, and deliver the failure of the batch, if it failed.
 
         The jobs are forgotten in the thread of the batch, since the event loop may have ended.
         """
@@ -124,8 +124,8 @@ class BatchQueue:
     def close(self) -> None:
         """Fail every job that is pending or under way, and stop the worker thread.
 
-        Call it from the event loop's thread. Later results of the batch under way are ignored. Jobs of a closed event
-        loop are dropped.
+        The method is called in the event loop's thread. Later results of the batch under way are ignored. Jobs of a
+        closed event loop are dropped.
         """
         with self._lock:
             self._closed = True
@@ -156,7 +156,7 @@ class LoopQueue:
         self.closed = False
 
     def submit(self, job: Any) -> None:
-        """Add a job; call from the thread of a running event loop.
+        """Add a job. The method is called in the thread of a running event loop.
 
         Raises:
             EngineError: The queue was closed, or was made in the process that this process was forked from.

@@ -82,8 +82,8 @@ def counts_texts(backend: Backend) -> bool:
 def text_bound(backend: Backend, text: str) -> int:
     """Return the most tokens that a text can be after a path.
 
-    The number is exact where the backend's metadata has `count_text`. Otherwise it is the larger of two counts, the
-    tokens of the text as a prompt and its bytes, since neither alone is a bound for every tokenizer.
+    The number is exact where the backend's metadata has `count_text`. Otherwise two numbers are computed: the tokens of
+    the text as a prompt, and the text's bytes. The larger is returned, since neither is a bound for every tokenizer.
     """
     if not text and not isinstance(text, TokenizedText):
         return 0

@@ -104,7 +104,7 @@ class StateBackend(RenderingBackend, Generic[S]):
 
 
 def with_flops(rates: Rates, parameters: int | None) -> Rates:
-    """Return the rates of a model's tokens; rates without FLOPs get two FLOPs a weight.
+    """Return the rates of a model's tokens. Rates without FLOPs get two FLOPs a weight.
 
     Args:
         rates: The given rates.

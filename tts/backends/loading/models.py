@@ -69,6 +69,7 @@ def load_tokenizer(name: str) -> Any:
 
 
 def _read(location: str, dtype: torch.dtype, *, local_files_only: bool) -> LoadedModel:
+    """Return the model and the tokenizer at a location, a folder or a Hub name."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         location, local_files_only=local_files_only, trust_remote_code=False
     )

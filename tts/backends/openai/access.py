@@ -107,7 +107,9 @@ class ServerAccess:
         return KeptCapabilities.of(self.url, self.model, self.mode, self.query, self.extra)
 
     def only_model(self) -> str:
-        """Return the name of the model; where the access names none, the name of the only served model.
+        """Return the name of the model.
+
+        If the access names no model, the name of the only served model is returned.
 
         Raises:
             ConfigError: See `tts.backends.openai.reaching.reach_model`.
@@ -150,11 +152,11 @@ class ServerAccess:
     def _own_capabilities(self) -> Capabilities:
         """Return the capabilities of the server at `url`: declared, kept, or probed."""
         if self.declared or self.probe == "never":
-            given: dict[str, Any] = {"extra": self.extra}
+            values: dict[str, Any] = {"extra": self.extra}
             if self.mode != "auto":
-                given["mode"] = self.mode
-            given |= dict(self.declared)
-            return declared_capabilities(roots(self.url)[0], self.model, given)
+                values["mode"] = self.mode
+            values |= dict(self.declared)
+            return declared_capabilities(roots(self.url)[0], self.model, values)
         stored = self._keep_capabilities() if self.probe == "kept" else None
         if stored is not None:
             timeout_s = min(self.timeout_s, max(0.5, self.probe_s))

@@ -252,7 +252,7 @@ class OpenAIBackend(Backend):
         return notes
 
     def _capability_hint(self, capability: str) -> str:
-        """Return a hint on what works on this server without a capability; "": the general hint holds."""
+        """Return a hint on methods that work on this server without a capability; "": the general hint holds."""
         if capability in ("thought_limits", "thought_switch"):
             return (
                 f"of its fields for thoughts, none holds ({self.capabilities.thought_note or 'all were tried'}; "
@@ -421,7 +421,12 @@ class OpenAIBackend(Backend):
         raise self._server_failure("does not give the tokens of a text", failure)
 
     def _server_failure(self, failing: str, error: ServerError) -> EngineError:
-        """Return the error of a server's error; `failing` says what the server fails to do."""
+        """Return a server's error as an EngineError.
+
+        Args:
+            failing: The failed task in words, such as "does not read a prompt".
+            error: The server's error.
+        """
         message = explain_error(error)
         return EngineError(
             f"the server {self.capabilities.root} {failing}: {message}",
@@ -490,7 +495,9 @@ class OpenAIBackend(Backend):
         if isinstance(failure, Exception):
             rows.fail(failure)
         for index in indexes:  # rows still wait if the call was cancelled before it began
-            rows.settle(index, Sample("", (), (), "cancelled", None, 0))
+            rows.settle(
+                index, Sample(text="", token_ids=(), logprobs=(), finish="cancelled", handle=None, num_tokens=0)
+            )
         if not rows.tasks:
             self._live.discard(rows)
 

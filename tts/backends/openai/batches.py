@@ -220,7 +220,7 @@ class BatchApi:
         return batches
 
     def fetch(self, file: str, target: Path) -> bool:
-        """Write the content of a file of the server; return whether the server has it.
+        """Write the content of a file of the server, and return whether the server has the file.
 
         Args:
             file: The id of the file.
@@ -231,7 +231,7 @@ class BatchApi:
         """
 
         def receive() -> httpx.Response:
-            """Write the content into the target, and return an empty reply; return the reply of an error as it is."""
+            """Write the content into the target, and return an empty reply, or the reply of an error."""
             with self._client.stream("GET", f"{self.root}/files/{_quote(file)}/content", timeout=_FILE_S) as reply:
                 if reply.status_code != 200:
                     reply.read()
@@ -333,8 +333,13 @@ class Batches:
         most_requests: int = MOST_REQUESTS,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self._api, self._book, self._study, self._report, self._sleep = api, book, study, report, sleep
-        self._most_requests, self._most_bytes = most_requests, most_bytes
+        self._api = api
+        self._book = book
+        self._study = study
+        self._report = report
+        self._sleep = sleep
+        self._most_requests = most_requests
+        self._most_bytes = most_bytes
         self._failed_polls = 0
 
     def send(self, requests: Mapping[str, BatchRequest]) -> list[BatchRecord]:
@@ -446,7 +451,15 @@ class Batches:
         return self._keep(record, batch)
 
     def _keep(self, record: BatchRecord, batch: Mapping[str, Any]) -> BatchRecord:
-        """Update a record with the id, status and counts of its batch on the server; write and return it."""
+        """Update a record with the id, status and counts of its batch, write the record, and return it.
+
+        Args:
+            record: The record.
+            batch: The batch, as the server states it.
+
+        Raises:
+            EngineError: The server's batch is not valid.
+        """
         batch_id, status = batch.get("id"), batch.get("status")
         if not isinstance(batch_id, str) or not batch_id or not isinstance(status, str):
             raise EngineError(f"{self._api.root} gave {quote(batch)} where a batch must be")
@@ -508,7 +521,7 @@ class Batches:
     # Waiting ----------------------------------------------------------------------------------------------------------
 
     def _wait(self, records: Sequence[BatchRecord], ends: BatchEnds) -> list[BatchRecord]:
-        """Wait until all batches have ended and their replies are in the folder; return the updated records.
+        """Wait until all batches have ended and are fetched, and return the updated records.
 
         Args:
             records: The records of the batches.

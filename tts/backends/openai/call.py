@@ -135,7 +135,7 @@ class ServerCall:
             await self._run_again()
 
     async def _run_again(self) -> None:
-        """Run the calls that replace this call until all have ended; each settles its own rows."""
+        """Run the calls that replace this call until all have ended. Each call settles its own rows."""
         try:
             results = await asyncio.gather(*(call.run() for call in self._again), return_exceptions=True)
         except asyncio.CancelledError:
@@ -156,7 +156,16 @@ class ServerCall:
             below: A cap that the server refused; None: none.
         """
         lost = lost or dataclasses.replace(self._lost, wait_s=0.0)
-        return ServerCall(self._http, self._capabilities, self.rows, indexes, self._limit, lost, below, self._request)
+        return ServerCall(
+            self._http,
+            self._capabilities,
+            self.rows,
+            indexes,
+            limit=self._limit,
+            lost=lost,
+            below=below,
+            request=self._request,
+        )
 
     def _fitting(self, granted: int) -> list[int]:
         """Return the caps that a row may have, the largest first.
@@ -177,7 +186,7 @@ class ServerCall:
         return sorted({min(granted, room) for room in rooms if room > 0}, reverse=True)
 
     async def _run(self) -> None:
-        """Send the call once; resolve its rows, or prepare the calls that replace this call."""
+        """Send the call once, and resolve its rows or prepare the calls that replace this call."""
         loop = asyncio.get_running_loop()
         if self._scanners[0].ended or self._cap < 1:
             for place in range(len(self.indexes)):
@@ -194,9 +203,9 @@ class ServerCall:
                     self._capabilities.path,
                     self._body(row),
                     self._take,
-                    row.stream,
-                    row.position,
-                    self._expected_tokens(),
+                    stream=row.stream,
+                    position=row.position,
+                    tokens=self._expected_tokens(),
                 )
             self._lost = dataclasses.replace(self._lost, error=last_refusal or self._lost.error)
         except ServerError as error:
@@ -224,7 +233,7 @@ class ServerCall:
         return self._read_at_most() // bytes_a_token + self._cap * len(self.indexes)
 
     def _smaller(self, error: ServerError) -> bool:
-        """Prepare smaller calls if the server refused the size of this call; return whether there are any."""
+        """Prepare smaller calls if the server refused the size of this call, and return whether there are any."""
         if error.status not in (400, 422):
             return False
         num_rows = len(self.indexes)
@@ -256,7 +265,7 @@ class ServerCall:
         request, capabilities = renewed
         self._again = [
             ServerCall(
-                self._http, capabilities, self.rows, (index,), self._limit, lost=self._lost, below=None, request=request
+                self._http, capabilities, self.rows, (index,), limit=self._limit, lost=self._lost, request=request
             )
             for index in self.indexes
         ]
@@ -316,7 +325,7 @@ class ServerCall:
         return members
 
     def _take(self, event: Any) -> bool:
-        """Handle an event of the reply; return True where no more events are wanted."""
+        """Handle an event of the reply, and return whether no more events are wanted."""
         passes_stop = False  # whether the server writes on after a stop text
         for place, text in self._reply.take(event):
             scanner, choice = self._scanners[place], self._reply.choices[place]
@@ -341,7 +350,7 @@ class ServerCall:
     # Results ----------------------------------------------------------------------------------------------------------
 
     def _finish(self, seconds: float) -> None:
-        """Resolve the rows of a reply that is complete, or complete as far as it was wanted."""
+        """Resolve the rows of a reply that is complete, or whose further events are not wanted."""
         usage = self._reply.usage
         self._read()
         charges = self._charges()
@@ -540,7 +549,7 @@ class ServerCall:
         self.rows.settle(index, sample)
 
     def _read(self) -> None:
-        """Count the input tokens by the report; without a valid report, by their upper bound."""
+        """Count the input tokens by the report, or by their upper bound if the report is not valid."""
         usage, most_read = self._reply.usage, self._read_at_most()
         has_no_bound = bool(pictures_in(self._request.handle.prompt))
         if usage is not None and (usage.prompt <= most_read or has_no_bound):
@@ -559,7 +568,7 @@ class ServerCall:
         )
 
     def _resolve(self, place: int, num_tokens: int, *, seconds: float = 0.0, estimated: bool) -> None:
-        """Resolve a row whose reply is complete, or complete as far as it was wanted.
+        """Resolve a row whose reply is complete, or whose further text is not wanted.
 
         A row without a reply had no room in the context, and ends with "length".
 
@@ -618,7 +627,7 @@ class ServerCall:
 
 
 def _name_tops(tops: Sequence[Sequence[float]], texts: Sequence[Sequence[str]]) -> tuple[tuple[Top, ...], ...]:
-    """Return the most likely tokens at each place, best first; () where the server does not name all of them.
+    """Return the most likely tokens at each place, best first; (): the server does not name all tokens.
 
     Args:
         tops: The log-probabilities of the tokens, by place.

@@ -135,7 +135,7 @@ class Key:
     """An API key, which no message, `repr` or result shows.
 
     Args:
-        value: The key; "": none.
+        value: The key; "": there is no key.
         source: The place from which the key was read, for messages.
         headers: Further headers of each request, with secrets filled in.
         query: The query of each request, with secrets filled in.
@@ -391,8 +391,8 @@ def stated_wait(text: str, now: float) -> float:
         if zone in ("Z", "UTC", "GMT"):
             zone = "+00:00"
         with suppress(ValueError):
-            end = datetime.fromisoformat(f"{day}T{time_of_day}{zone}").timestamp()
-            return min(max(0.0, end - now), _MOST_HINTED_S)
+            end_s = datetime.fromisoformat(f"{day}T{time_of_day}{zone}").timestamp()
+            return min(max(0.0, end_s - now), _MOST_HINTED_S)
     return 0.0
 
 
@@ -454,9 +454,9 @@ def _status_error(status: int, cause: str, after_s: float, *, began: bool) -> Se
 
 
 def _status_in(*levels: Any) -> int:
-    """Return the status that an error names, or for which the error's words stand; 500 if there is neither.
+    """Return the status that an error names, or for which the error's words stand.
 
-    Words of codes and types go before words of messages.
+    The status is 500 if the error has neither. Words of codes and types go before words of messages.
 
     Args:
         levels: The error, then the objects around it.

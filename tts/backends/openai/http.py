@@ -302,7 +302,7 @@ class HttpClient:
             events.append(event)
             return True  # no later event is wanted
 
-        await self.post(path, body, take_first, 0, position, tokens)
+        await self.post(path, body, take_first, stream=0, position=position, tokens=tokens)
         return events[0] if events else None
 
     async def _send_once(
@@ -390,7 +390,7 @@ class HttpClient:
             self._meter.close_until(asyncio.get_running_loop().time() + wait_s)
 
     def _least_busy(self, replica: Replica) -> int:
-        """Return the index of a server's client with the fewest calls; a client is added where all are busy."""
+        """Return the index of a server's client with the fewest calls. If all are busy, a client is added."""
         clients, busy = replica.clients, replica.busy
         if not clients or (min(busy) >= _POOL and len(clients) * _POOL < self.timeouts.concurrency):
             limits = httpx.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)
@@ -433,7 +433,10 @@ def _counting(take: Take, ticket: Ticket) -> Take:
 
 
 async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[bytes]]:
-    """Yield, for each piece of a stream, the data of the events that end in it; last, of an event without an end."""
+    """Yield, for each piece of a stream, the data of the events that end in the piece.
+
+    At the end of the stream, the data of an event without an end is yielded.
+    """
     async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
         async for piece in pieces:
             yield events.feed(piece)

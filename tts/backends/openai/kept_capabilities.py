@@ -70,7 +70,7 @@ class KeptCapabilities:
             return None
 
     def write(self, capabilities: Capabilities) -> bool:
-        """Write capabilities with the current time; return whether the file could be written."""
+        """Write capabilities with the current time, and return whether the file could be written."""
         stored = {"probed_at": time.time(), "capabilities": dataclasses.asdict(capabilities)}
         try:
             write_whole(self.path, json.dumps(stored, indent=1) + "\n")

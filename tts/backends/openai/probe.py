@@ -538,9 +538,15 @@ class _Probe:
     ) -> tuple[bool, str]:
         """Return whether top_k and min_p are obeyed, and a note why this is not known; "": it is known.
 
-        Filters are obeyed if top_k=1 and a min_p just below 1 give the same text at a high temperature, and rows
-        without filters give another text. Rows are longer here, so that rows without filters are hardly greedy by
+        Filters are obeyed if, at a high temperature, top_k=1 and a min_p just below 1 give the same text, and rows
+        without filters give another text. Rows are longer here, so that a row without filters is hardly greedy by
         chance.
+
+        Args:
+            path: The endpoint.
+            start: The members of every request.
+            neutral: The values that switch every filter off.
+            unfiltered: Texts of rows without filters.
         """
         warm = {**self._long_request(start), **neutral, "temperature": 2.0}
         filtered_texts = set[str]()
@@ -669,7 +675,7 @@ class _Probe:
         return without_picture is None or with_picture is None or with_picture > without_picture
 
     def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
-        """Whether a row ends right after a stop text that is to be included."""
+        """Whether a row ends right after a stop text, which the row must include."""
         greedy = {**start, "temperature": 0.0}
         text = self._text(path, greedy) or ""
         if len(text) < 4:

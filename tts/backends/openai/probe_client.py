@@ -133,11 +133,13 @@ class ProbeClient:
         stage = ["answers"]  # the stage that the request has reached: "connects", "answers", then "ends"
 
         def trace(event: str, info: Mapping[str, Any]) -> None:
+            """Note the stage of a connection that is made."""
             del info
             if event.startswith("connection.connect_tcp."):
                 stage[0] = "connects" if event.endswith("started") else "answers"
 
         def send() -> None:
+            """Send the request, and set the result of `read`, or the failure."""
             try:
                 extensions = {"trace": trace}
                 with self._client.stream(method, url, content=content, timeout=seconds, extensions=extensions) as reply:

@@ -84,7 +84,12 @@ def reach_model(
 
 
 def _entry_of(entries: Sequence[Mapping[str, Any]], model: str, url: str) -> Mapping[str, Any]:
-    """Return the entry of a model in a server's list; of the only entry, if no model is named.
+    """Return the entry of a model in a server's list. If no model is named, the only entry is returned.
+
+    Args:
+        entries: The server's list of models.
+        model: The name of the model; "": no model is named.
+        url: The url of the server, for messages.
 
     Raises:
         ConfigError: There is no such entry.

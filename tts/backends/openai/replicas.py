@@ -90,7 +90,7 @@ class Replicas:
         replica.failures, replica.rests_until, replica.closed = 0, -math.inf, None
 
     def note_failure(self, replica: Replica, error: ServerError, now: float) -> bool:
-        """Note that a call of a server failed; return whether another server may take the call at once.
+        """Note that a call of a server failed, and return whether another server may take the call at once.
 
         Args:
             replica: The server.

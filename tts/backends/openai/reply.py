@@ -165,7 +165,7 @@ class ServerReply:
         return [self._choice(item) for item in choices]
 
     def _choice(self, item: Any) -> tuple[int, str]:
-        """Add an event's item to the choice to which it belongs; return the choice's index and new text.
+        """Add an item of an event to its choice, and return the choice's index and new text.
 
         Args:
             item: An item of the event's list of choices.
@@ -390,7 +390,7 @@ def _logprob(value: Any) -> float:
 
 
 def _top_logprobs(entry: Any) -> list[float]:
-    """Return the log-probabilities of the most likely tokens at one place; [] where any is not known.
+    """Return the log-probabilities of the most likely tokens at one place; []: not all are known.
 
     Args:
         entry: The place's entry: a list of objects, as for chat, or log-probabilities by text, as for completions.
@@ -403,7 +403,7 @@ def _top_logprobs(entry: Any) -> list[float]:
 
 
 def _top_texts(entry: Any) -> list[str]:
-    """Return the texts of the most likely tokens at one place; "" for a token that is not named.
+    """Return the texts of the most likely tokens at one place, "" for a token without a name.
 
     Args:
         entry: The place's entry: a list of objects, as for chat, or log-probabilities by text, as for completions.

@@ -87,7 +87,9 @@ def check_sampling(sampling: Sampling, capabilities: Capabilities) -> None:
         )
     cause = f"temperature is {sampling.temperature:g} and top_p is {sampling.top_p:g}, but {capabilities.root} takes"
     has_temperature, has_top_p = sampling.temperature != 1, sampling.top_p != 1
-    if (has_temperature and not capabilities.tempers) or (has_top_p and not capabilities.cuts):
+    is_temperature_refused = has_temperature and not capabilities.tempers
+    is_top_p_refused = has_top_p and not capabilities.cuts
+    if is_temperature_refused or is_top_p_refused:
         fixed_names: list[str] = []  # parameters that the server takes at 1 alone
         if not capabilities.tempers:
             fixed_names.append("temperature")

@@ -142,7 +142,7 @@ def _tail(log: Path) -> str:
 
 
 def _free_port(host: str, port: int) -> int:
-    """Return a port of a host that is free.
+    """Return a free port of a host.
 
     Args:
         host: The host.

@@ -158,7 +158,7 @@ def failed_row(failure: Exception) -> Sample:
 
 
 def as_engine_error(failure: Exception, what: str) -> EngineError:
-    """Return a failure as an EngineError; an EngineError is returned as it is.
+    """Return a failure as an EngineError. An EngineError is returned as it is.
 
     Args:
         failure: The failure.

@@ -57,7 +57,7 @@ class StopScanner:
             self.feed(carry)
 
     def feed(self, piece: str) -> bool:
-        """Append a token's text; return whether the row has ended, so that all attributes are final."""
+        """Append a token's text, and return whether the row has ended, so that all attributes are final."""
         num_lead, num_old = len(self._lead), len(self.text)
         self.text += piece
         if self._last_characters.isdisjoint(piece):
@@ -72,7 +72,7 @@ class StopScanner:
         return False
 
     def _ends_at(self, end: int, previous: int) -> bool:
-        """Whether the row ends at a boundary; sets `ended`.
+        """Set `ended` if the row ends at a boundary, and return whether it ends.
 
         Args:
             end: The place of the boundary in the row's text.

@@ -80,7 +80,9 @@ class _AgentRows(TaskRows):
         self.cancelled = True
         for index in range(len(self.request.rows)):
             if index not in self.begun:
-                self.settle(index, Sample("", (), (), "cancelled", None, 0))
+                self.settle(
+                    index, Sample(text="", token_ids=(), logprobs=(), finish="cancelled", handle=None, num_tokens=0)
+                )
         self._stop()
 
     def _stop(self) -> None:
@@ -184,7 +186,7 @@ class AgentRuns(Backend):
         """Refuse records: no model is a repository.
 
         Raises:
-            ConfigError: Always. The hint says what to give instead.
+            ConfigError: Always. The hint has an example of a workspace.
         """
         del record, options
         raise ConfigError(
@@ -316,7 +318,15 @@ class AgentRuns(Backend):
             sample = self._run_agent(rows, index, stream, loan)
         except (EngineError, OSError) as failure:  # OSError: for example a full disk
             cause = failure.cause if isinstance(failure, EngineError) else failure
-            sample = Sample("", (), (), "error", None, 0, error=f"Workspace: {cause}")
+            sample = Sample(
+                text="",
+                token_ids=(),
+                logprobs=(),
+                finish="error",
+                handle=None,
+                num_tokens=0,
+                error=f"Workspace: {cause}",
+            )
         finally:
             usage = None if loan is None else loan.end()
         if usage is not None:

@@ -83,6 +83,7 @@ class HarnessRecord(Section):
     @field_validator("command")
     @classmethod
     def _words(cls, words: list[str]) -> list[str]:
+        """Refuse a command whose first word is no program, or in which a prompt may become an option."""
         if _FIELD.search(words[0]) or words[0].startswith("-"):
             raise ConfigError(f"command begins with {quote(words[0])}, but must begin with the name of a program")
         if "{prompt}" in words:

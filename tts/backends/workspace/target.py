@@ -34,7 +34,7 @@ class PatchFolder:
     files: Mapping[str, str] = field(repr=False)
 
     def apply(self, patch: str) -> None:
-        """Apply a patch to the files; index, branches and settings stay as they are.
+        """Apply a patch to the files. Index, branches and settings stay as they are.
 
         Args:
             patch: A patch from the root.

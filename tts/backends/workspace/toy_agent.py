@@ -69,7 +69,7 @@ def edits(files: Mapping[str, str]) -> list[Edit]:
 
 
 def _edits_of(path: str, text: str) -> Iterator[Edit]:
-    """Yield all edits of a file; none where it is no valid Python."""
+    """Yield all edits of a file. A file that is not valid Python has none."""
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):
