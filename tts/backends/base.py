@@ -230,9 +230,9 @@ def _biases(biases: Any) -> tuple[tuple[int, float], ...]:
         raise ConfigError(
             f"logit_bias is {quote(biases)}, but must be biases by token id", hint="for example {50256: -100}"
         ) from None
+    id_rule = "a token id, a whole number of at least 0"
     for token, bias in pairs:
-        rule = "a token id, a whole number of at least 0"
-        _check("a key of logit_bias", token, lambda value: 0 <= value < _LARGE and isinstance(value, int), rule)
+        _check("a key of logit_bias", token, lambda value: 0 <= value < _LARGE and isinstance(value, int), id_rule)
         _check(f"logit_bias[{token}]", bias, lambda value: -100 <= value <= 100, "a number from -100 to 100")
     return tuple(sorted(pairs))
 

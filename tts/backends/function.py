@@ -128,9 +128,16 @@ class _FunctionRows(TaskRows):
         super().cancel()
         for index, row in enumerate(self.request.rows):
             was_asked = index in self.asked
-            self.settle(
-                index, Sample("", (), (), "cancelled", None, row.max_tokens if was_asked else 0, estimated=was_asked)
+            sample = Sample(
+                text="",
+                token_ids=(),
+                logprobs=(),
+                finish="cancelled",
+                handle=None,
+                num_tokens=row.max_tokens if was_asked else 0,
+                estimated=was_asked,
             )
+            self.settle(index, sample)
 
 
 class FunctionBackend(Backend):

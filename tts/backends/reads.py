@@ -74,7 +74,7 @@ async def _result_or_failure(call: Awaitable[Any]) -> tuple[Any, BaseException |
 
 
 async def wait_for_change(rowsets: Sequence[RowSet]) -> None:
-    """Wait until another row of any of some row sets is resolved.
+    """Wait until one more row of some row sets is resolved.
 
     Raises:
         Exception: The failure of a backend.

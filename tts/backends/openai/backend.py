@@ -167,15 +167,16 @@ class OpenAIBackend(Backend):
 
         Args:
             record: The record of the model.
-            mode: The mode of calls: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
+            mode: The mode of calls: "tokens", "continued chat", "chat" or "text". "auto": the first mode that works, or
+                "chat" for a model that reasons apart from its answer.
             served_as: The model's name on the server; "": the record's name.
             key_variable: The variable of the environment that holds the key; "": `TTS_API_KEY`.
             key_file: The file that holds the key. "": the file that `TTS_API_KEY_FILE` names, if no variable is named
                 and `TTS_API_KEY` is not set.
             probe: The condition of a probe. "kept": probe unless capabilities are kept on disk; "new": probe in any
                 case; "never": assume plain chat.
-            probe_s: Most seconds of the probe. Capabilities that it has not found by then are not used, and nothing is
-                kept.
+            probe_s: Most seconds of the probe. Capabilities that the probe has not found by then are not used, and
+                nothing is kept.
             concurrency: As in `Timeouts`.
             rpm: As in `Timeouts`.
             tpm: As in `Timeouts`.

@@ -413,7 +413,7 @@ class Batches:
         for record in records:
             requests_path = self._path(record.key, "requests.jsonl")
             new_record = record
-            if not record.id:  # the process may have been killed before or after the creation
+            if not record.id:  # the process that planned the batch was killed before or after the creation
                 batch = batches.get(record.key)
                 if batch is None:
                     self._path(record.key, "json").unlink()

@@ -434,7 +434,7 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
 def _status_error(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
     """Return the error of a status and a cause.
 
-    A used-up quota is told from a rate limit by the words of the cause, since no second try can pass the quota.
+    The words of the cause tell a used-up quota from a rate limit. No second try can pass a used-up quota.
 
     Args:
         status: The status of the reply, or the status that its error names.

@@ -568,9 +568,10 @@ class _Probe:
         return False, _ALIKE
 
     def _thought_fields(self) -> tuple[str, str, str]:
-        """Return the field that limits thoughts, the field that switches them off, and why neither is known.
+        """Return the field that limits thoughts, the field that switches thoughts off, and a note.
 
-        If the model thinks on in spite of a request with all fields of a kind, no field of this kind works.
+        A field that is not found is "". The note says why it is not known which fields work; "": this is known. If the
+        model thinks on in spite of a request with all fields of a kind, no field of this kind works.
         """
         if self._thinks_little:
             return "", "", _SHORT_THOUGHTS

@@ -79,8 +79,9 @@ class ProbeClient:
             raise ConfigError(
                 f"a variable of the environment holds no valid proxy: {failure}", hint="see HTTP_PROXY and its like"
             ) from None
-        self._quick, self._slow = timeout_s, timeout_s * 30
-        self._longest = 0.0  # the longest time of a whole reply of a model, in seconds
+        self._quick_s = timeout_s
+        self._slow_s = timeout_s * 30  # for replies that a model writes
+        self._longest_s = 0.0  # the longest time of a whole reply of a model
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a request, and return the JSON of its reply.
@@ -93,11 +94,11 @@ class ProbeClient:
             ServerError: There is no valid reply.
         """
         start = time.monotonic()
-        status, content, after_s = self._fetch(path, body, self._quick if body is None else self._slow, _whole)
+        status, content, after_s = self._fetch(path, body, self._quick_s if body is None else self._slow_s, _whole)
         if status != 200:
             raise status_error(status, content, after_s, self.key).hiding(self.key)
         if body is not None:
-            self._longest = max(self._longest, time.monotonic() - start)
+            self._longest_s = max(self._longest_s, time.monotonic() - start)
         try:
             value = with_strings(decode_json(content, self.key), join_surrogates)
         except RecursionError:
@@ -218,7 +219,7 @@ class ProbeClient:
     def text(self, url: str) -> str:
         """Return the text at a url; "" where there is none."""
         try:
-            _status, content, _after_s = self._fetch(url, None, self._quick, _whole)
+            _status, content, _after_s = self._fetch(url, None, self._quick_s, _whole)
         except ServerError:
             return ""
         return content.decode(errors="replace")
@@ -258,7 +259,7 @@ class ProbeClient:
             return reply.ended
 
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
-        seconds = min(self._slow, 2.5 * self._quick + 4 * self._longest)
+        seconds = min(self._slow_s, 2.5 * self._quick_s + 4 * self._longest_s)
         try:
             has_ended = self._fetch(path, body, seconds, read)
         except ServerError as error:

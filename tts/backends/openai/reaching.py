@@ -51,8 +51,9 @@ def reach_model(
     deadline = time.monotonic() + timeout_s
     reply: Any = None
     for root in roots(url):
-        remaining_s = deadline - time.monotonic()
-        client = ProbeClient(root, key, max(min(0.5, timeout_s), min(timeout_s, remaining_s)), ends)
+        remaining_s = min(timeout_s, deadline - time.monotonic())
+        least_s = min(0.5, timeout_s)
+        client = ProbeClient(root, key, max(least_s, remaining_s), ends)
         try:
             reply = client.call("/models")
             entries = [entry for entry in reply["data"] if isinstance(entry["id"], str)]
@@ -172,8 +173,8 @@ def _several(served: Sequence[str]) -> str:
 def _nearest(name: str, served: Sequence[str]) -> str:
     """Return the served name that is nearest to `name`.
 
-    If no name is near, the first is returned. If `name` is "", a gateway's model without a search is returned, if there
-    is one.
+    If no name is near, the first served name is returned. If `name` is "", the name of a gateway's model without a
+    search, which ends in ":single", goes first.
     """
     near_names = difflib.get_close_matches(name, served, n=1)
     if near_names:

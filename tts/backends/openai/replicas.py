@@ -67,8 +67,8 @@ class Replicas:
     def choose(self, now: float) -> Replica:
         """Return the server for the next call.
 
-        The first server that does not rest is chosen. If all rest, the server whose rest ends first is chosen, among
-        those that are not closed.
+        The first server that does not rest is chosen. If all rest, the server is chosen whose rest ends first, among
+        the servers that are not closed.
 
         Args:
             now: The time, in seconds.
