@@ -133,7 +133,7 @@ class BatchBook:
     def reply(self, request: BatchRequest) -> BatchReply | None:
         """Return the reply to a request.
 
-        If there is none yet, the request is noted as wanted, and None is returned.
+        If there is no reply yet, the request is noted as wanted, and None is returned.
 
         Raises:
             TTSError: The file of the reply has changed.

@@ -166,7 +166,7 @@ class BatchApi:
         raise AssertionError("the last try raises")
 
     def batch(self, batch: str) -> dict[str, Any] | None:
-        """Return a batch; None where the server does not know it.
+        """Return a batch; None where the server does not know the batch.
 
         Raises:
             TTSError: The server does not answer.
@@ -227,7 +227,7 @@ class BatchApi:
             target: The path to which the whole content is written.
 
         Raises:
-            TTSError: The server does not send the file, or it cannot be written.
+            TTSError: The server does not send the file, or the target cannot be written.
         """
 
         def receive() -> httpx.Response:
@@ -594,8 +594,7 @@ def _failures(batch: Mapping[str, Any]) -> str:
     errors: Any = batch.get("errors")
     if isinstance(errors, dict):
         errors = errors.get("data")
-    first_error: Mapping[str, Any] = {}
-    if isinstance(errors, list):
-        first_error = next((error for error in errors if isinstance(error, dict)), {})
+    items: list[Any] = errors if isinstance(errors, list) else []
+    first_error: Mapping[str, Any] = next((item for item in items if isinstance(item, dict)), {})
     words = [str(first_error[name]) for name in ("code", "message", "line") if first_error.get(name) is not None]
     return " ".join(": ".join(words).split())[:300] or "the server gives no reason"

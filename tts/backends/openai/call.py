@@ -226,8 +226,8 @@ class ServerCall:
     def _expected_tokens(self) -> int:
         """Return the tokens that the call may take, as servers estimate them before they generate.
 
-        The estimate is the sum of all rows' caps and of the input's tokens. If the latter are not known, a token is
-        counted for every four bytes.
+        The estimate is the sum of all rows' caps and of the input's tokens. Where the input's tokens are not known, a
+        token is counted for every four bytes.
         """
         bytes_a_token = 1 if self._capabilities.mode == "tokens" else 4
         return self._read_at_most() // bytes_a_token + self._cap * len(self.indexes)

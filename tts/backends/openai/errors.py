@@ -463,7 +463,7 @@ def _status_in(*levels: Any) -> int:
     """
     code_words, messages = "", ""
     for level in levels:
-        members = level if isinstance(level, Mapping) else {}
+        members: Mapping[str, Any] = level if isinstance(level, Mapping) else {}
         for name in ("code", "status", "status_code", "type", "error_type"):
             value: Any = members.get(name)
             if isinstance(value, str) and len(value) == 3 and value.isdecimal():

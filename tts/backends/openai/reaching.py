@@ -156,8 +156,9 @@ def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: f
         return isinstance(reply, dict) and str(reply.get("version")) == capabilities.version
     if not capabilities.served:  # the server had no list of models
         return True
-    entries: Any = reply.get("data") if isinstance(reply, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
+    data: Any = reply.get("data") if isinstance(reply, dict) else None
+    entries: list[Any] = data if isinstance(data, list) else []
+    for entry in entries:
         if isinstance(entry, dict) and entry.get("id") == capabilities.model:
             has_same_context = entry.get("max_model_len") in (None, capabilities.context)
             return has_same_context and owner_of(entry) == capabilities.owner

@@ -454,7 +454,9 @@ def _finish(turn: AgentTurn, progress: _Run, stop: StopCondition, before: str, m
 
 
 def _close(store: StateStore, door: Door | None, process: int) -> None:
-    """Close a door and remove a store, unless this is a process that was forked from the one that made them.
+    """Close a door and remove a store, in the process that made both.
+
+    A forked process, which shares them, does nothing.
 
     Args:
         store: The store.
