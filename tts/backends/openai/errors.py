@@ -496,13 +496,13 @@ def _message(error: Any, depth: int = 0) -> str:
         error: The error, as JSON values.
         depth: The number of objects and lists around the error.
     """
-    if isinstance(error, str) or error is None:
-        return error or ""
-    if isinstance(error, list) and depth <= _DEEPEST:
+    if depth > _DEEPEST:
+        return _as_text(error)
+    if isinstance(error, list):
         item_messages = [_message(item, depth + 1) for item in error[:_MOST_PARTS]]
         return "; ".join(filter(None, item_messages))
-    if not isinstance(error, Mapping) or depth > _DEEPEST:
-        return quote(error)
+    if not isinstance(error, Mapping):
+        return "" if error is None else _as_text(error)
     location = error.get("loc")
     parts: list[str] = [".".join(map(str, location))] if isinstance(location, list) else []
     for name in _MESSAGE_MEMBERS:
@@ -521,6 +521,11 @@ def _message(error: Any, depth: int = 0) -> str:
         except (RecursionError, ValueError, TypeError):
             return quote(error)
     return ", ".join(f"{name} {value}" for name, value in error.items() if isinstance(value, str | int) and value)
+
+
+def _as_text(value: Any) -> str:
+    """Return a text as it is, and another JSON value quoted."""
+    return value if isinstance(value, str) else quote(value)
 
 
 def _message_line(error: Any, key: Key) -> str:
