@@ -513,9 +513,10 @@ def _message(error: Any, depth: int = 0) -> str:
         is_repeated = any(part in earlier_part for earlier_part in parts)
         if part and not is_repeated:
             parts.append(part)
-    if parts:
-        return ": ".join(parts)
-    if depth == 0:
+    message = ": ".join(parts)
+    if message:
+        return message
+    if depth == 0 and not parts:
         try:
             return json.dumps(error)
         except (RecursionError, ValueError, TypeError):
