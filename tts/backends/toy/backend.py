@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,14 @@ from tts.randomness import uniform
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt, prompt_text
 
-# for each outcome: its cumulative probability, the outcome, its log-probability, and that under the sampling
-_Edges = tuple[tuple[float, int | str, float, float], ...]
+
+class _Outcome(NamedTuple):
+    """An outcome of a random place, with the probability under the sampling of all outcomes up to this one."""
+
+    value: int | str  # an offset of a result, or a word
+    cumulative: float
+    logprob: float
+    sampling_logprob: float
 
 
 _FREE = Rates()
@@ -99,7 +105,7 @@ class ToyBackend(Backend):
             self.metadata = dataclasses.replace(self.metadata, value_heads=MappingProxyType(heads))
         self.identity = f"toy {self.language}"
         self._queue = BatchQueue(self._execute, self._fail, threaded=False)
-        self._edges: dict[tuple[Sampling, int | str], _Edges] = {}
+        self._kept_outcomes: dict[tuple[Sampling, int | str], tuple[_Outcome, ...]] = {}
         if self.language.thoughts:
             self.caps = dataclasses.replace(type(self).caps, thoughts=True)
             self.metadata = dataclasses.replace(self.metadata, thoughts=ThoughtMarks(OPEN, CLOSE))
@@ -139,13 +145,24 @@ class ToyBackend(Backend):
 
     def _begin_path(self, prompt: Prompt, length: int) -> ToyHandle:
         """Return the handle at the beginning of the sum in a prompt of `length` tokens."""
-        first_term, steps = read_sum(
-            "".join(self._tokens(prompt)) if isinstance(prompt, TokenizedText) else prompt_text(prompt)
+        text = "".join(self._tokens(prompt)) if isinstance(prompt, TokenizedText) else prompt_text(prompt)
+        first_term, changes = read_sum(text)
+        running_values = tuple(accumulate(changes, initial=first_term))
+        handle = ToyHandle(
+            steps=changes,
+            truth=running_values[1:],
+            value=first_term,
+            step=0,
+            place=0,
+            right=True,
+            lines=(),
+            prompt_tokens=length,
+            num_tokens=0,
+            first=first_term,
         )
-        truth = tuple(accumulate(steps, initial=first_term))[1:]
-        handle = ToyHandle(steps, truth, first_term, 0, 0, True, (), length, 0, first=first_term)  # noqa: FBT003
         if self.language.thoughts:
-            handle.thought = "open" if THINK.continue_prompt(prompt).opened else "ahead"
+            is_open = THINK.continue_prompt(prompt).opened
+            handle.thought = "open" if is_open else "ahead"
         return handle
 
     def sample(self, request: SampleRequest) -> RowSet:
@@ -158,41 +175,45 @@ class ToyBackend(Backend):
         """Write all rows of some requests, and deliver their samples."""
         for rows in jobs:
             request = rows.request
-            reused = (request.handle.prompt_tokens + request.handle.num_tokens) * len(request.rows)
-            rows.reused_tokens = reused
-            self.counters.reused_tokens += reused
+            path_tokens = request.handle.prompt_tokens + request.handle.num_tokens
+            reused_tokens = path_tokens * len(request.rows)
+            rows.reused_tokens = reused_tokens
+            self.counters.reused_tokens += reused_tokens
             for index, row in enumerate(request.rows):
-                deliver(rows.resolve, index, self._write(request, row) if not rows.cancelled else _CANCELLED)
+                sample = _CANCELLED if rows.cancelled else self._write(request, row)
+                deliver(rows.resolve, index, sample)
 
     def _fail(self, jobs: list[RowSet], failure: Exception) -> None:
         for rows in jobs:
             rows.fail(failure)
 
     def _write(self, request: SampleRequest, row: Row) -> Sample:
-        """Write a row token by token, or by whole lines where no row can end within them."""
+        """Write a row token by token, or a line at a time where the row cannot end within the line."""
         handle = request.handle.child()
         scanner = StopScanner(request.stop, request.text, request.handle.carry)
         tokens: list[str] = []
         logprobs: list[float] = []
         drawn_logprobs: dict[int, float] = {}  # log-probabilities under the sampling, by the index of a random token
-        by_line = request.stop.step in ((), ("\n",))  # whether a boundary can only be at the end of a line
+        stops_at_lines = request.stop.step in ((), ("\n",))  # whether a boundary can only be at the end of a line
         finish: Finish = scanner.ended or "length"
         while not scanner.ended and len(tokens) < row.max_tokens:
-            by_whole_line = by_line and handle.place == 0 and handle.thought != "ahead"
-            if by_whole_line and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > RESULT + 1:
-                u = uniform(row.stream, row.position + len(tokens) + RESULT, row.word)
-                token, logprob, drawn_logprobs[len(tokens) + RESULT] = self._draw(handle, request.sampling, u)
-                piece = handle.write_line(token)
+            tokens_left = row.max_tokens - len(tokens)
+            writes_line = stops_at_lines and handle.place == 0 and handle.thought != "ahead"
+            if writes_line and handle.step < len(handle.steps) and tokens_left > RESULT + 1:
+                index = len(tokens) + RESULT
+                u = uniform(row.stream, row.position + index, row.word)
+                token, logprob, drawn_logprobs[index] = self._draw(handle, request.sampling, u)
+                line = handle.write_line(token)
                 logprobs += (0.0, 0.0, 0.0, 0.0, logprob, 0.0)
-                tokens += piece
-                scanner.feed("".join(piece))
+                tokens += line
+                scanner.feed("".join(line))
                 continue
             answers = handle.step == len(handle.steps) and not handle.thought and not self.language.mute
-            if by_whole_line and answers and row.max_tokens - len(tokens) >= 3:
-                piece = handle.write_answer()
+            if writes_line and answers and tokens_left >= 3:
+                line = handle.write_answer()
                 logprobs += (0.0, 0.0, 0.0)
-                tokens += piece
-                scanner.feed("".join(piece))
+                tokens += line
+                scanner.feed("".join(line))
                 finish = "eos"
                 break
             token = handle.certain_token()
@@ -201,9 +222,8 @@ class ToyBackend(Backend):
                 token = "A: "  # a single outcome needs no draw
             elif token is None:
                 index = len(tokens)
-                token, logprob, drawn_logprobs[index] = self._draw(
-                    handle, request.sampling, uniform(row.stream, row.position + index, row.word)
-                )
+                u = uniform(row.stream, row.position + index, row.word)
+                token, logprob, drawn_logprobs[index] = self._draw(handle, request.sampling, u)
             logprobs.append(logprob)
             tokens.append(token)
             handle.write(token)
@@ -213,30 +233,34 @@ class ToyBackend(Backend):
             scanner.feed(token)
         handle.carry = scanner.carry
         self.counters.generated_tokens += len(tokens)
-        by_sampling = (
-            tuple(drawn_logprobs.get(index, 0.0) for index in range(len(tokens))) if request.sampling_logprobs else ()
-        )
+        sampling_logprobs: tuple[float, ...] = ()
+        if request.sampling_logprobs:
+            sampling_logprobs = tuple(drawn_logprobs.get(index, 0.0) for index in range(len(tokens)))
         return Sample(
-            scanner.text,
-            tuple(map(token_id, tokens)),
-            tuple(logprobs),
-            scanner.ended or finish,
-            handle,
-            len(tokens),
-            sampling_logprobs=by_sampling,
+            text=scanner.text,
+            token_ids=tuple(map(token_id, tokens)),
+            logprobs=tuple(logprobs),
+            finish=scanner.ended or finish,
+            handle=handle,
+            num_tokens=len(tokens),
+            sampling_logprobs=sampling_logprobs,
         )
 
     def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float, float]:
         """Draw a random token; return the token, its log-probability, and its log-probability under the sampling."""
-        place = "thought" if handle.thought else "answer"
-        key = (sampling, handle.round if handle.step < len(handle.steps) else place)
-        if (edges := self._edges.get(key)) is None:
-            edges = self._edges[key] = self._filter(self._outcomes(handle), sampling)
-        _, outcome, logprob, by_sampling = next(one for one in edges if u < one[0])
-        if isinstance(outcome, str):
-            return outcome, logprob, by_sampling
-        # the outcome is an offset from the right result
-        return str(handle.value + handle.steps[handle.step] + outcome), logprob, by_sampling
+        if handle.step < len(handle.steps):
+            key = (sampling, handle.round)
+        else:
+            key = (sampling, "thought" if handle.thought else "answer")
+        outcomes = self._kept_outcomes.get(key)
+        if outcomes is None:
+            outcomes = self._kept_outcomes[key] = self._filter(self._outcomes(handle), sampling)
+        outcome = next(outcome for outcome in outcomes if u < outcome.cumulative)
+        if isinstance(outcome.value, str):
+            token = outcome.value
+        else:  # an offset from the right result
+            token = str(handle.value + handle.steps[handle.step] + outcome.value)
+        return token, outcome.logprob, outcome.sampling_logprob
 
     def _outcomes(self, handle: ToyHandle) -> tuple[tuple[int | str, float], ...]:
         """Return the outcomes at a random place, offsets of a result or words, with their probabilities."""
@@ -247,20 +271,18 @@ class ToyBackend(Backend):
             return ((CLOSE, 1 - language.again), (WAIT, language.again))
         return (("A: ", 1 - language.mute), ("?", language.mute))
 
-    def _filter(self, outcomes: Sequence[tuple[int | str, float]], sampling: Sampling) -> _Edges:
-        """Return possible outcomes with cumulative probabilities under a sampling, and log-probabilities."""
-        possible = [(value, p) for value, p in outcomes if p > 0]
-        law = filtered_distribution(np.log([p for _, p in possible]), sampling)
-        edges = np.cumsum(law)
-        edges[-1] = 2.0  # rounding must not leave a gap below 1
-        sampling_logprobs = [math.log(q) if q > 0 else -math.inf for q in law.tolist()]
-        return tuple(
-            (edge, value, math.log(p), by)
-            for edge, (value, p), by in zip(edges.tolist(), possible, sampling_logprobs, strict=True)
-        )
+    def _filter(self, outcomes: Sequence[tuple[int | str, float]], sampling: Sampling) -> tuple[_Outcome, ...]:
+        """Return the outcomes of positive probability, with their probabilities under a sampling."""
+        possible_outcomes = [(value, p) for value, p in outcomes if p > 0]
+        logprobs = np.log([p for _, p in possible_outcomes])
+        sampling_probabilities = filtered_distribution(logprobs, sampling)
+        cumulative = np.cumsum(sampling_probabilities)
+        cumulative[-1] = 2.0  # rounding must not leave a gap below 1
+        rows = zip(possible_outcomes, cumulative.tolist(), sampling_probabilities.tolist(), strict=True)
+        return tuple(_Outcome(value, edge, math.log(p), _log(sampling_p)) for (value, p), edge, sampling_p in rows)
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
-        """Append text. Tokens of the language move the state; other words do not."""
+        """Append texts. Tokens of the language move a path's state; other words do not."""
 
         def make_extension(child: ToyHandle, tokens: list[str]) -> Extension:
             child.write_all(tokens)
@@ -269,21 +291,21 @@ class ToyBackend(Backend):
         return self._with_text(handles, texts, make_extension)
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return exact log-probabilities; -inf for text that the language cannot write."""
+        """Return exact log-probabilities of texts; -inf for a token that the language cannot write at its place."""
 
-        def scores(scratch: ToyHandle, tokens: list[str]) -> NDArray[np.float64]:
+        def score_tokens(scratch: ToyHandle, tokens: list[str]) -> NDArray[np.float64]:
             logprobs: list[float] = []
             for token in tokens:
                 logprobs.append(self._logprob(scratch, token))
                 scratch.write(token)
             return np.array(logprobs)
 
-        return self._with_text(handles, texts, scores)
+        return self._with_text(handles, texts, score_tokens)
 
     async def next_logprobs(
         self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
     ) -> list[Reply[NDArray[np.float64]]]:
-        """Return the exact log-probability of each token after handle and text."""
+        """Return, for each handle and its text, the exact log-probabilities of `tokens` as the next token."""
 
         def read_next(scratch: ToyHandle, text_tokens: list[str]) -> NDArray[np.float64]:
             scratch.write_all(text_tokens)
@@ -295,8 +317,12 @@ class ToyBackend(Backend):
         self, handles: Sequence[Any], texts: Sequence[str], value: Callable[[ToyHandle, list[str]], Any]
     ) -> list[Reply[Any]]:
         """Return the replies with `value(copy, tokens)`, for a copy of each handle and the tokens of its text."""
-        pairs = [(handle, tokens_of(text)) for handle, text in zip(handles, texts, strict=True)]
-        return [self._reply(value(handle.child(), tokens), len(tokens), handle) for handle, tokens in pairs]
+        replies: list[Reply[Any]] = []
+        for handle, text in zip(handles, texts, strict=True):
+            tokens = tokens_of(text)
+            result = value(handle.child(), tokens)
+            replies.append(self._reply(result, len(tokens), handle))
+        return replies
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return exact log-probabilities after the first sum of each prompt and its newlines.
@@ -308,17 +334,24 @@ class ToyBackend(Backend):
         """
         prompt_tokens = [self._tokens(prompt) for prompt in prompts]
         replies: list[Reply[PromptLogprobs]] = []
-        for tokens, num_given in [(tokens, given_tokens(tokens)) for tokens in prompt_tokens]:
+        given_counts = [given_tokens(tokens) for tokens in prompt_tokens]  # a bad prompt raises before any is read
+        for tokens, num_given in zip(prompt_tokens, given_counts, strict=True):
             handle = self._begin_path("".join(tokens[:num_given]), num_given)
-            logprobs, tops = [math.nan] * num_given, list[tuple[Top, ...]]([()] * num_given)
+            logprobs = [math.nan] * num_given
+            tops: list[tuple[Top, ...]] = [()] * num_given
             for token in tokens[num_given:]:
                 logprobs.append(self._logprob(handle, token))
                 tops.append(self._likely(handle)[:top])
                 handle.write(token)
             self.counters.prompt_tokens += len(tokens)
-            ids = tuple(map(token_id, tokens))
-            likely = (tuple(tops), self._likely(handle)[:top]) if top else ((), ())
-            replies.append(Reply(PromptLogprobs(ids, tuple(tokens), np.array(logprobs), *likely), len(tokens)))
+            prompt_logprobs = PromptLogprobs(
+                token_ids=tuple(map(token_id, tokens)),
+                texts=tuple(tokens),
+                logprobs=np.array(logprobs),
+                tops=tuple(tops) if top else (),
+                behind=self._likely(handle)[:top],
+            )
+            replies.append(Reply(prompt_logprobs, len(tokens)))
         return replies
 
     def _tokens(self, prompt: Prompt) -> list[str]:
@@ -330,50 +363,51 @@ class ToyBackend(Backend):
 
     def _likely(self, handle: ToyHandle) -> tuple[Top, ...]:
         """Return the possible next tokens with log-probabilities, best first and the lowest id among equals."""
-        expected = handle.certain_token()
-        if expected is not None:
-            return (Top(expected, 0.0, not expected),)
-        base = handle.value + handle.steps[handle.step] if handle.step < len(handle.steps) else 0
-        tops = [
-            Top(str(base + one) if isinstance(one, int) else one, math.log(p))
-            for one, p in self._outcomes(handle)
-            if p > 0
-        ]
-        return tuple(sorted(tops, key=lambda one: (-one.logprob, token_id(one.text))))
+        certain_token = handle.certain_token()
+        if certain_token is not None:
+            return (Top(certain_token, 0.0, ends=not certain_token),)
+        tops: list[Top] = []
+        for outcome, p in self._outcomes(handle):
+            # an integer outcome is an offset from the right result
+            token = outcome if isinstance(outcome, str) else str(handle.value + handle.steps[handle.step] + outcome)
+            if p > 0:
+                tops.append(Top(token, math.log(p)))
+        return tuple(sorted(tops, key=lambda top: (-top.logprob, token_id(top.text))))
 
     def _logprob(self, handle: ToyHandle, token: str) -> float:
         """Return the exact log-probability of a token at a place."""
-        expected = handle.certain_token()
-        if expected is not None:
-            return 0.0 if token == expected else -math.inf
-        outcomes = self._outcomes(handle)
-        if isinstance(outcomes[0][0], int):
+        certain_token = handle.certain_token()
+        if certain_token is not None:
+            return 0.0 if token == certain_token else -math.inf
+        outcome: int | str | None = token
+        if handle.step < len(handle.steps):  # outcomes are offsets from the right result
             offset = int(token) - handle.value - handle.steps[handle.step] if is_number(token) else None
-            probabilities: dict[Any, float] = dict(outcomes)
-            return _log(probabilities.get(offset, 0.0))
-        return _log({str(word): p for word, p in outcomes}.get(token, 0.0))
+            outcome = offset  # None: the token is no result
+        probabilities: dict[Any, float] = dict(self._outcomes(handle))
+        return _log(probabilities.get(outcome, 0.0))
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
-        """Return, by head "truth", 1.0 for each line up to which all results are right, else 0.0.
+        """Return a number for each line of a path: 1.0 if all results up to the line are right, else 0.0.
 
-        Tokens up to the last ancestor that was valued are reused, and only the others are computed.
+        The head is "truth". A call is charged for the tokens after the nearest ancestor with values, and reuses the
+        tokens before.
         """
         if head != "truth":
             raise CapabilityError(f"head is {head!r}, but the toy model has only 'truth'")
         replies: list[Reply[NDArray[np.float64]]] = []
         for handle in handles:
             lines = (*handle.lines, handle.right) if handle.open_line else handle.lines
-            node, num_reused = handle, 0
-            while node is not None and num_reused == 0:
-                num_reused = node.num_tokens if node.valued else 0
-                node = node.parent
+            ancestor, reused = handle, 0
+            while ancestor is not None and reused == 0:
+                reused = ancestor.num_tokens if ancestor.valued else 0
+                ancestor = ancestor.parent
             handle.valued = True
-            replies.append(
-                self._reply(np.array(lines, dtype=np.float64), handle.num_tokens - num_reused, handle, num_reused)
-            )
+            values = np.array(lines, dtype=np.float64)
+            replies.append(self._reply(values, handle.num_tokens - reused, handle, reused))
         return replies
 
     def _reply(self, value: Any, computed: int, handle: ToyHandle, reused: int | None = None) -> Reply[Any]:
+        """Count the tokens of an answer, and return the reply; reused None: all tokens of the handle."""
         reused = handle.prompt_tokens + handle.num_tokens if reused is None else reused
         self.counters.prompt_tokens += computed
         self.counters.reused_tokens += reused

@@ -25,12 +25,12 @@ from tts.types import Prompt, prompt_text
 
 RESULT = 4  # the place of the result in a step, the only random token of a step
 _SUM = re.compile(r"(?<!\d)-?\d++(?:\s*+[+-]\s*+\d++)+")
-# Signs that a sum is a part of a larger expression: a product, a power, a bracket or decimals beside the sum.
-_BEFORE = re.compile(r"(?:[\d)]\s*(?:\*\*?|[/×·÷^])\s*\(?\s*-?|[\d)]\s*[-+]\s*\(\s*|\d\.)\Z")
-_AFTER = re.compile(r"\s*\)?\s*(?:\*\*?|[/×·÷^])\s*[(-]?\s*\d|\s*[-+]\s*\(|\)\s*[-+]\s*\d|\.\d")
-_BESIDE: Final = 40  # characters on each side of a sum in which these signs are looked for
-_PIECES = re.compile(r"<think>\n|</think>\n|Wait\n| \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
-_WORDS: Final = {
+# Patterns beside a sum that is a part of a larger expression: a product, a power, a bracket or decimals.
+_OPERATOR_BEFORE = re.compile(r"(?:[\d)]\s*(?:\*\*?|[/×·÷^])\s*\(?\s*-?|[\d)]\s*[-+]\s*\(\s*|\d\.)\Z")
+_OPERATOR_AFTER = re.compile(r"\s*\)?\s*(?:\*\*?|[/×·÷^])\s*[(-]?\s*\d|\s*[-+]\s*\(|\)\s*[-+]\s*\d|\.\d")
+_SIGN_DISTANCE: Final = 40  # characters on each side of a sum in which these patterns are looked for
+_TOKENS = re.compile(r"<think>\n|</think>\n|Wait\n| \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
+_WORD_IDS: Final = {
     "": 0,
     " + ": 1,
     " - ": 2,
@@ -69,15 +69,12 @@ class ToyLanguage:
 
     def __post_init__(self) -> None:
         offsets = [offset for offset, _ in self.slips]
+        total_share = sum(share for _, share in self.slips)
         if not (0 <= self.accuracy <= 1 and 0 <= self.mute <= 1):
             raise ConfigError(f"accuracy and mute are {self.accuracy} and {self.mute}, but must be probabilities")
         if not (0 <= self.again < 1 and 0 <= self.better <= 1):
             raise ConfigError(f"again and better are {self.again} and {self.better}, but must be in [0, 1) and [0, 1]")
-        if (
-            len(set(offsets)) < len(offsets)
-            or 0 in offsets
-            or not math.isclose(sum(share for _, share in self.slips), 1)
-        ):
+        if len(set(offsets)) < len(offsets) or 0 in offsets or not math.isclose(total_share, 1):
             raise ConfigError(
                 f"slips are {self.slips}, but must be distinct offsets other than 0 with shares that sum to 1"
             )
@@ -85,13 +82,14 @@ class ToyLanguage:
     def outcomes(self, round_: int = 0) -> tuple[tuple[int, float], ...]:
         """Return the distribution of one result as pairs (offset from the right result, probability).
 
-        The right result comes first.
+        The first pair is that of the right result.
 
         Args:
             round_: The round of a thought, from 0. Errors become rarer with each round.
         """
-        wrong = (1 - self.accuracy) * self.better**round_
-        return ((0, 1 - wrong), *((offset, wrong * share) for offset, share in self.slips))
+        error_probability = (1 - self.accuracy) * self.better**round_
+        wrong_outcomes = [(offset, error_probability * share) for offset, share in self.slips]
+        return ((0, 1 - error_probability), *wrong_outcomes)
 
     def answer_distribution(self, problem: str, round_: int = 0) -> dict[str | None, float]:
         """Return the exact probability of each answer to a sum at temperature 1; the key None: no answer.
@@ -104,14 +102,14 @@ class ToyLanguage:
         distribution: dict[int, float] = {first_term: 1.0}
         for change in steps:
             next_distribution: dict[int, float] = {}
-            for value, mass in distribution.items():
-                for offset, share in self.outcomes(round_):
-                    next_distribution[value + change + offset] = (
-                        next_distribution.get(value + change + offset, 0.0) + mass * share
-                    )
+            for value, probability in distribution.items():
+                for offset, outcome_probability in self.outcomes(round_):
+                    result = value + change + offset
+                    mass = next_distribution.get(result, 0.0)
+                    next_distribution[result] = mass + probability * outcome_probability
             distribution = next_distribution
         answers: dict[str | None, float] = {
-            str(value): mass * (1 - self.mute) for value, mass in distribution.items() if mass > 0
+            str(value): probability * (1 - self.mute) for value, probability in distribution.items() if probability > 0
         }
         if self.mute > 0:
             answers[None] = self.mute
@@ -124,19 +122,21 @@ def read_sum(text: str) -> tuple[int, tuple[int, ...]]:
     Raises:
         ConfigError: There is no sum, or the sum is a part of an expression with products, powers, brackets or decimals.
     """
-    last_match = deque(_SUM.finditer(text), maxlen=1)
-    if not last_match or _is_part(text, *last_match[0].span()):
+    last_match = deque(_SUM.finditer(text), maxlen=1)  # empty where the text has no sum
+    if not last_match or _is_part(text, last_match[0].start(), last_match[0].end()):
         raise ConfigError(
             f"the problem is {text[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'"
         )
-    terms = re.findall(r"^-?\d+|[+-]\s*\d+", last_match[0][0])
-    return int(terms[0]), tuple(int("".join(term.split())) for term in terms[1:])
+    first_term, *signed_terms = re.findall(r"^-?\d+|[+-]\s*\d+", last_match[0].group())
+    changes = ["".join(term.split()) for term in signed_terms]  # without the blanks after a sign
+    return int(first_term), tuple(map(int, changes))
 
 
 def _is_part(text: str, start: int, end: int) -> bool:
     """Whether a sum in a text is a part of a larger expression."""
-    before, after = text[max(0, start - _BESIDE) : start], text[end : end + _BESIDE]
-    return _BEFORE.search(before) is not None or _AFTER.match(after) is not None
+    text_before = text[max(0, start - _SIGN_DISTANCE) : start]
+    text_after = text[end : end + _SIGN_DISTANCE]
+    return _OPERATOR_BEFORE.search(text_before) is not None or _OPERATOR_AFTER.match(text_after) is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -162,19 +162,18 @@ class ToyHandle:
     round: int = 0  # the round of the thought, from 0
 
     def child(self) -> ToyHandle:
-        """Return a copy that can be written on."""
+        """Return a copy, with this handle as its parent, to which tokens can be written."""
         return ToyHandle(
-            self.steps,
-            self.truth,
-            self.value,
-            self.step,
-            self.place,
-            self.right,
-            self.lines,
-            self.prompt_tokens,
-            self.num_tokens,
-            "",
-            self,
+            steps=self.steps,
+            truth=self.truth,
+            value=self.value,
+            step=self.step,
+            place=self.place,
+            right=self.right,
+            lines=self.lines,
+            prompt_tokens=self.prompt_tokens,
+            num_tokens=self.num_tokens,
+            parent=self,
             open_line=self.open_line,
             thought=self.thought,
             first=self.first,
@@ -182,19 +181,18 @@ class ToyHandle:
         )
 
     def certain_token(self) -> str | None:
-        """Return the token that comes next with certainty; None where it is random."""
+        """Return the token that comes next with certainty; None where the next token is random."""
         if self.thought == "ahead":
             return OPEN
-        if self.step == len(self.steps):
-            if self.thought:
+        if self.step == len(self.steps):  # all steps are written
+            if self.thought or self.place == 0:
                 return None
-            return (None, str(self.value), "")[min(self.place, 2)]
-        if self.place == 0:
-            return str(self.value)
+            return str(self.value) if self.place == 1 else ""
         if self.place == RESULT:
             return None
         change = self.steps[self.step]
-        return (" - " if change < 0 else " + ", str(abs(change)), " = ", None, "\n")[self.place - 1]
+        line = (str(self.value), " - " if change < 0 else " + ", str(abs(change)), " = ", None, "\n")
+        return line[self.place]
 
     def write_line(self, result: str) -> tuple[str, ...]:
         """Write a whole step with a given result, from the beginning of a line; return its tokens."""
@@ -216,19 +214,20 @@ class ToyHandle:
         return ("A: ", str(self.value), "")
 
     def write(self, token: str) -> None:
-        """Move the state past a token; foreign text only counts as a token."""
+        """Move the state past a token; a token that the language does not expect here is only counted."""
         self.num_tokens += 1
         if token in (OPEN, CLOSE, WAIT) and self.thought:
-            self._turn(token)
+            self._change_thought(token)
             return
-        expected = self.certain_token()
-        if expected is None:
-            self._decide(token)
-        elif token == expected and token:
+        certain_token = self.certain_token()
+        if certain_token is None:
+            self._take_random_token(token)
+        elif token == certain_token and token == "\n":
+            self.step += 1
+            self.place = 0
+        elif token == certain_token and token:
             self.place += 1
-            if token == "\n":
-                self.step, self.place = self.step + 1, 0
-        if token == "\n":  # every newline ends a line, even a foreign one
+        if token == "\n":  # every newline ends a line, also where the language does not expect it
             self.lines += (self.right,)
         if token:
             self.open_line = token != "\n"
@@ -238,18 +237,26 @@ class ToyHandle:
         for token in tokens:
             self.write(token)
 
-    def _turn(self, token: str) -> None:
-        """Begin a thought, end it, or begin its next round, by the token."""
-        self.thought = "" if token == CLOSE else "open"
-        self.step, self.place = (len(self.steps) if token == CLOSE else 0), 0
+    def _change_thought(self, token: str) -> None:
+        """Begin a thought (`OPEN`), end the thought (`CLOSE`), or begin its next round (`WAIT`)."""
+        self.place = 0
+        if token == CLOSE:
+            self.thought = ""
+            self.step = len(self.steps)
+            true_value = self.truth[-1] if self.truth else self.first
+            self.right = self.value == true_value
+        else:
+            self.thought = "open"
+            self.step = 0
         if token == WAIT:
-            self.round, self.value, self.right = self.round + 1, self.first, True
-        elif token == CLOSE:
-            self.right = self.value == (self.truth[-1] if self.truth else self.first)
+            self.round += 1
+            self.value = self.first
+            self.right = True
         self.lines += (self.right,)
         self.open_line = False
 
-    def _decide(self, token: str) -> None:
+    def _take_random_token(self, token: str) -> None:
+        """Move the state past a token at a random place: an answer's beginning, or the result of a step."""
         if self.step == len(self.steps):
             self.place = 1 if token == "A: " else 2
         elif is_number(token):
@@ -266,12 +273,12 @@ def given_tokens(tokens: Sequence[str]) -> int:
     Raises:
         ConfigError: There is no sum.
     """
-    number_places = [begin for begin, token in enumerate(tokens) if is_number(token)]
-    for begin in number_places:
+    number_indices = [index for index, token in enumerate(tokens) if is_number(token)]
+    for begin in number_indices:
         end = begin + 1
         while end + 1 < len(tokens) and tokens[end] in (" + ", " - ") and is_number(tokens[end + 1]):
             end += 2
-        if end > begin + 1:
+        if end > begin + 1:  # a number with at least one more term is a sum
             while end < len(tokens) and tokens[end] == "\n":
                 end += 1
             return end
@@ -291,8 +298,8 @@ def token_text(token: int) -> str:
     Raises:
         ConfigError: The language has no such token.
     """
-    if 0 <= token < len(_WORDS):
-        return list(_WORDS)[token]
+    if 0 <= token < len(_WORD_IDS):
+        return list(_WORD_IDS)[token]
     if token < 1000:
         raise ConfigError(
             f"the text has the token {token}, which the toy model does not have",
@@ -328,13 +335,13 @@ class ToyTokenizer:
 
 def tokens_of(text: str) -> list[str]:
     """Cut any text into tokens of the language and foreign words."""
-    return _PIECES.findall(text)
+    return _TOKENS.findall(text)
 
 
 @lru_cache(maxsize=4096)
 def token_id(token: str) -> int:
     """Return the id of a token: words, then numbers from 1000 on (zigzag), then foreign text by checksum."""
-    if (word_id := _WORDS.get(token)) is not None:
+    if (word_id := _WORD_IDS.get(token)) is not None:
         return word_id
     if is_number(token):
         number = int(token)
