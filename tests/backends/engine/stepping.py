@@ -177,7 +177,7 @@ def described(runner: Runner) -> str:
     tree, scheduler = runner.tree, runner._scheduler
     lines = [
         f"{len(runner._sample_jobs)} writings, {tree.reclaimable} blocks to be had, {tree.pool.num_free} free, "
-        f"{len(scheduler._late)} late"
+        f"{len(scheduler._nodes_to_unpin)} late"
     ]
     for name, works in (("waiting", scheduler._waiting), ("running", scheduler.running)):
         for work in works:
@@ -270,7 +270,9 @@ def _references(runner: Runner, handles: Sequence[KVNode] | None) -> None:
     children = Counter(node.parent for node in tree.nodes.values() if node.parent is not None)
     resident = Counter(node.parent for node in tree.nodes.values() if node.parent is not None and node.num_blocks)
     pins = Counter(
-        each for node in [*(work.node for work in scheduler.running), *scheduler._late] for each in node.path()
+        each
+        for node in [*(work.node for work in scheduler.running), *scheduler._nodes_to_unpin]
+        for each in node.path()
     )
     held = Counter(
         [*(handles or ()), *(work.node for work in works), *(writing.node for writing in runner._sample_jobs)]
@@ -296,7 +298,7 @@ def _residency(runner: Runner) -> None:
             assert all(tree.complete(node) for node in work.node.path()[:-1]), (
                 "a path has a hole above work that is ready"
             )
-    offered = {(id(node), rank, used) for rank, used, _, node in tree._leaves}
+    offered = {(id(node), rank, used) for rank, used, _, node in tree._candidates}
     for node in tree.nodes.values():
         if node.num_blocks and node.parent is not None:
             assert node.parent.num_blocks >= -(-len(node.parent.tokens) // BLOCK), (
@@ -324,7 +326,7 @@ def assert_empty(runner: Runner) -> None:
     assert (tree.pool.num_used, tree._pinned_blocks, tree.reclaimable) == (0, 0, tree.pool.num_blocks)
     assert sorted(tree.pool._free) == list(range(tree.pool.num_blocks))
     assert not runner.busy
-    assert runner._scheduler.every() == runner._scheduler._late == runner._sample_jobs == []
+    assert runner._scheduler.every() == runner._scheduler._nodes_to_unpin == runner._sample_jobs == []
 
 
 def law_bits(asked: Asked) -> bytes:

@@ -22,7 +22,7 @@ from tts.backends.engine import planning
 from tts.backends.kernels import attention_strict, draw, gemm, layers, stack
 
 threads = int(sys.argv[1])
-kernels = [planning._plan, draw._draws, layers.add_norm, gemm.multiply_panels, stack.pass_layers]
+kernels = [planning._plan, draw._write_draws, layers.add_norm, gemm.multiply_panels, stack.pass_layers]
 if threads > 1:  # which share the products of long prompts, in place of one call for all layers
     kernels += [attention_strict.attend_part, layers.gate, layers.rotate_write]
 backend = tiny_engine(threads=threads)

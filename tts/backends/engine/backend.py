@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -171,31 +172,38 @@ class EngineBackend(StateBackend[PathState]):
         for ids in prompt_ids:
             check_prompt(len(ids), self.runner.context)
             check_known(ids, self.runner.decoder.config.vocab)
+        # for each prompt, the views of the process models by their names
         views = [
             {name: model.view(prompt, ids) for name, model in self.reward_models.items()}
             for prompt, ids in zip(prompts, prompt_ids, strict=True)
         ]
 
-        def start(ids: Ids, index: int, future: CallFuture) -> None:
-            tree = self.runner.tree
+        def start(index: int, ids: Ids, future: CallFuture) -> None:
+            tree, gone = self.runner.tree, self._service.gone
             if ids in self._prompts:
                 node = tree.retain(self._prompts[ids])
             else:
                 node = self._prompts[ids] = tree.add(None, ids)
-            text_state, gone = PathText.skip(ids), self._service.gone
-            state = PathState(gone, tree, node, text_state, "", len(ids), Views(gone, views[index]))
-            logits = self.runner.decoder.has_output_layer
+            state = PathState(
+                gone=gone,
+                tree=tree,
+                node=node,
+                at=PathText.skip(ids),
+                written="",
+                num_prompt=len(ids),
+                views=Views(gone, views[index]),
+            )
+            last = len(ids) - 1  # the last token is computed when its logits are asked for
             self._prefill(
                 node,
-                len(ids) - 1,
-                len(ids) - 1,
-                lambda job: future.set_prefilled(job, lambda: self._keep(state)),
-                logits=logits,
+                upto=last,
+                first_wanted=last,
+                on_end=lambda job: future.set_prefilled(job, lambda: self._keep(state)),
+                logits=self.runner.decoder.has_output_layer,
             )
 
-        return await self._service.ask(
-            [EngineCall(lambda t, i=i, ids=ids: start(ids, i, t), len(ids)) for i, ids in enumerate(prompt_ids)]
-        )
+        calls = [EngineCall(partial(start, index, ids), computed=len(ids)) for index, ids in enumerate(prompt_ids)]
+        return await self._service.ask(calls)
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request.
@@ -227,22 +235,23 @@ class EngineBackend(StateBackend[PathState]):
             sample = end.state.sample(end.finish, error=end.error)
             if end.node is not None:
                 continuation = state.append(end.node, end.state.path_text(), sample.text)
-        deliver(self._resolve, end.job.rows, end.index, sample, continuation, state.node.end if end.began else 0)
+        reused_tokens = state.node.end if end.began else 0
+        deliver(self._resolve, end.job.rows, end.index, sample, continuation, reused_tokens)
 
     def _resolve(
         self, rows: RowSet, index: int, sample: Sample, continuation: PathState | None, reused_tokens: int
     ) -> None:
+        """Count a row's tokens, and give the row its sample with a handle of the continuation."""
         self.counters.reused_tokens += reused_tokens
         self.counters.generated_tokens += sample.num_tokens
         rows.reused_tokens = (rows.reused_tokens or 0) + reused_tokens
-        rows.resolve(
-            index, dataclasses.replace(sample, handle=None if continuation is None else self._keep(continuation))
-        )
+        handle = None if continuation is None else self._keep(continuation)
+        rows.resolve(index, dataclasses.replace(sample, handle=handle))
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append forced text.
 
-        Text that the path's last token carries into its continuation begins the next row's text.
+        The last token of a path may carry text into the continuation. The next row's text begins with that text.
 
         Raises:
             PromptTooLong: a path with its text passes the context; nothing has been computed.
@@ -256,8 +265,12 @@ class EngineBackend(StateBackend[PathState]):
             node.pieces = self._renderer.pieces(state.at.tail, ids)
             longer = state.append(node, PathText.skip((*state.at.tail, *ids), state.at.carry), text)
             make_extension = lambda: Extension(self._keep(longer), ids)  # noqa: E731
+            last = len(ids) - 1  # the last token is computed when its logits are asked for
             return self._prefill(
-                node, len(ids) - 1, len(ids) - 1, lambda job: future.set_prefilled(job, make_extension)
+                node,
+                upto=last,
+                first_wanted=last,
+                on_end=lambda job: future.set_prefilled(job, make_extension),
             )
 
         return await self._with_text(handles, texts, start)
@@ -276,10 +289,10 @@ class EngineBackend(StateBackend[PathState]):
             if not ids:
                 return future.set_result(lambda: np.empty(0))
 
-            def read_row(logits: list[Floats]) -> NDArray[np.float64]:
+            def read_logprobs(logits: list[Floats]) -> NDArray[np.float64]:
                 return np.array([log_softmax(row)[token] for row, token in zip(logits, ids, strict=True)], np.float64)
 
-            return self._with_logits(state.node, ids[:-1], 0, future, read_row)
+            return self._with_logits(state.node, ids[:-1], 0, future, read_logprobs)
 
         return await self._with_text(handles, texts, start)
 
@@ -324,18 +337,18 @@ class EngineBackend(StateBackend[PathState]):
 
         def start(futures: Sequence[CallFuture]) -> None:
             def finish(place: int, result: ReadPrompt) -> None:
-                futures[place].seconds += result.seconds
+                future = futures[place]
+                future.seconds += result.seconds
                 if result.failure is not None:
-                    return futures[place].set_exception(result.failure)
-                return futures[place].set_computed(
+                    return future.set_exception(result.failure)
+                return future.set_computed(
                     lambda: self._renderer.prompt_logprobs(prompt_ids[place], result.logprobs, result.likely)
                 )
 
             reads.begin(self.runner, finish)
 
-        return await self._service.ask_together(
-            [EngineCall(computed=own, reused=shared) for own, shared in reads.charges()], start
-        )
+        calls = [EngineCall(computed=computed, reused=reused) for computed, reused in reads.charges()]
+        return await self._service.ask_together(calls, start)
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Return the last hidden state, as the output layer reads it, at the last token of each handle."""
@@ -344,17 +357,17 @@ class EngineBackend(StateBackend[PathState]):
             size = len(state.node.tokens)
             self._prefill(
                 state.node,
-                size,
-                size - 1,
-                lambda job: future.set_prefilled(job, lambda: job.found[-1][-1]),
+                upto=size,
+                first_wanted=size - 1,
+                on_end=lambda job: future.set_prefilled(job, lambda: job.found[-1][-1]),
                 logits=False,
             )
 
         states = [self._state_of(handle) for handle in handles]
-        return await self._service.ask([EngineCall(lambda t, s=s: start(s, t), 0, s.node.end) for s in states])
+        return await self._service.ask([EngineCall(partial(start, state), reused=state.node.end) for state in states])
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
-        """Return the readings of a value head or a process model: one a step of the path after the prompt.
+        """Return the readings of a value head or a process model, one for each step after the prompt.
 
         Raises:
             CapabilityError: there is no such head or model.
@@ -363,20 +376,27 @@ class EngineBackend(StateBackend[PathState]):
         states = [self._state_of(handle) for handle in handles]
         if head in self.reward_models:
             template = self.reward_models[head].template
-            return await self._service.ask(
-                [EngineCall(lambda t, s=s: _score_steps(s, head, template, self._renderer.eos, t)) for s in states]
-            )
+            calls = [EngineCall(partial(_score_steps, state, head, template, self._renderer.eos)) for state in states]
+            return await self._service.ask(calls)
         if head not in self.runner.heads:
             have = ", ".join([*self.runner.heads, *self.reward_models]) or "none"
             raise CapabilityError(f"value head {head!r} was asked for, but the backend {self.name!r} has {have}")
         step = self.runner.heads[head].step
 
         def start(state: PathState, future: CallFuture) -> None:
-            size = len(state.node.tokens)
-            values = lambda: np.array([node.scores[head][i] for node, i in step_tokens(state, step)], np.float64)  # noqa: E731
-            self._prefill(state.node, size, size, lambda job: future.set_prefilled(job, values))
+            def read_values() -> NDArray[np.float64]:
+                readings = [node.scores[head][index] for node, index in step_tokens(state, step)]
+                return np.array(readings, np.float64)
 
-        return await self._service.ask([EngineCall(lambda t, s=s: start(s, t), 0, s.node.end) for s in states])
+            size = len(state.node.tokens)
+            self._prefill(
+                state.node,
+                upto=size,
+                first_wanted=size,  # no logits or hidden states: the head reads each token as it is computed
+                on_end=lambda job: future.set_prefilled(job, read_values),
+            )
+
+        return await self._service.ask([EngineCall(partial(start, state), reused=state.node.end) for state in states])
 
     def release(self, handles: Sequence[Any]) -> None:
         """Release handles."""
@@ -398,7 +418,7 @@ class EngineBackend(StateBackend[PathState]):
     async def _with_text(
         self, handles: Sequence[Any], texts: Sequence[str], start: Callable[[PathState, Ids, str, CallFuture], None]
     ) -> list[Reply[Any]]:
-        """Submit a call for each path with its text."""
+        """Submit a call for each path with its text, begun by `start(state, tokens of the text, text, future)`."""
         requests = [
             (self._state_of(handle), self._renderer.text(text), text)
             for handle, text in zip(handles, texts, strict=True)
@@ -406,17 +426,16 @@ class EngineBackend(StateBackend[PathState]):
         for state, ids, _ in requests:
             check_text(state.node.end, len(ids), self.runner.context)
             check_known(ids, self.runner.decoder.config.vocab)
-        return await self._service.ask(
-            [
-                EngineCall(lambda t, a=request: start(*a, t), len(request[1]), request[0].node.end)
-                for request in requests
-            ]
-        )
+        calls = [
+            EngineCall(partial(start, state, ids, text), computed=len(ids), reused=state.node.end)
+            for state, ids, text in requests
+        ]
+        return await self._service.ask(calls)
 
     def _prefill(
         self, node: KVNode, upto: int, first_wanted: int, on_end: Callable[[PrefillJob], None], *, logits: bool = True
     ) -> None:
-        """Prefill a node's tokens, in the engine's thread."""
+        """Prefill a node's first `upto` tokens, in the engine's thread (see `PrefillJob`)."""
         self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, first_wanted, on_end, logits=logits))
 
     def _with_logits(
@@ -424,48 +443,49 @@ class EngineBackend(StateBackend[PathState]):
     ) -> None:
         """Set the result of `compute`, called with the logits at places of a text, from place `first` on.
 
-        Place 0 is after the node, and place i after the text's i-th token.
+        Place 0 is after the node, and place i after the text's i-th token. The logits at place 0 need a job of their
+        own, since the node's last token gives them.
         """
-        size = len(node.tokens)
-        jobs: list[PrefillJob] = []
-        expected = (first == 0) + bool(ids)
+        needs_node = first == 0
+        num_jobs = int(needs_node) + bool(ids)
+        ended_jobs: list[PrefillJob] = []
 
-        def finish(job: PrefillJob) -> None:
-            future.seconds += job.seconds
-            jobs.append(job)
-            if len(jobs) < expected:
+        def finish(ended_job: PrefillJob) -> None:
+            future.seconds += ended_job.seconds
+            ended_jobs.append(ended_job)
+            if len(ended_jobs) < num_jobs:
                 return None
-            failure = next((finished.failure for finished in jobs if finished.failure is not None), None)
-            if failure is not None:
-                return future.set_exception(failure)
-            jobs.sort(key=lambda finished: finished.node is not node)
-            return future.set_computed(lambda: compute([logits for finished in jobs for logits in finished.result()]))
+            failures = [job.failure for job in ended_jobs if job.failure is not None]
+            if failures:
+                return future.set_exception(failures[0])
+            ended_jobs.sort(key=lambda job: job.node is not node)  # the job of the node is first
+            return future.set_computed(lambda: compute([row for job in ended_jobs for row in job.result()]))
 
-        if first == 0:
-            self._prefill(node, size, size - 1, finish)
+        if needs_node:
+            size = len(node.tokens)
+            self._prefill(node, upto=size, first_wanted=size - 1, on_end=finish)
         if ids:
-            longer = self.runner.tree.add(node, ids)
-            self._prefill(longer, len(ids), max(0, first - 1), finish)
-            self.runner.tree.release(longer)
+            text_node = self.runner.tree.add(node, ids)
+            self._prefill(text_node, upto=len(ids), first_wanted=max(0, first - 1), on_end=finish)
+            self.runner.tree.release(text_node)
 
 
 def _score_steps(state: PathState, name: str, template: StepTemplate, eos: frozenset[int], future: CallFuture) -> None:
-    """Set the result to a process model's readings, in the engine's thread."""
-    pieces, unfinished = (
-        (split_after(state.written, template.step), ()) if template.encode else step_ids(state, template.step, eos)
-    )
+    """Set the result of `future` to a process model's readings of a path's steps, in the engine's thread."""
+    if template.encode:
+        pieces, unfinished = split_after(state.written, template.step), ()
+    else:
+        pieces, unfinished = step_ids(state, template.step, eos)
     # an unfinished step is read too, or the next call would be charged for its tokens
     view_steps = [piece for piece in (*pieces, unfinished) if piece]
-    # a step without tokens has the reading of the step before
-    indices = [i - 1 for i in accumulate(bool(piece) for piece in pieces)]
+    # for each piece its place in `view_steps`; a piece without tokens has the reading of the piece before
+    indices = [count - 1 for count in accumulate(bool(piece) for piece in pieces)]
 
     def finish(result: ViewReadings) -> None:
-        future.computed, future.prompt, future.reused, future.seconds = (
-            result.computed,
-            result.prompt,
-            result.reused,
-            result.seconds,
-        )
+        future.computed = result.computed
+        future.prompt = result.prompt
+        future.reused = result.reused
+        future.seconds = result.seconds
         if result.failure is not None:
             future.set_exception(result.failure)
         else:

@@ -134,16 +134,16 @@ class Runner:
                 self._forget(feeds)
                 raise
         for work in list(self._scheduler.running):
-            if (
-                isinstance(work, PrefillJob)
-                and work.ready
-                and work.at >= work.upto
-                and self.tree.length(work.node) >= work.upto
-            ):
+            if isinstance(work, PrefillJob) and self._is_complete(work):
                 self._end_prefill(work)
         self._scheduler.end_step()
         self.stats.kv_tokens_peak = max(self.stats.kv_tokens_peak, self.tree.pool.peak_used * BLOCK)
         self.stats.evictions = self.tree.evictions
+
+    def _is_complete(self, prefill: PrefillJob) -> bool:
+        """Whether the keys and values that a job asks for, and its wanted results, are computed."""
+        num_tokens = prefill.upto
+        return prefill.ready and prefill.at >= num_tokens and self.tree.length(prefill.node) >= num_tokens
 
     # Rows begin -------------------------------------------------------------------------------------------------------
 
@@ -153,45 +153,45 @@ class Runner:
             if isinstance(work, DecodeSequence) and work.job.rows.cancelled:
                 self.stats.cancelled_tokens += len(work.state.ids)
                 self._end_sequence(work, "cancelled")
-        for job in [job for job in self._sample_jobs if job.rows.cancelled]:
+        cancelled_jobs = [job for job in self._sample_jobs if job.rows.cancelled]
+        for job in cancelled_jobs:
             self._end_waiting(job, "cancelled")
             self._sample_jobs.remove(job)
 
     def _begin_sequences(self) -> None:
-        """Start waiting rows, oldest first, while there is room.
-
-        Each row draws its first token from the logits after its node.
-        """
-        room = self._limits.rows - sum(isinstance(work, DecodeSequence) for work in self._scheduler.every())
+        """Start waiting rows, oldest first, while there is room. Each row draws its first token here."""
+        num_running = sum(isinstance(work, DecodeSequence) for work in self._scheduler.every())
+        room = self._limits.rows - num_running
         for job in list(self._sample_jobs):
             if room <= 0:
                 return
             logits = self._logits_behind(job)
             if logits is None:
-                room -= job.num_waiting
+                room -= job.num_waiting  # kept for the rows of this older job
                 continue
-            count = min(room, job.num_waiting)
-            sequences = [self._begin_sequence(job) for _ in range(count)]
-            room -= count
+            num_begun = min(room, job.num_waiting)
+            new_sequences = [self._begin_sequence(job) for _ in range(num_begun)]
+            room -= num_begun
             if not job.num_waiting:
                 self._sample_jobs.remove(job)
                 self.tree.release(job.node)
             device_logits = torch.from_numpy(logits[None]).to(self.decoder.device)
-            self._draw([sequence for sequence in sequences if sequence is not None], device_logits, None)
+            self._draw([sequence for sequence in new_sequences if sequence is not None], device_logits, None)
 
     def _logits_behind(self, job: SampleJob) -> Floats | None:
         """Return the logits after a job's node, or None while they are not ready.
 
-        Logits that are not kept are computed by a prefill job, which is added here.
+        Logits that are not kept are computed by a prefill job, which is added here. Jobs that wait for the same node
+        share its prefill job.
         """
-        if job.logits is None and (logits := self._kept_logits.get(job.node)) is not None:
-            self._kept_logits.move_to_end(job.node)
-            job.logits = logits
+        if job.logits is None and job.node in self._kept_logits:
+            self._kept_logits.move_to_end(job.node)  # the order of last use, for eviction
+            job.logits = self._kept_logits[job.node]
         if job.logits is None and not job.pending:
             job.pending = True
-            waiting = self._waiting_for.setdefault(job.node, [])
-            waiting.append(job)
-            if len(waiting) == 1:
+            waiting_jobs = self._waiting_for.setdefault(job.node, [])
+            waiting_jobs.append(job)
+            if len(waiting_jobs) == 1:
                 size = len(job.node.tokens)
                 prefill = PrefillJob(self.tree.retain(job.node), size, size - 1, self._deliver_logits)
                 prefill.order = job.order
@@ -213,7 +213,7 @@ class Runner:
                 self._kept_logits.popitem(last=False)
 
     def _begin_sequence(self, job: SampleJob) -> DecodeSequence | None:
-        """Begin a job's next row, and return its sequence; None where the row ended at once."""
+        """Begin a job's next row, and return the row's sequence; None where the row ended at once."""
         index, node = job.next_row, job.node
         job.next_row += 1
         try:
@@ -221,44 +221,49 @@ class Runner:
                 job.rows, index, job.text, node.end, decode=self._decode, eos=self._eos, context=self.context
             )
             finish = state.early_finish()
-        except Exception as failure:  # noqa: BLE001 - its predicate raised, which fails this row only
+        except Exception as failure:  # noqa: BLE001 - the row's predicate raised, which fails this row only
             job.ended(RowEnd(job, index, None, "error", None, error_line(failure)))
             return None
         if finish is not None:
             end_node = self.tree.retain(node) if finish != "cancelled" else None
             job.ended(RowEnd(job, index, state, finish, end_node))
             return None
-        sequence = DecodeSequence(job, self.tree.add(node, ()), state, (job.order[0], index + 1))
+        job_number, _ = job.order
+        sequence = DecodeSequence(job, self.tree.add(node, ()), state, order=(job_number, index + 1))
         self._scheduler.add(sequence)
         return sequence
 
     # One pass ---------------------------------------------------------------------------------------------------------
 
     def _pass(self, feeds: Sequence[Feed], began: float) -> None:
-        """Plan, run the model, and hand each job its results."""
-        nodes, first_tokens, num_tokens, _ = zip(*feeds, strict=True)
+        """Plan a forward pass over the feeds, run the model, and hand each job its results."""
         rows = StepRows(
-            np.array([node.place for node in nodes], np.int64),
-            np.array(first_tokens, np.int64),
-            np.array(num_tokens, np.int64),
+            np.array([feed.node.place for feed in feeds], np.int64),
+            np.array([feed.first for feed in feeds], np.int64),
+            np.array([feed.num_tokens for feed in feeds], np.int64),
         )
         plan = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
         ordered_feeds = [feeds[row] for row in plan.order.tolist()]
         sequences = [feed.work for feed in feeds if isinstance(feed.work, DecodeSequence)]
-        decoding = len(sequences) == len(feeds)
-        single_tokens = decoding and len(plan.places) == len(feeds)
-        ids = (
-            [feed.node.tokens[feed.first] for feed in ordered_feeds]
-            if single_tokens
-            else [token for feed in ordered_feeds for token in feed.ids]
-        )
+        only_decodes = len(sequences) == len(feeds)
+        only_single_tokens = only_decodes and len(plan.places) == len(feeds)
+        if only_single_tokens:  # the common case, without a list for each feed
+            ids = [feed.node.tokens[feed.first] for feed in ordered_feeds]
+        else:
+            ids = [token for feed in ordered_feeds for token in feed.ids]
         hidden_indices, logit_indices = output_indices(ordered_feeds, every=bool(self.heads))
         planned_at = time.perf_counter()
         tokens = np.array(ids, np.int64)
         with torch.inference_mode():
-            fixed_hidden = self.fixed.run(tokens, plan) if decoding and self.fixed is not None else None
+            fixed_hidden = self.fixed.run(tokens, plan) if only_decodes and self.fixed is not None else None
             output = self.decoder.forward(
-                tokens, plan, hidden_indices, logit_indices, self.tree.pool, apart=single_tokens, hidden=fixed_hidden
+                tokens,
+                plan,
+                hidden_indices,
+                logit_indices,
+                self.tree.pool,
+                apart=only_single_tokens,
+                hidden=fixed_hidden,
             )
             hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
@@ -277,36 +282,38 @@ class Runner:
         logit_rows: list[int] = []
         logit_row = hidden_row = 0
         for feed in feeds:
-            work, count = feed.work, feed.until - feed.wanted_from
-            states = hidden[hidden_row : hidden_row + (feed.num_tokens if self.heads else count)]
-            hidden_row += len(states)
+            work = feed.work
+            num_wanted = feed.until - feed.wanted_from
+            num_states = feed.num_tokens if self.heads else num_wanted  # value heads read every token
+            states = hidden[hidden_row : hidden_row + num_states]
+            hidden_row += num_states
             for name, head in self.heads.items():
-                _note(feed.node.scores.setdefault(name, []), feed.first, head(states))
+                _store_scores(feed.node.scores.setdefault(name, []), feed.first, head(states))
             if isinstance(work, DecodeSequence):
                 work.state.seconds += seconds
-                if count:
+                if num_wanted:
                     sequences.append(work)
                     logit_rows.append(logit_row)
             elif work is not None:
                 work.seconds += seconds
-                if count:
-                    results = (
-                        logits[logit_row : logit_row + count].float().cpu().numpy()
-                        if work.logits
-                        else states[len(states) - count :]
-                    )
+                if num_wanted:
+                    if work.logits:
+                        results = logits[logit_row : logit_row + num_wanted].float().cpu().numpy()
+                    else:
+                        results = states[num_states - num_wanted :]
                     if work.take is None:
                         work.found.append(results.copy())
                     else:
                         work.take(results)
                     work.at = feed.until
-            logit_row += count if feed.wants_logits else 0
+            if feed.wants_logits:
+                logit_row += num_wanted
         self._draw(sequences, logits, np.array(logit_rows, np.int64))
 
     def _draw(
         self, sequences: Sequence[DecodeSequence], logits: torch.Tensor, logit_rows: NDArray[np.int64] | None
     ) -> None:
-        """Draw a token for each sequence, and end those that are complete.
+        """Draw a token for each sequence, and end the sequences whose row is complete.
 
         Args:
             sequences: The sequences of the step.
@@ -328,7 +335,7 @@ class Runner:
             self.stats.decode_tokens += 1
             try:
                 finish = self._append(sequence, token, logprob, logits[row])
-            except Exception as failure:  # noqa: BLE001 - its predicate raised, which fails this row only
+            except Exception as failure:  # noqa: BLE001 - the row's predicate raised, which fails this row only
                 self._end_sequence(sequence, "error", error_line(failure))
                 continue
             if finish is not None:
@@ -341,21 +348,24 @@ class Runner:
         if not (request.spreads or request.sampling_logprobs):
             return sequence.state.append(token, logprob)
         logprobs = log_softmax(logits.float().cpu().numpy())
-        sampled_logprob = sampling_logprob(logprobs, request.sampling, token) if request.sampling_logprobs else None
-        return sequence.state.append(token, logprob, spread(logprobs) if request.spreads else None, sampled_logprob)
+        token_spread = spread(logprobs) if request.spreads else None
+        token_sampling_logprob = (
+            sampling_logprob(logprobs, request.sampling, token) if request.sampling_logprobs else None
+        )
+        return sequence.state.append(token, logprob, token_spread, token_sampling_logprob)
 
     # Ends -------------------------------------------------------------------------------------------------------------
 
     def _end_sequence(
         self, sequence: DecodeSequence, finish: Finish, error: str = "", *, scheduled: bool = True
     ) -> None:
+        """End a row; `scheduled`: whether the scheduler still has its sequence."""
         if scheduled:
             self._scheduler.remove(sequence)
         sequence.node.pieces = sequence.state.pieces
-        end_node = sequence.node if finish not in ("error", "cancelled") else None
-        sequence.job.ended(
-            RowEnd(sequence.job, sequence.state.index, sequence.state, finish, end_node, error, began=True)
-        )
+        end_node = None if finish in ("error", "cancelled") else sequence.node
+        row_end = RowEnd(sequence.job, sequence.state.index, sequence.state, finish, end_node, error, began=True)
+        sequence.job.ended(row_end)
         if end_node is None:
             self.tree.release(sequence.node)
 
@@ -384,10 +394,12 @@ class Runner:
     def _break(self, feeds: Sequence[Feed], failure: Exception) -> None:
         """Fail the jobs of a pass that raised, and drop the keys and values that the pass may have written."""
         self._forget(feeds)
-        # a pass that fed ancestors alone ends the oldest job, or it would fail again at every step
-        fed_jobs = {feed.work for feed in feeds if feed.work is not None} or set(self._scheduler.running[:1])
-        for work in [work for work in self._scheduler.every() if work in fed_jobs]:
-            self._fail_job(work, failure, scheduled=True)
+        fed_jobs = {feed.work for feed in feeds if feed.work is not None}
+        if not fed_jobs:  # only ancestors were fed; without the end of a job the pass would fail at every step
+            fed_jobs = set(self._scheduler.running[:1])
+        for work in self._scheduler.every():
+            if work in fed_jobs:
+                self._fail_job(work, failure, scheduled=True)
 
     def _forget(self, feeds: Sequence[Feed]) -> None:
         for feed in feeds:
@@ -396,6 +408,6 @@ class Runner:
             work.ready = False
 
 
-def _note(scores: list[float], first: int, values: NDArray[np.float32]) -> None:
-    """Store readings from token `first` on; a token that is read again has the same reading."""
+def _store_scores(scores: list[float], first: int, values: NDArray[np.float32]) -> None:
+    """Store a value head's readings from token `first` on; a token that is read again has the same reading."""
     scores[first : first + len(values)] = values.tolist()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ Weights = Mapping[str, Tensor]
 
 _CACHED = 24 << 20  # bytes of weights that stay in a CPU's caches, so that reading them once a thread is cheap
 _APART_ROWS = 8  # least rows a thread, for threads that each pass rows of their own through all layers
-_COMPILED_ROWS = 4  # the same, where all layers are one compiled call
+_COMPILED_ROWS = 4  # least rows a thread, for threads that each run all layers in one compiled call
 _TOGETHER = 16  # least tokens for threads to share products, in a step whose tokens read each other's keys
 
 
@@ -62,9 +63,12 @@ class Spans:
     other: float = 0.0
 
     def share(self, seconds: float, ticks: Sequence[int]) -> None:
-        """Add seconds in proportion to the ticks of the parts, in this order."""
-        linear, attention, other = (seconds * tick / max(1, sum(ticks)) for tick in ticks)
-        self.linear, self.attention, self.other = self.linear + linear, self.attention + attention, self.other + other
+        """Add seconds in proportion to the ticks of "linear", "attention" and "other"."""
+        linear_ticks, attention_ticks, other_ticks = ticks
+        total = max(1, sum(ticks))
+        self.linear += seconds * linear_ticks / total
+        self.attention += seconds * attention_ticks / total
+        self.other += seconds * other_ticks / total
 
 
 class Decoder:
@@ -73,8 +77,8 @@ class Decoder:
     Args:
         config: The shapes and constants of the model.
         weights: The weights by their names in the transformers library; a missing or misshapen one is refused.
-        precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers
-            alone).
+        precision: "float32"; "int8" (all linear layers but the output layer, on a CPU); "bfloat16" (on a CPU, linear
+            layers alone).
         executor: What computes attention; see `EngineOptions`.
         threads: The threads that share a step on a CPU, at least 1.
         device: Where the model runs.
@@ -86,7 +90,7 @@ class Decoder:
     Attributes:
         kv_shape: The layers, heads and head size of a token's keys and values.
         products: Weights that every token passes, and those of the output layer.
-        spans: Adds up the seconds of steps, if set.
+        spans: The seconds of steps so far, by part; None: they are not measured.
 
     Raises:
         ConfigError: a weight is missing, has another shape or is not finite, or rows cannot be exact on the device.
@@ -124,39 +128,43 @@ class Decoder:
         self._head = make.head(self._embedding) if output_layer else None
         self.parameters = make.parameters
         linears = [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-        size = sum(linear.weight_bytes for linear in linears)
-        self._stack = self._stack_linears(linears) if size <= _CACHED else None
-        self._apart = self._operations_apart(linears) if size <= _CACHED and threads > 1 and self._stack is None else []
-        self.weight_bytes = size + (self._head.weight_bytes if self._head else 0)
-        head = self._head.in_features * self._head.out_features if self._head else 0
-        self.products = (sum(linear.in_features * linear.out_features for linear in linears), head)
+        layer_bytes = sum(linear.weight_bytes for linear in linears)
+        is_small = layer_bytes <= _CACHED
+        self._stack = self._stack_linears(linears) if is_small else None
+        # operations for each thread, where threads pass rows of their own through all layers
+        self._apart = self._operations_apart(linears) if is_small and threads > 1 and self._stack is None else []
+        head_bytes = self._head.weight_bytes if self._head else 0
+        self.weight_bytes = layer_bytes + head_bytes
+        layer_weights = sum(linear.in_features * linear.out_features for linear in linears)
+        head_weights = self._head.in_features * self._head.out_features if self._head else 0
+        self.products = (layer_weights, head_weights)
 
     def _stack_linears(self, linears: Sequence[Linear]) -> Stack | None:
         """Return small weights stacked for one compiled call; None where that call lacks their products."""
-        same_kind = any(all(isinstance(each, kind) for each in linears) for kind in (HostLinear, HostInt8Linear))
-        if self.executor != "strict" or not same_kind:
+        all_float = all(isinstance(linear, HostLinear) for linear in linears)
+        all_int8 = all(isinstance(linear, HostInt8Linear) for linear in linears)
+        if self.executor != "strict" or not (all_float or all_int8):
             return None
         arrays: dict[str, NDArray[Any]] = {}
         for name in ("qkv", "out", "gate_up", "down"):
             products: list[Any] = [getattr(layer, name) for layer in self._layers]
-            arrays[name] = np.stack([product.panels for product in products])
-            outputs = [product.outputs for product in products]
-            arrays[f"{name}_bias"] = np.stack(outputs)
-            for product, panels in zip(products, arrays[name], strict=True):
-                product.panels = panels  # the same memory
+            stacked_panels = np.stack([product.panels for product in products])
+            arrays[name] = stacked_panels
+            arrays[f"{name}_bias"] = np.stack([product.outputs for product in products])
+            for product, panels in zip(products, stacked_panels, strict=True):
+                product.panels = panels  # a view of the stack, so that each weight is in memory once
         for name in ("attention_norm", "feed_norm", "head_norms"):
             arrays[name] = np.stack([getattr(layer, name).numpy() for layer in self._layers])
         cosines, sines = (table.numpy() for table in rotary_tables(self.config))
         return Stack(**arrays, cosines=cosines, sines=sines)
 
     def _operations_apart(self, linears: Sequence[Linear]) -> list[Operations]:
-        """Return operations for each thread, where a step can be split by rows; else [].
+        """Return operations for each thread; [] where a step cannot be split by rows.
 
         A split needs layers with the same bits on one thread and on several.
         """
-        if not isinstance(self.operations, HostOperations) or not all(
-            isinstance(each, HostLinear | SharedLinear) for each in linears
-        ):
+        can_split = all(isinstance(linear, HostLinear | SharedLinear) for linear in linears)
+        if not isinstance(self.operations, HostOperations) or not can_split:
             return []
         return [HostOperations(self.config, self.executor, self.team) for _ in range(self.team.threads)]
 
@@ -194,12 +202,12 @@ class Decoder:
         if hidden is None:
             hidden = self._run_layers(ids, planned, pool, apart=apart)
         timer = _Timer(self.spans)
-        normed = self.operations.norm(hidden[torch.from_numpy(wanted).to(self.device)], None, self._norm)
-        logits = (
-            normed.new_empty(0, 0)
-            if self._head is None
-            else self._head(normed[torch.from_numpy(with_logits).to(self.device)])
-        )
+        wanted_hidden = hidden[torch.from_numpy(wanted).to(self.device)]  # [W, K]
+        normed = self.operations.norm(wanted_hidden, None, self._norm)
+        if self._head is None:
+            logits = normed.new_empty(0, 0)
+        else:
+            logits = self._head(normed[torch.from_numpy(with_logits).to(self.device)])
         timer("linear")
         return Output(logits, normed)
 
@@ -224,7 +232,10 @@ class Decoder:
         return hidden
 
     def _run(self, operations: Operations, hidden: Tensor, pool: BlockPool, timer: _Timer) -> None:
-        """Pass tokens of the operations' step through all layers; `hidden` is changed in place."""
+        """Pass the tokens of the step that the operations have begun through all layers.
+
+        `hidden` [T, K] is changed in place. The `change` of each sublayer is added by the norm before the next one.
+        """
         change: Tensor | None = None
         for number, layer in enumerate(self._layers):
             normed = operations.norm(hidden, change, layer.attention_norm)
@@ -247,40 +258,42 @@ class Decoder:
             hidden += change
 
     def _run_compiled(self, stack: Stack, hidden: Tensor, planned: StepPlan, pool: BlockPool, *, apart: bool) -> None:
-        """Pass tokens through all layers in one compiled call, or with `apart` one call a thread."""
-        threads = max(1, min(self.team.threads, len(hidden) // _COMPILED_ROWS)) if apart else 1
-        edges = [len(hidden) * part // threads for part in range(threads + 1)]
-        numbers, keys, values = hidden.numpy(), kernel_array(pool.keys), kernel_array(pool.values)
+        """Pass tokens through all layers in one compiled call, or with `apart` in one call a thread."""
+        rows = len(hidden)
+        threads = max(1, min(self.team.threads, rows // _COMPILED_ROWS)) if apart else 1
+        edges = [rows * index // threads for index in range(threads + 1)]
+        hidden_array, keys, values = hidden.numpy(), kernel_array(pool.keys), kernel_array(pool.values)
         shared_args = (keys, values, stack, self.config.eps, self.config.group, self.config.intermediate)
-        ticks = [np.zeros(3, np.int64) for _ in range(threads)]
+        ticks = [np.zeros(3, np.int64) for _ in range(threads)]  # of each thread, by the parts of `Spans`
         parts: list[tuple[Any, ...]] = []
-        for begin, end, part_ticks in zip(edges, edges[1:], ticks, strict=False):
+        for (begin, end), part_ticks in zip(pairwise(edges), ticks, strict=True):
             part = planned if threads == 1 else planned.part(begin, end)
-            parts.append((numbers[begin:end], *part.plan, part.places, *shared_args, part_ticks))
+            parts.append((hidden_array[begin:end], *part.plan, part.places, *shared_args, part_ticks))
         began = time.perf_counter()
         self.team.run(pass_layers, parts)
         if self.spans is not None:
-            self.spans.share(time.perf_counter() - began, ticks[-1].tolist())
+            self.spans.share(time.perf_counter() - began, ticks[-1].tolist())  # the last part is this thread's
 
     def _run_apart(self, hidden: Tensor, planned: StepPlan, pool: BlockPool) -> None:
         """Let each thread pass a part of the tokens through all layers, without waiting between layers."""
-        edges = [len(hidden) * part // len(self._apart) for part in range(len(self._apart) + 1)]
-        timers = [_Timer(None)] * (len(self._apart) - 1) + [_Timer(self.spans)]  # the last part is this thread's
+        threads = len(self._apart)
+        edges = [len(hidden) * index // threads for index in range(threads + 1)]
+        timers = [_Timer(None)] * (threads - 1) + [_Timer(self.spans)]  # the last part is this thread's
 
         def run(operations: Operations, timer: _Timer, begin: int, end: int) -> None:
             with torch.inference_mode(), torch_threads(1):
                 operations.begin(planned.part(begin, end))
                 self._run(operations, hidden[begin:end], pool, timer)
 
-        self.team.run(run, list(zip(self._apart, timers, edges, edges[1:], strict=False)))
+        self.team.run(run, list(zip(self._apart, timers, edges[:-1], edges[1:], strict=True)))
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads of the decoder."""
         self.team.close()
 
 
 class _Timer:
-    """Adds the time since the last call to a part of the spans, if there are spans."""
+    """A timer that each call stops: the time since the last call is added to a part of the spans, if there are any."""
 
     def __init__(self, spans: Spans | None) -> None:
         self._spans = spans
@@ -322,7 +335,8 @@ class _Maker:
             raise ConfigError(
                 f"the weight {name} has the shape {tuple(weight.shape)}, but the configuration says {shape}"
             )
-        if not weight.sum().isfinite() and not weight.isfinite().all():  # a sum is cheap, but may overflow
+        # the sum is a cheap first test; it may overflow, so that only the second test is exact
+        if not weight.sum().isfinite() and not weight.isfinite().all():
             raise ConfigError(
                 f"the weight {name} is not finite, but must hold numbers alone", hint="get the files again"
             )
@@ -330,16 +344,24 @@ class _Maker:
         return weight.to(self.device, self.dtype)
 
     def linear(self, names: list[str], rows: list[int], columns: int, *, precision: Precision | None = None) -> Linear:
-        """Return matrices that read the same input as one product."""
-        weight = torch.cat(
-            [self.tensor(f"{name}.weight", count, columns) for name, count in zip(names, rows, strict=True)]
-        )
-        biases = [
-            self.tensor(f"{name}.bias", count) if f"{name}.bias" in self.weights else weight.new_zeros(count)
-            for name, count in zip(names, rows, strict=True)
-        ]
-        has_bias = any(f"{name}.bias" in self.weights for name in names)
-        return self._product(weight, torch.cat(biases) if has_bias else None, precision or self.precision)
+        """Return one layer of matrices that read the same input.
+
+        Args:
+            names: The names of the matrices.
+            rows: The number of rows of each matrix.
+            columns: The number of columns of all.
+            precision: The precision of the layer; None: the model's.
+        """
+        matrices = list(zip(names, rows, strict=True))
+        weight = torch.cat([self.tensor(f"{name}.weight", count, columns) for name, count in matrices])
+        bias: Tensor | None = None
+        if any(f"{name}.bias" in self.weights for name in names):
+            biases = [
+                self.tensor(f"{name}.bias", count) if f"{name}.bias" in self.weights else weight.new_zeros(count)
+                for name, count in matrices
+            ]
+            bias = torch.cat(biases)
+        return self._product(weight, bias, precision or self.precision)
 
     def _product(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
         return make_linear(
@@ -347,18 +369,23 @@ class _Maker:
         )
 
     def layer(self, prefix: str) -> _Layer:
-        """Return a layer."""
-        c, attn, mlp = self.config, f"{prefix}self_attn.", f"{prefix}mlp."
-        queries, keys = c.heads * c.head_size, c.kv_heads * c.head_size
-        norms = [self.tensor(f"{attn}{part}_norm.weight", c.head_size) for part in ("q", "k")] if c.head_norms else []
+        """Return the layer whose weights' names begin with `prefix`."""
+        config, attention, feed = self.config, f"{prefix}self_attn.", f"{prefix}mlp."
+        query_rows, key_rows = config.heads * config.head_size, config.kv_heads * config.head_size
+        if config.head_norms:
+            norm_names = (f"{attention}q_norm.weight", f"{attention}k_norm.weight")
+            head_norms = torch.stack([self.tensor(name, config.head_size) for name in norm_names])
+        else:
+            head_norms = torch.empty(0, config.head_size, device=self.device)
+        qkv_names = [f"{attention}{part}_proj" for part in ("q", "k", "v")]
         return _Layer(
-            attention_norm=self.tensor(f"{prefix}input_layernorm.weight", c.hidden),
-            qkv=self.linear([f"{attn}{part}_proj" for part in "qkv"], [queries, keys, keys], c.hidden),
-            head_norms=torch.stack(norms) if norms else torch.empty(0, c.head_size, device=self.device),
-            out=self.linear([f"{attn}o_proj"], [c.hidden], queries),
-            feed_norm=self.tensor(f"{prefix}post_attention_layernorm.weight", c.hidden),
-            gate_up=self.linear([f"{mlp}gate_proj", f"{mlp}up_proj"], [c.intermediate] * 2, c.hidden),
-            down=self.linear([f"{mlp}down_proj"], [c.hidden], c.intermediate),
+            attention_norm=self.tensor(f"{prefix}input_layernorm.weight", config.hidden),
+            qkv=self.linear(qkv_names, [query_rows, key_rows, key_rows], config.hidden),
+            head_norms=head_norms,
+            out=self.linear([f"{attention}o_proj"], [config.hidden], query_rows),
+            feed_norm=self.tensor(f"{prefix}post_attention_layernorm.weight", config.hidden),
+            gate_up=self.linear([f"{feed}gate_proj", f"{feed}up_proj"], [config.intermediate] * 2, config.hidden),
+            down=self.linear([f"{feed}down_proj"], [config.hidden], config.intermediate),
         )
 
     def head(self, embedding: Tensor) -> Linear:

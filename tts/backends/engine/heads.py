@@ -37,13 +37,15 @@ class ValueHead:
     step: tuple[str, ...] = ("\n",)
 
     def __call__(self, states: Floats) -> Floats:
-        """Return a reading for each of [n, K] hidden states; a state's bits do not depend on the others."""
+        """Return a reading for each of [n, K] hidden states; its bits do not depend on the other states."""
         readings = (states * self.weight).sum(axis=-1, dtype=np.float64) + self.bias
-        return (_squash(readings) if self.sigmoid else readings).astype(np.float32)
+        if self.sigmoid:
+            readings = _sigmoid(readings)
+        return readings.astype(np.float32)
 
 
 class Readout(Protocol):
-    """A score from the last token of a step, read from its logits or its hidden state."""
+    """Scores a step by its last token, from the token's logits or hidden state."""
 
     @property
     def logits(self) -> bool:
@@ -107,9 +109,10 @@ class LikelihoodReadout:
 
         `before` is the path's log-probability without these tokens. Row i of `logits` [n, V] predicts token i.
         """
+        logprob = before
         for token, row in zip(tokens, logits, strict=True):
-            before += float(log_softmax(row)[token])
-        return before
+            logprob += float(log_softmax(row)[token])
+        return logprob
 
     def __call__(self, logprob: float) -> float:
         """Return the chance of a path by its log-probability."""
@@ -153,6 +156,6 @@ class StepTemplate:
         return tuple(self.encode(piece + self.separator))
 
 
-def _squash(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, small) / (1.0 + small)
+def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    exponentials = np.exp(-np.abs(x))  # at most 1, so that nothing overflows
+    return np.where(x >= 0, 1.0, exponentials) / (1.0 + exponentials)

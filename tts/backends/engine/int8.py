@@ -36,7 +36,7 @@ Kernel = Callable[[torch.Tensor], torch.Tensor]
 
 
 class FbgemmLinear:
-    """FBGEMM's product.
+    """The int8 product of FBGEMM, a library of torch.
 
     Args:
         weight: `[N, K]`, finite, on CPU; not kept.
@@ -55,8 +55,10 @@ class FbgemmLinear:
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
         rows = x.float()
         scales = rows.abs().amax(1, keepdim=True).div_(LEVELS).clamp_min_(LEAST)  # [M, 1]
-        sums = self._kernel(rows / scales)
-        return (sums.mul_(scales) if self._bias is None else torch.addcmul(self._bias, sums, scales)).to(x.dtype)
+        sums = self._kernel(rows / scales)  # [M, N]
+        if self._bias is None:
+            return sums.mul_(scales).to(x.dtype)
+        return torch.addcmul(self._bias, sums, scales).to(x.dtype)
 
 
 class HostInt8Linear:
@@ -69,7 +71,7 @@ class HostInt8Linear:
 
     Attributes:
         panels: The weight's levels, as `gemm_int8.pack` lays them out.
-        outputs: Scales and biases.
+        outputs: [2, N] scales and biases, padded with zeros to whole panels.
     """
 
     exact_rows = True
@@ -79,7 +81,8 @@ class HostInt8Linear:
         self.weight_bytes = weight.numel() + 4 * self.out_features
         levels, scales = quantise_weight(weight)
         self.panels = gemm_int8.pack(levels.numpy())
-        self.outputs = np.zeros((2, self.panels.shape[0] * self.panels.shape[2]), np.float32)
+        num_panels, _, panel_outputs, _ = self.panels.shape
+        self.outputs = np.zeros((2, num_panels * panel_outputs), np.float32)
         self.outputs[0, : len(scales)] = scales.numpy()
         if bias is not None:
             self.outputs[1, : len(scales)] = bias.detach().float().numpy()
@@ -116,26 +119,29 @@ def fbgemm(levels: torch.Tensor, scales: torch.Tensor) -> Kernel:
 
 @cache
 def fbgemm_is_exact() -> bool:
-    """Whether FBGEMM's kernel is there, and all its sums are exact, the largest included.
+    """Whether torch has FBGEMM's kernel, and all its sums are exact, the largest included.
 
     The check runs once a process.
     """
     try:
-        return all(_exact(outputs, inputs) for outputs, inputs in ((33, 65), (64, 576)))
+        return _is_exact(outputs=33, inputs=65) and _is_exact(outputs=64, inputs=576)
     except (AttributeError, RuntimeError):  # the operator is gone, or refuses
         return False
 
 
-def _exact(outputs: int, inputs: int) -> bool:
+def _is_exact(*, outputs: int, inputs: int) -> bool:
+    """Whether FBGEMM's products with a weight of varied levels are equal to products in float64."""
     levels = (torch.arange(outputs * inputs).view(outputs, inputs) * 7919 % 255 - LEVELS).to(torch.int8)
-    levels[0], levels[1] = LEVELS, -LEVELS
+    levels[0], levels[1] = LEVELS, -LEVELS  # with rows of LEVELS, the largest and the smallest sum
     scales = torch.linspace(0.001, 0.01, outputs)
     kernel = fbgemm(levels, scales)
     for rows in (1, 2, 17, 64):
         x = (torch.arange(rows * inputs).view(rows, inputs) * 104_729 % 2541 - 1270) / 10
         x[-1] = LEVELS
-        rounded = (x + _ZERO).round_().sub_(_ZERO)  # as FBGEMM: the addition costs the bits that would break near ties
-        if not torch.equal(kernel(x), (rounded.double() @ levels.double().t()).float() * scales):
+        # FBGEMM adds its zero before it rounds, which may turn a number near a half into a tie
+        rounded = (x + _ZERO).round_().sub_(_ZERO)
+        expected = (rounded.double() @ levels.double().t()).float() * scales
+        if not torch.equal(kernel(x), expected):
             return False
     return True
 

@@ -109,8 +109,10 @@ class TiledLinear(PlainLinear):
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
         out = x.new_empty((len(x), self.out_features))
         for start in range(0, len(x), self.tile_rows):
-            tile = _pad_rows(x[start : start + self.tile_rows].to(self._weight.dtype), self.tile_rows)
-            out[start : start + self.tile_rows] = functional.linear(tile, self._weight, self._bias)[: len(x) - start]
+            end = start + self.tile_rows
+            tile = _pad_rows(x[start:end].to(self._weight.dtype), self.tile_rows)
+            products = functional.linear(tile, self._weight, self._bias)
+            out[start:end] = products[: len(x) - start]  # without the products of the zeros
         return out
 
 
@@ -154,7 +156,8 @@ class PackedLinear:
         if rows == 0:
             return x.new_empty((0, self.out_features))
         padded = _pad_rows(x.to(self._dtype).contiguous(), self._least_rows)
-        return self._product(padded, self._packed, self._bias, "none", [], "")[:rows].to(x.dtype)
+        products = self._product(padded, self._packed, self._bias, "none", [], "")  # "none": no function of the results
+        return products[:rows].to(x.dtype)
 
 
 class HostLinear:
@@ -187,7 +190,9 @@ class HostLinear:
         if len(x):
             gemm.multiply(x.float().contiguous().numpy(), self.panels, padded.numpy(), self._team)
         out = padded[:, : self.out_features].contiguous()
-        return (out.add_(torch.from_numpy(self.outputs)) if len(self.outputs) else out).to(x.dtype)
+        if len(self.outputs):
+            out.add_(torch.from_numpy(self.outputs))  # the bias
+        return out.to(x.dtype)
 
 
 class SharedLinear:
@@ -202,9 +207,12 @@ class SharedLinear:
     """
 
     def __init__(self, layer: Linear, *, shared_from: int) -> None:
-        self._layer, self._shared_from = layer, shared_from
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.weight_bytes, self.exact_rows = layer.weight_bytes, layer.exact_rows
+        self._layer = layer
+        self._shared_from = shared_from
+        self.in_features = layer.in_features
+        self.out_features = layer.out_features
+        self.weight_bytes = layer.weight_bytes
+        self.exact_rows = layer.exact_rows
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
@@ -246,18 +254,20 @@ def make_linear(
     if precision == "int8":
         return HostInt8Linear(weight, bias, team or Team(1))
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
-    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+    weight = weight.to(dtype)
+    bias = None if bias is None else bias.to(dtype)
     if weight.device.type == "cpu" and precision == "float32":
         return HostLinear(weight, bias, team or Team(1))
     if weight.device.type == "cpu" and has_bfloat16():
         if not strict:
             return _share_small_batches(PackedLinear(weight, bias), precision, threads)
-        if min_rows := least_exact_rows(PackedLinear, weight, bias, (1, threads)):
-            return _share_small_batches(
-                PackedLinear(weight, bias, least_rows=min_rows, exact_rows=True), precision, threads
-            )
-        if min_rows := least_exact_rows(PackedLinear, weight, bias, (threads,)):
-            return PackedLinear(weight, bias, least_rows=min_rows, exact_rows=True)
+        least_rows = least_exact_rows(PackedLinear, weight, bias, (1, threads))
+        if least_rows is not None:
+            layer = PackedLinear(weight, bias, least_rows=least_rows, exact_rows=True)
+            return _share_small_batches(layer, precision, threads)
+        least_rows = least_exact_rows(PackedLinear, weight, bias, (threads,))
+        if least_rows is not None:
+            return PackedLinear(weight, bias, least_rows=least_rows, exact_rows=True)
     if not strict:
         return PlainLinear(weight, bias)
     tiled_layer = TiledLinear if weight.device.type == "cpu" else DeviceTiledLinear
@@ -272,13 +282,15 @@ def make_linear(
 
 def _share_small_batches(layer: Linear, precision: Precision, threads: int) -> Linear:
     """Return the layer, with small batches on one thread if a second thread does not pay for these batches."""
-    work = layer.in_features * layer.out_features
-    if threads == 1 or work * _LEAST_ROWS >= _SHARED_FROM[precision]:
+    row_multiplications = layer.in_features * layer.out_features
+    least_multiplications = int(_SHARED_FROM[precision])
+    if threads == 1 or row_multiplications * _LEAST_ROWS >= least_multiplications:
         return layer
-    return SharedLinear(layer, shared_from=-(-int(_SHARED_FROM[precision]) // max(1, work)))
+    shared_from = -(-least_multiplications // max(1, row_multiplications))  # rows, rounded up
+    return SharedLinear(layer, shared_from=shared_from)
 
 
-_known: dict[tuple[object, ...], int | None] = {}
+_known: dict[tuple[object, ...], int | None] = {}  # results of `least_exact_rows` in this process
 
 
 def least_exact_rows(
@@ -297,38 +309,47 @@ def least_exact_rows(
         outputs = _PROBED + outputs % 64
     key = (kind, outputs, inputs, bias is None, weight.dtype, weight.device, *threads)
     if key not in _known:
-        probe = _spread(outputs, inputs, weight, 0.5**0.5)
-        layer = kind(probe, None if bias is None else _spread(1, outputs, weight, 0.5**0.5)[0])
-        _known[key] = _least_exact_rows(layer, _spread(MOST_ROWS, inputs, weight, 0.2**0.5), threads)
+        probed_weight = _probe_numbers(outputs, inputs, weight, 0.5**0.5)
+        probed_bias = None if bias is None else _probe_numbers(1, outputs, weight, 0.5**0.5)[0]
+        layer = kind(probed_weight, probed_bias)
+        _known[key] = _least_exact_rows(layer, _probe_numbers(MOST_ROWS, inputs, weight, 0.2**0.5), threads)
     return _known[key]
 
 
 def _least_exact_rows(layer: Linear, x: torch.Tensor, threads: Sequence[int]) -> int | None:
+    """Compare the last rows of x in batches of several sizes with the same rows in one batch of all rows.
+
+    Returns:
+        The smallest probed size from which on all sizes give the same bits under all numbers of threads. None: there
+        is no such size, or it is above 16.
+    """
     with torch_threads(threads[0]):
         reference = layer(x)
     exact_from = None
     for rows in reversed(_PROBED_ROWS):
         for count in sorted(set(threads)):
             with torch_threads(count):
-                if not torch.equal(layer(x[-rows:]), reference[-rows:]):
-                    return exact_from if exact_from is not None and exact_from <= TILE_ROWS else None
+                is_exact = torch.equal(layer(x[-rows:]), reference[-rows:])
+            if not is_exact:
+                return exact_from if exact_from is not None and exact_from <= TILE_ROWS else None
         exact_from = rows
     return exact_from
 
 
-def _spread(rows: int, columns: int, like: torch.Tensor, step: float) -> torch.Tensor:
-    """Return `[rows, columns]` numbers in ±0.5 with full mantissas.
+def _probe_numbers(rows: int, columns: int, like: torch.Tensor, step: float) -> torch.Tensor:
+    """Return `[rows, columns]` numbers in ±0.5 with full mantissas, of `like`'s dtype and device.
 
     The numbers are the fractional parts of multiples of an irrational step, less 0.5.
     """
     values = (torch.arange(_PRIME, dtype=torch.float64) * step).frac() - 0.5
     count = rows * columns
-    return values.to(like.device, like.dtype).repeat(-(-count // _PRIME))[:count].view(rows, columns)
+    repeats = -(-count // _PRIME)  # rounded up
+    return values.to(like.device, like.dtype).repeat(repeats)[:count].view(rows, columns)
 
 
 @contextmanager
 def torch_threads(threads: int) -> Generator[None]:
-    """Set the number of torch's threads for the calling thread within the block."""
+    """Set the number of threads that torch uses for the calling thread, within a `with` block."""
     previous = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -80,7 +80,8 @@ class EngineOptions:
     def __post_init__(self) -> None:
         for name in ("threads", "max_rows", "step_tokens", "kv_budget"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            if value is not None and not is_count:
                 raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, or None")
         if self.executor == "two_level":
             raise ConfigError(
@@ -95,14 +96,14 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and value not in choices:
                 raise ConfigError(f"{name} is {value!r}, but must be {', '.join(choices)} or None")
-        host = self.place.type == "cpu"
-        if host and self.precision == "bfloat16":
+        on_cpu = self.place.type == "cpu"
+        if on_cpu and self.precision == "bfloat16":
             check_bfloat16("precision", "'float32' or 'int8'")
-        if host and self.precision == "int8":
+        if on_cpu and self.precision == "int8":
             check_int8()
-        if not host and self.precision == "int8":
+        if not on_cpu and self.precision == "int8":
             raise ConfigError(f"precision 'int8' is for a CPU, but the device is {self.place}", hint="leave it out")
-        if not host and self.executor == "reference":
+        if not on_cpu and self.executor == "reference":
             raise ConfigError(
                 f"executor 'reference' is for a CPU, but the device is {self.place}", hint="use executor='strict'"
             )
@@ -150,10 +151,11 @@ class EngineOptions:
     @property
     def attention(self) -> AttentionExecutor:
         """The executor of attention on this device."""
-        host = self.place.type == "cpu"
-        if not host and self.executor == "strict":
+        on_cpu = self.place.type == "cpu"
+        if not on_cpu and self.executor == "strict":
             return "triton_strict"
-        return cast("AttentionExecutor", self.executor or ("strict" if host else "triton"))
+        default = "strict" if on_cpu else "triton"
+        return cast("AttentionExecutor", self.executor or default)
 
     @property
     def place(self) -> torch.device:
@@ -162,8 +164,11 @@ class EngineOptions:
         Raises:
             ConfigError: torch knows no such device.
         """
+        name = self.device
+        if not name:
+            name = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+            return torch.device(name)
         except RuntimeError as failure:
             raise ConfigError(f"device is {self.device!r}, which torch does not know", hint="cpu, or cuda") from failure
 
@@ -192,28 +197,32 @@ def load_parts(
     Args and errors are those of `EngineBackend.from_record`.
     """
     refuse_url(record)
-    settings, given_models = EngineOptions(**options), reward_models or {}
-    critics = {name: critic for name, critic in process_records(record).items() if name not in given_models}
-    checkpoint, all_heads = read_checkpoint(record), {**read_heads(record), **(heads or {})}
+    settings = EngineOptions(**options)
+    all_models = dict(reward_models or {})
+    own_records = {name: process for name, process in process_records(record).items() if name not in all_models}
+    checkpoint = read_checkpoint(record)
+    all_heads = {**read_heads(record), **(heads or {})}
     process_models = {
         name: _ProcessModel(process, read_checkpoint(process), read_readout(process, process.readout))
-        for name, process in critics.items()
+        for name, process in own_records.items()
     }
-    for process in process_models.values():
-        _check_beside(record, checkpoint, process)
+    for process_model in process_models.values():
+        _check_beside(record, checkpoint, process_model)
     share = 0.8 / (1 + len(process_models))
     runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share, output_layer=output_layer)
-    models = dict(given_models)
     identity = _identity(checkpoint.digest, runner.decoder)
-    with ExitStack() as unless_all_load:
+    with ExitStack() as unless_all_load:  # closes the models that are loaded, if a later one cannot be loaded
         unless_all_load.callback(runner.decoder.close)
-        for name, process in process_models.items():
-            models[name] = _load_process_model(process, settings, share)
-            unless_all_load.callback(models[name].runner.decoder.close)
-            identity += f" {name}={process.checkpoint.digest},{process.digest}"
+        for name, process_model in process_models.items():
+            all_models[name] = _load_process_model(process_model, settings, share)
+            unless_all_load.callback(all_models[name].runner.decoder.close)
+            identity += f" {name}={process_model.checkpoint.digest},{process_model.digest}"
         unless_all_load.pop_all()
-    identity += "".join(f" {name}={_digest(head)}" for name, head in sorted(all_heads.items()))
-    return EngineParts(runner=runner, renderer=renderer, identity=identity, rates=rates(record), reward_models=models)
+    for name, head in sorted(all_heads.items()):
+        identity += f" {name}={_digest(head)}"
+    return EngineParts(
+        runner=runner, renderer=renderer, identity=identity, rates=rates(record), reward_models=all_models
+    )
 
 
 @dataclass(frozen=True)
@@ -227,11 +236,9 @@ class _ProcessModel:
     @property
     def digest(self) -> str:
         """The digest of the readout's weights or parameters."""
-        return (
-            _digest(self.readout.head)
-            if isinstance(self.readout, HeadReadout)
-            else f"{self.readout.scale!r}:{self.readout.shift!r}"
-        )
+        if isinstance(self.readout, HeadReadout):
+            return _digest(self.readout.head)
+        return f"{self.readout.scale!r}:{self.readout.shift!r}"
 
 
 def _check_beside(record: ModelRecord, policy: Checkpoint, process: _ProcessModel) -> None:
@@ -255,9 +262,8 @@ def _check_head(subject: str, head: ValueHead, hidden: int) -> None:
 def _load_process_model(process: _ProcessModel, settings: EngineOptions, share: float) -> RewardModel:
     """Return a process model that reads the policy's own tokens."""
     runner, _ = make_runner(process.checkpoint, settings, share=share, output_layer=process.readout.logits)
-    return RewardModel(
-        runner, StepTemplate(None, process.readout, step=process.record.step), None, rates(process.record)
-    )
+    template = StepTemplate(encode=None, readout=process.readout, step=process.record.step)
+    return RewardModel(runner, template, render=None, rates=rates(process.record))
 
 
 def build_reward_model(
@@ -302,13 +308,14 @@ def make_runner(
         KVBudgetError: the memory for keys and values does not hold one block.
     """
     place, config = options.place, read_config(checkpoint.config)
-    host = place.type == "cpu"
+    on_cpu = place.type == "cpu"
+    default_precision = "float32" if on_cpu else "bfloat16"
     for name, head in (heads or {}).items():
         _check_head(f"value head {name!r}", head, config.hidden)
     decoder = Decoder(
         config,
         checkpoint.weights,
-        precision=cast("Precision", options.precision or ("float32" if host else "bfloat16")),
+        precision=cast("Precision", options.precision or default_precision),
         executor=options.attention,
         threads=options.threads or torch.get_num_threads(),
         device=place,
@@ -318,11 +325,13 @@ def make_runner(
     if decoder.executor == "strict":
         _compile_kernels(decoder)
     renderer = _renderer(checkpoint)
+    default_limits = SchedulerLimits(rows=64, tokens=256) if on_cpu else SchedulerLimits(rows=256, tokens=2048)
     limits = SchedulerLimits(
-        rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048)
+        rows=options.max_rows or default_limits.rows, tokens=options.step_tokens or default_limits.tokens
     )
     room = FixedRoom.of(limits.rows) if options.graphs and output_layer else None
-    tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place, share, room)))
+    num_blocks = _num_blocks(decoder, options.kv_budget, place, share, room)
+    tree = KVTree(decoder.pool(num_blocks))
     runner = Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share)
     runner.fixed = fixed_steps(decoder, tree.pool, room, CudaCapture(place)) if room else None
     return runner, renderer
@@ -347,7 +356,8 @@ def _renderer(checkpoint: Checkpoint) -> Renderer:
 def _compile_kernels(decoder: Decoder) -> None:
     """Compile the kernels while the model is loaded, so that no problem waits for the compiler.
 
-    A block of tokens is prefilled, then one token, and one token is drawn.
+    One pass prefills a block of tokens, another a single token, whose logits then give a drawn token. So each kernel
+    runs once in each of its forms.
     """
     for count in (min(BLOCK, decoder.config.context), 1):
         tree = KVTree(decoder.pool(1))
@@ -356,23 +366,33 @@ def _compile_kernels(decoder: Decoder) -> None:
         runner.add_prefill(prefill)
         while runner.busy:
             runner.step()
-    zero, address = np.zeros(1, np.int64), np.zeros(1, np.uint64)
-    decoder.operations.draw(torch.from_numpy(prefill.result()), DrawRequest(zero, [Sampling()], address, zero, address))
+    logits = torch.from_numpy(prefill.result())
+    request = DrawRequest(
+        rows=np.zeros(1, np.int64),
+        samplings=[Sampling()],
+        streams=np.zeros(1, np.uint64),
+        positions=np.zeros(1, np.int64),
+        words=np.zeros(1, np.uint64),
+    )
+    decoder.operations.draw(logits, request)
 
 
 def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device, share: float, room: FixedRoom | None) -> int:
     """Return the number of blocks that fit a budget in bytes, less the buffers of graphs."""
-    if budget is None:
-        budget = 2 << 30 if place.type == "cpu" else int(torch.cuda.mem_get_info(place)[0] * share)
-    size = BLOCK * decoder.kv_shape.bytes_per_token
-    buffers = room.nbytes(decoder.config, decoder.dtype) if room else 0
-    if budget < buffers + size:
-        buffer_text = f", and the buffers of CUDA graphs {buffers}" if buffers else ""
-        hint = "give it more, or set cuda_graphs=False" if buffers else "give it more"
+    if budget is None and place.type == "cpu":
+        budget = 2 << 30
+    elif budget is None:
+        free_bytes, _ = torch.cuda.mem_get_info(place)
+        budget = int(free_bytes * share)
+    block_bytes = BLOCK * decoder.kv_shape.bytes_per_token
+    buffer_bytes = room.nbytes(decoder.config, decoder.dtype) if room else 0
+    if budget < buffer_bytes + block_bytes:
+        buffer_text = f", and the buffers of CUDA graphs {buffer_bytes}" if buffer_bytes else ""
+        hint = "give it more, or set cuda_graphs=False" if buffer_bytes else "give it more"
         raise KVBudgetError(
-            f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}{buffer_text}", hint=hint
+            f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {block_bytes}{buffer_text}", hint=hint
         )
-    return (budget - buffers) // size
+    return (budget - buffer_bytes) // block_bytes
 
 
 def _digest(head: ValueHead) -> str:

@@ -40,10 +40,11 @@ class MachineLimits:
 def measure() -> MachineLimits:
     """Measure the CPU, with as many threads as torch has.
 
-    The result is the best of a few short runs of each kind. It is measured once a process.
+    Each number is the best of a few short runs. Later calls in the same process return the first result.
     """
     weights = [torch.ones(_SIZE, _SIZE) for _ in range(_LAYERS)]
-    bandwidth = sum(weight.nbytes for weight in weights) / _best(lambda: [weight.sum() for weight in weights])
+    num_bytes = sum(weight.nbytes for weight in weights)
+    bandwidth = num_bytes / _shortest_seconds(lambda: [weight.sum() for weight in weights])
     threads = torch.get_num_threads()
     team = Team(threads)
     layers = [
@@ -52,12 +53,14 @@ def measure() -> MachineLimits:
     flops: dict[int, float] = {}
     for rows in _ROWS:
         x = torch.ones(rows, _SIZE)
-        flops[rows] = 2 * rows * _SIZE * _SIZE * len(layers) / _best(lambda x=x: [layer(x) for layer in layers])
+        operations = 2 * rows * _SIZE * _SIZE * len(layers)
+        flops[rows] = operations / _shortest_seconds(lambda x=x: [layer(x) for layer in layers])
     team.close()
     return MachineLimits(bandwidth, flops, "strict", threads)
 
 
-def _best(run: Callable[[], object], times: int = 3) -> float:
+def _shortest_seconds(run: Callable[[], object], times: int = 3) -> float:
+    """Return the seconds of the fastest of a few runs, after one run that is not measured."""
     run()
     seconds: list[float] = []
     for _ in range(times):

@@ -21,7 +21,7 @@ from tts.backends.kernels.draw import DrawRequest, HostDraws, draw_rows
 from tts.backends.kernels.host import Team
 
 AttentionExecutor = Literal["strict", "triton", "triton_strict", "reference"]
-_NONE = np.empty((0, 0), np.float32)
+_NO_ROWS = np.empty((0, 0), np.float32)
 
 
 class Operations(Protocol):
@@ -82,30 +82,28 @@ class HostOperations:
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
         """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
         out = torch.empty_like(hidden)
-        args = (
-            hidden.numpy(),
-            _NONE if change is None else change.numpy(),
-            weight.numpy(),
-            self._config.eps,
-            out.numpy(),
-        )
-        self._rows(layers.add_norm, args, *hidden.shape)
+        change_array = _NO_ROWS if change is None else change.numpy()
+        args = (hidden.numpy(), change_array, weight.numpy(), self._config.eps, out.numpy())
+        self._share_rows(layers.add_norm, args, *hidden.shape)
         return out
 
     def attend(self, qkv: Tensor, norms: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Rotate, write keys and values to the layer's pool, and return each token's attention, [T, H G d]."""
-        config, (cosines, sines) = self._config, self._tables
+        config = self._config
+        cosines, sines = self._tables
         plan, places = self._planned.plan, self._planned.places
-        rows, (heads, group, size) = len(qkv), (config.kv_heads, config.group, config.head_size)
+        heads, group, size = config.kv_heads, config.group, config.head_size
+        rows, columns = qkv.shape
         queries = np.empty((heads, rows, group, size), np.float32)
         kv_arrays = kernel_array(keys), kernel_array(values)
         args = (qkv.numpy(), plan.positions, cosines, sines, places, norms.numpy(), config.eps, *kv_arrays, queries)
-        self._rows(layers.rotate_write, args, rows, qkv.shape[1])
+        self._share_rows(layers.rotate_write, args, rows, columns)
         out = torch.empty(rows, heads, group, size)
         if self._executor == "strict":
             attention_strict.attend(plan, queries, *kv_arrays, out.numpy(), self._team)
         else:
-            num_blocks = int(plan.blocks[:, 0].max()) + 1  # the reference widens all blocks it is given
+            # the reference converts all blocks that it is given, so the blocks after the last one read are left out
+            num_blocks = int(plan.blocks[:, 0].max()) + 1
             attended, _ = attention.attend_reference(
                 plan, queries, keys[:, :num_blocks].transpose(-1, -2), values[:, :num_blocks]
             )
@@ -115,14 +113,14 @@ class HostOperations:
     def gate(self, both: Tensor) -> Tensor:
         """Return silu(gate) * up from [T, 2 F]."""
         out = torch.empty(len(both), both.shape[1] // 2)
-        self._rows(layers.gate, (both.numpy(), out.numpy()), *both.shape)
+        self._share_rows(layers.gate, (both.numpy(), out.numpy()), *both.shape)
         return out
 
     def draw(self, logits: Tensor, request: DrawRequest) -> HostDraws:
         """Draw a token for each row of a request, from logits [L, V]."""
         return draw_rows(logits.numpy(), request, self._team)
 
-    def _rows(self, kernel: Callable[..., None], args: tuple[Any, ...], rows: int, columns: int) -> None:
-        self._team.run(
-            kernel, [(*args, begin, end) for begin, end in self._team.cuts(rows, rows * columns, worth=1 << 17)]
-        )
+    def _share_rows(self, kernel: Callable[..., None], args: tuple[Any, ...], rows: int, columns: int) -> None:
+        """Call a kernel for [rows, columns] numbers, with intervals of rows on several threads where this pays."""
+        intervals = self._team.cuts(rows, rows * columns, worth=1 << 17)
+        self._team.run(kernel, [(*args, begin, end) for begin, end in intervals])

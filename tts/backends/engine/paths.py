@@ -67,11 +67,11 @@ Token = tuple[KVNode, int]  # a node, and which of its tokens
 def step_tokens(state: PathState, step: Sequence[str]) -> list[Token]:
     """Return for each piece of a path's text the token that completes the piece.
 
-    `Task.split` makes the pieces. Forced text comes before the text that the preceding token carries. There a step may
-    be read one token late.
+    `Task.split` makes the pieces. Where a token carries text into its continuation, forced text comes before the
+    carried text. There a step may be read one token late.
     """
-    tokens, ends = _complete(state, step)
-    return [tokens[at] for at in ends]
+    tokens, completing_indices = _complete(state, step)
+    return [tokens[index] for index in completing_indices]
 
 
 def step_ids(
@@ -79,27 +79,36 @@ def step_ids(
 ) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
     """Return the tokens of each piece of a path's text, and the tokens after all pieces.
 
-    The tokens of a piece end with the token that completes the piece. A piece is () where the piece before took its
-    token. Tokens that have no text yet, as the first bytes of a character, belong to an unfinished last step. After a
-    finished last step these tokens are the second value. End-of-sequence tokens are in neither value.
+    The tokens of a piece end with the token that completes the piece. A piece is () where its token also completes the
+    piece before. Tokens that have no text yet, such as the first bytes of a character, come after all pieces. Where the
+    last piece is an unfinished step, they belong to this piece. End-of-sequence tokens are left out.
     """
-    tokens, ends = _complete(state, step)
+    tokens, completing_indices = _complete(state, step)
     ids = [node.tokens[index] for node, index in tokens]
-    pieces = [tuple(ids[start:end]) for start, end in pairwise([0, *(last + 1 for last in ends)])]
-    unfinished = tuple(token for token in ids[ends[-1] + 1 if ends else 0 :] if token not in eos)
+    piece_edges = [0, *(index + 1 for index in completing_indices)]
+    pieces = [tuple(ids[start:end]) for start, end in pairwise(piece_edges)]
+    ids_after = tuple(token for token in ids[piece_edges[-1] :] if token not in eos)
     if pieces and not state.written.endswith(tuple(step)):
-        return [*pieces[:-1], pieces[-1] + unfinished], ()
-    return pieces, unfinished
+        return [*pieces[:-1], pieces[-1] + ids_after], ()
+    return pieces, ids_after
 
 
 def _complete(state: PathState, step: Sequence[str]) -> tuple[list[Token], list[int]]:
     """Return the tokens of a path after its prompt, and for each piece the index of its completing token."""
-    nodes = [node for node in state.node.path() if node.start >= state.num_prompt]
-    tokens = [(node, index) for node in nodes for index in range(len(node.pieces))]
-    ends = list(accumulate(len(piece) for node in nodes for piece in node.pieces))
-    token_index, completing = 0, list[int]()
-    for end in accumulate(len(text) for text in split_after(state.written, tuple(step))):
-        while ends[token_index] < end:
+    tokens: list[Token] = []
+    token_ends: list[int] = []  # characters of the text up to the end of each token
+    num_characters = 0
+    for node in state.node.path():
+        if node.start < state.num_prompt:
+            continue
+        for index, token_text in enumerate(node.pieces):
+            num_characters += len(token_text)
+            tokens.append((node, index))
+            token_ends.append(num_characters)
+    token_index = 0
+    completing_indices: list[int] = []
+    for piece_end in accumulate(len(piece) for piece in split_after(state.written, tuple(step))):
+        while token_ends[token_index] < piece_end:
             token_index += 1
-        completing.append(token_index)
-    return tokens, completing
+        completing_indices.append(token_index)
+    return tokens, completing_indices

@@ -49,7 +49,7 @@ class StepPlan(NamedTuple):
 
     Args:
         plan: The plan for the executors.
-        order: [R] rows, as their queries stand in the plan.
+        order: [R] rows, in the order of their queries in the plan.
         places: [T, 2] block and offset of each query's own token.
         keys_read: Keys that items read.
         keys_unshared: Keys that items would read without sharing.
@@ -67,9 +67,10 @@ class StepPlan(NamedTuple):
         The part's numbers of keys read are 0, since the whole plan counts them.
         """
         items = self.plan.items.copy()
-        items[:, 2:] = items[:, 2:].clip(begin, end) - begin
-        plan = AttentionPlan(self.plan.positions[begin:end], items[items[:, 2] < items[:, 3]], self.plan.blocks)
-        return StepPlan(plan, self.order[begin:end], self.places[begin:end], 0, 0)
+        items[:, 2:] = items[:, 2:].clip(begin, end) - begin  # the columns of the first query, and after the last
+        has_queries = items[:, 2] < items[:, 3]
+        plan = AttentionPlan(self.plan.positions[begin:end], items[has_queries], self.plan.blocks)
+        return StepPlan(plan, self.order[begin:end], self.places[begin:end], keys_read=0, keys_unshared=0)
 
 
 def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool = True) -> StepPlan:
@@ -81,16 +82,17 @@ def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool 
         following: The next block of each block.
         share: Whether rows below one node read its keys together; False: each row reads its path alone, for comparison.
     """
-    positions, items, blocks, *step_arrays = _plan(*rows, *table, following, share)
-    return StepPlan(AttentionPlan(positions, items, blocks), *step_arrays)
+    positions, items, blocks, order, places, keys_read, keys_unshared = _plan(*rows, *table, following, share)
+    return StepPlan(AttentionPlan(positions, items, blocks), order, places, keys_read, keys_unshared)
 
 
 @compile_function
 def _plan(
     nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, share: bool
 ) -> Any:
-    total = count.sum()
-    positions, places = np.empty(total, np.int64), np.empty((total, 2), np.int64)
+    """Return the arrays of a step's plan, in the order of `make_plan`'s names."""
+    num_queries = count.sum()
+    positions, places = np.empty(num_queries, np.int64), np.empty((num_queries, 2), np.int64)
     order = np.empty(nodes.shape[0], np.int64)
     if share:
         items, blocks = _plan_shared_items(nodes, count, parent, start, length, head, following, order)
@@ -110,9 +112,11 @@ def _plan(
             places[query, 0], places[query, 1] = block, token % BLOCK
             query += 1
     keys_read = 0
-    for i in range(items.shape[0]):
-        keys_read += BLOCK * (items[i, 1] - items[i, 0] - 1) + blocks[items[i, 1] - 1, 2]
-    return positions, items, blocks, order, places, keys_read, (positions + 1).sum()
+    for item in range(items.shape[0]):
+        first_block, last_block = items[item, 0], items[item, 1] - 1
+        keys_read += BLOCK * (last_block - first_block) + blocks[last_block, 2]  # only the last block may have room
+    keys_unshared = (positions + 1).sum()  # a query reads all keys up to its own
+    return positions, items, blocks, order, places, keys_read, keys_unshared
 
 
 @compile_function
@@ -121,7 +125,9 @@ def _plan_shared_items(
 ) -> Any:
     """Return an item for each node above the rows, and the items' blocks; write the rows' order to `order`.
 
-    The nodes are walked depth first. A node's readers are the queries added between entering and leaving the node.
+    First the nodes of the rows' paths are linked: `child` has each node's first child, and `sibling` the next child of
+    the same parent, -1: none. Then the nodes are walked depth first. A node's readers are the queries added between
+    entering and leaving the node.
     """
     size = parent.shape[0]
     child, sibling = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
@@ -136,33 +142,38 @@ def _plan_shared_items(
             blocks_seen += (length[node] + BLOCK - 1) // BLOCK
             parent_node = parent[node]
             if parent_node < 0:
-                sibling[node], first_root = first_root, node
+                sibling[node] = first_root
+                first_root = node
                 break
-            sibling[node], child[parent_node] = child[parent_node], node
+            sibling[node] = child[parent_node]
+            child[parent_node] = node
             node = parent_node
     items, blocks = np.empty((nodes_seen, 4), np.int64), np.empty((blocks_seen, 3), np.int64)
     item_of = np.full(size, -1, np.int64)
-    num_items, num_blocks, queries, rows = 0, 0, 0, 0
+    num_items, num_blocks, num_queries, num_rows = 0, 0, 0, 0
     node = first_root
     while node >= 0:
         if length[node] > 0:
             item_of[node] = num_items
             block_end = _write_blocks(node, start, length, head, following, blocks, num_blocks)
-            items[num_items, 0], items[num_items, 1], items[num_items, 2] = num_blocks, block_end, queries
+            items[num_items, 0] = num_blocks
+            items[num_items, 1] = block_end
+            items[num_items, 2] = num_queries
             num_blocks = block_end
             num_items += 1
-        if row_of[node] >= 0:
-            order[rows] = row_of[node]
-            queries += count[row_of[node]]
-            rows += 1
-        following_node = child[node]
-        while following_node < 0 and node >= 0:  # leave this node, and the ancestors that have no further child
+        row = row_of[node]
+        if row >= 0:
+            order[num_rows] = row
+            num_queries += count[row]
+            num_rows += 1
+        next_node = child[node]
+        while next_node < 0 and node >= 0:  # leave this node, and the ancestors that have no further child
             if item_of[node] >= 0:
-                items[item_of[node], 3] = queries
-            following_node = sibling[node]
-            if following_node < 0:
+                items[item_of[node], 3] = num_queries
+            next_node = sibling[node]
+            if next_node < 0:
                 node = parent[node]
-        node = following_node
+        node = next_node
     return items[:num_items], blocks
 
 
@@ -170,7 +181,10 @@ def _plan_shared_items(
 def _plan_row_items(
     nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
 ) -> Any:
-    """Return items for every row alone, from the root to its node, and the items' blocks."""
+    """Return items for every row alone, from the root to the row's node, and the items' blocks.
+
+    A row has an item for each node of its path with keys. Rows keep their order.
+    """
     num_items, num_blocks = 0, 0
     for row in range(nodes.shape[0]):
         node = nodes[row]
@@ -179,41 +193,37 @@ def _plan_row_items(
             num_blocks += (length[node] + BLOCK - 1) // BLOCK
             node = parent[node]
     items, blocks = np.empty((num_items, 4), np.int64), np.empty((num_blocks, 3), np.int64)
-    num_items, num_blocks, queries = 0, 0, 0
+    num_items, num_blocks, num_queries = 0, 0, 0
     for row in range(nodes.shape[0]):
         order[row] = row
-        depth, node = 0, nodes[row]
+        row_items, node = 0, nodes[row]
         while node >= 0:
-            depth += length[node] > 0
+            row_items += length[node] > 0
             node = parent[node]
-        node, item = nodes[row], num_items + depth
-        while node >= 0:
+        num_items += row_items
+        item, node = num_items, nodes[row]
+        while node >= 0:  # upwards, so the row's items are written from the last to the first
             if length[node] > 0:
                 item -= 1
                 block_end = _write_blocks(node, start, length, head, following, blocks, num_blocks)
-                items[item, 0], items[item, 1], items[item, 2], items[item, 3] = (
-                    num_blocks,
-                    block_end,
-                    queries,
-                    queries + count[row],
-                )
+                items[item, 0] = num_blocks
+                items[item, 1] = block_end
+                items[item, 2] = num_queries
+                items[item, 3] = num_queries + count[row]
                 num_blocks = block_end
             node = parent[node]
-        num_items += depth
-        queries += count[row]
+        num_queries += count[row]
     return items, blocks
 
 
 @compile_function
 def _write_blocks(node: int, start: Any, length: Any, head: Any, following: Any, blocks: Any, place: int) -> int:
-    """Write the blocks of a node's tokens; return the place after them."""
+    """Write the blocks of a node's tokens to the rows of `blocks` from `place` on; return the row after them."""
     block = head[node]
     for first in range(0, length[node], BLOCK):
-        blocks[place, 0], blocks[place, 1], blocks[place, 2] = (
-            block,
-            start[node] + first,
-            min(BLOCK, length[node] - first),
-        )
+        blocks[place, 0] = block
+        blocks[place, 1] = start[node] + first
+        blocks[place, 2] = min(BLOCK, length[node] - first)
         block = following[block]
         place += 1
     return place

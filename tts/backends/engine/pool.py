@@ -58,12 +58,10 @@ class BlockPool:
         self.following: NDArray[np.int64] = np.full(num_blocks, -1, np.int64)
         self.peak_used = 0
         self._free: list[int] = list(range(num_blocks - 1, -1, -1))
-        block_shape = (shape.layers, shape.heads, num_blocks)
-        transposed = device.type == "cpu"
-        self.keys = _zeros(
-            (*block_shape, shape.size, BLOCK) if transposed else (*block_shape, BLOCK, shape.size), device, dtype
-        )
-        self.values = _zeros((*block_shape, BLOCK, shape.size), device, dtype)
+        blocks = (shape.layers, shape.heads, num_blocks)
+        key_shape = (shape.size, BLOCK) if device.type == "cpu" else (BLOCK, shape.size)
+        self.keys = _zeros((*blocks, *key_shape), device, dtype)
+        self.values = _zeros((*blocks, BLOCK, shape.size), device, dtype)
 
     @property
     def num_free(self) -> int:
@@ -83,15 +81,18 @@ class BlockPool:
         return block
 
     def give(self, head: int) -> None:
-        """Free a chain of blocks."""
-        while head >= 0:
-            self._free.append(head)
-            head = int(self.following[head])
+        """Free the chain of blocks that begins with `head`."""
+        block = head
+        while block >= 0:
+            self._free.append(block)
+            block = int(self.following[block])
 
 
 def kernel_array(numbers: torch.Tensor) -> NDArray[Any]:
     """Return keys or values as the CPU's kernels take them: floats, or the bits of halves as int16."""
-    return (numbers.view(torch.int16) if numbers.dtype == torch.float16 else numbers).numpy()
+    if numbers.dtype == torch.float16:
+        numbers = numbers.view(torch.int16)
+    return numbers.numpy()
 
 
 def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Any:

@@ -62,11 +62,10 @@ class Piece:
         for row in logits:
             logprobs = log_softmax(row)
             next_index = len(self.following) + 1
-            next_tokens = (
-                (self.tokens[next_index],)
-                if next_index < len(self.tokens)
-                else [piece.tokens[0] for piece in self.below.values()]
-            )
+            if next_index < len(self.tokens):
+                next_tokens = [self.tokens[next_index]]
+            else:
+                next_tokens = [piece.tokens[0] for piece in self.below.values()]
             self.following.append({token: float(logprobs[token]) for token in next_tokens})
             self.likely.append(tuple((token, float(logprobs[token])) for token in most_likely(logprobs, top)))
 
@@ -101,55 +100,63 @@ class PromptReads:
         self._prompts: list[list[Piece]] = []
         roots: dict[Ids, Piece] = {}
         for place, ids in enumerate(prompts):
-            siblings, pieces = roots, list[Piece]()
+            next_pieces = roots
+            pieces: list[Piece] = []
             for start in range(0, len(ids), PIECE):
                 tokens = ids[start : start + PIECE]
-                piece = siblings.setdefault(tokens, Piece(tokens, pieces[-1] if pieces else None))
+                new_piece = Piece(tokens, above=pieces[-1] if pieces else None)
+                piece = next_pieces.setdefault(tokens, new_piece)
                 piece.prompts.append(place)
                 pieces.append(piece)
-                siblings = piece.below
+                next_pieces = piece.below
             self._prompts.append(pieces)
-        # the number of unread pieces of each prompt
-        self._missing = [sum(self._num_read(piece) > 0 for piece in pieces) for pieces in self._prompts]
+        # [prompts] the pieces of each prompt that are still to be read
+        self._num_unread = [sum(self._num_read(piece) > 0 for piece in pieces) for pieces in self._prompts]
         self._seconds = [0.0] * len(prompts)
 
     def charges(self) -> list[tuple[int, int]]:
         """Return for each prompt the number of tokens it computes, and of tokens shared with earlier prompts."""
-        computed = [
-            sum(len(piece.tokens) for piece in pieces if piece.prompts[0] == place)
-            for place, pieces in enumerate(self._prompts)
-        ]
-        return [
-            (num_computed, sum(len(piece.tokens) for piece in pieces) - num_computed)
-            for num_computed, pieces in zip(computed, self._prompts, strict=True)
-        ]
+        charges: list[tuple[int, int]] = []
+        for place, pieces in enumerate(self._prompts):
+            num_tokens = sum(len(piece.tokens) for piece in pieces)
+            num_computed = sum(len(piece.tokens) for piece in pieces if piece.prompts[0] == place)
+            charges.append((num_computed, num_tokens - num_computed))
+        return charges
 
     def begin(self, runner: Runner, done: Callable[[int, ReadPrompt], None]) -> None:
         """Add the jobs, in the engine's thread; `done` is called with each prompt's place and result."""
-        nodes: dict[Piece, KVNode] = {}
-        for piece in dict.fromkeys(piece for pieces in self._prompts for piece in pieces):
-            nodes[piece] = runner.tree.add(nodes[piece.above] if piece.above else None, piece.tokens, CACHED)
+        nodes: dict[Piece, KVNode] = {}  # a piece comes after the piece above it
+        for pieces in self._prompts:
+            for piece in pieces:
+                if piece not in nodes:
+                    parent = nodes[piece.above] if piece.above else None
+                    nodes[piece] = runner.tree.add(parent, piece.tokens, CACHED)
         for piece, node in nodes.items():
-            if num_read := self._num_read(piece):
+            num_read = self._num_read(piece)
+            if num_read:
                 on_end, take = partial(self._end_piece, piece, done), partial(self._take, piece)
                 runner.add_prefill(PrefillJob(runner.tree.retain(node), num_read, 0, on_end, take=take))
         for node in nodes.values():  # jobs and child nodes keep the nodes that are still needed
             runner.tree.release(node)
-        for place, count in enumerate(self._missing):
-            if not count:  # a prompt of one token has nothing to read
-                done(place, self._find(place))
+        for place, num_unread in enumerate(self._num_unread):
+            if not num_unread:  # a prompt of one token has nothing to read
+                done(place, self._result(place))
 
     def _num_read(self, piece: Piece) -> int:
-        """Return the number of a piece's tokens to read; the last counts where the tokens after it are wanted."""
+        """Return the number of a piece's tokens after which log-probabilities are wanted.
+
+        The last token of a prompt counts only if most likely tokens are asked for.
+        """
         return len(piece.tokens) if piece.below or self._top else len(piece.tokens) - 1
 
     def _end_piece(self, piece: Piece, done: Callable[[int, ReadPrompt], None], job: PrefillJob) -> None:
+        """Note the end of a piece's job, and call `done` for each prompt whose pieces are all read."""
         piece.failure = piece.failure or job.failure
         self._seconds[piece.prompts[0]] += job.seconds
         for place in piece.prompts:
-            self._missing[place] -= 1
-            if not self._missing[place]:
-                done(place, self._find(place))
+            self._num_unread[place] -= 1
+            if not self._num_unread[place]:
+                done(place, self._result(place))
 
     def _take(self, piece: Piece, logits: Floats) -> None:
         try:
@@ -157,13 +164,21 @@ class PromptReads:
         except Exception as failure:  # noqa: BLE001 - such as logits that are not finite: fails the prompts of this piece only
             piece.failure = engine_error(failure)
 
-    def _find(self, place: int) -> ReadPrompt:
+    def _result(self, place: int) -> ReadPrompt:
+        """Return what was read of a prompt, whose pieces are all read."""
         pieces, seconds = self._prompts[place], self._seconds[place]
-        failure = next((piece.failure for piece in pieces if piece.failure is not None), None)
-        if failure is not None:
-            return ReadPrompt((), (), failure, seconds)
-        ids = [token for piece in pieces for token in piece.tokens]
-        following = [one for piece in pieces for one in piece.following][: len(ids) - 1]
-        likely = [one for piece in pieces for one in piece.likely] if self._top else [()] * len(ids)
-        logprobs = (np.nan, *(one[token] for one, token in zip(following, ids[1:], strict=True)))
-        return ReadPrompt(logprobs, ((), *likely), None, seconds)
+        for piece in pieces:
+            if piece.failure is not None:
+                return ReadPrompt((), (), piece.failure, seconds)
+        ids: list[int] = []
+        following: list[dict[int, float]] = []
+        likely: list[Likely] = []
+        for piece in pieces:
+            ids += piece.tokens
+            following += piece.following
+            likely += piece.likely
+        if not self._top:
+            likely = [()] * len(ids)
+        following = following[: len(ids) - 1]  # there may be an entry after the last token too
+        logprobs = [logprobs_after[token] for logprobs_after, token in zip(following, ids[1:], strict=True)]
+        return ReadPrompt((np.nan, *logprobs), ((), *likely), None, seconds)

@@ -26,8 +26,8 @@ class RewardModel:
         runner: The runner of the model.
         template: How paths are rendered for the model.
         render: Turns a problem's prompt into the model's tokens; None: the model reads the policy's own tokens.
-        rates: The rates of the model's tokens. FLOPs of None follow from its number of parameters, prices of None from
-            the policy's prices.
+        rates: The rates of the model's tokens. FLOPs of None follow from its number of parameters. Without prices the
+            policy's prices hold.
     """
 
     runner: Runner
@@ -36,7 +36,7 @@ class RewardModel:
     rates: Rates = field(default_factory=Rates)
 
     def view(self, prompt: Prompt, own: tuple[int, ...]) -> View:
-        """Return an empty view of a prompt; `own`: the prompt in the policy's tokens.
+        """Return a view of a prompt without steps; `own`: the prompt in the policy's tokens.
 
         Raises:
             PromptTooLong: the prompt leaves no room in the model's context.

@@ -48,44 +48,57 @@ class Feed(NamedTuple):
     @property
     def wanted_from(self) -> int:
         """The first token of the node whose result the job wants from this step; `until`: none."""
-        if isinstance(self.work, DecodeSequence):
+        if self.work is None:
+            return self.until
+        if isinstance(self.work, DecodeSequence):  # the last token gives the logits of the next
             return min(self.until, len(self.node.tokens) - 1)
-        return self.until if self.work is None else min(self.until, max(self.first, self.work.at))
+        return min(self.until, max(self.first, self.work.at))
 
     @property
     def wants_logits(self) -> bool:
-        """Whether logits are wanted, not hidden states."""
-        return isinstance(self.work, DecodeSequence) or (self.work is not None and self.work.logits)
+        """Whether the job wants logits; else it wants hidden states, or there is no job."""
+        if isinstance(self.work, PrefillJob):
+            return self.work.logits
+        return self.work is not None
 
 
 def output_indices(feeds: Sequence[Feed], *, every: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the indices of a step's tokens with wanted hidden states, and the indices of the logits.
 
-    The logits' indices point into the hidden states. With `every` the hidden states of all tokens are wanted.
+    The second indices point into the first: logits are computed from hidden states.
+
+    Args:
+        feeds: The feeds of the step, in the order of its tokens.
+        every: Whether the hidden states of all tokens are wanted.
     """
     hidden_indices: list[int] = []
     logit_indices: list[int] = []
-    start = 0
+    feed_start = 0  # the index of the feed's first token in the step
     for feed in feeds:
         wanted_from = feed.wanted_from
-        for token in range(feed.first if every else wanted_from, feed.until):
+        hidden_from = feed.first if every else wanted_from
+        for token in range(hidden_from, feed.until):
             if token >= wanted_from and feed.wants_logits:
                 logit_indices.append(len(hidden_indices))
-            hidden_indices.append(start + token - feed.first)
-        start += feed.num_tokens
+            hidden_indices.append(feed_start + token - feed.first)
+        feed_start += feed.num_tokens
     return np.array(hidden_indices, np.int64), np.array(logit_indices, np.int64)
 
 
 @dataclass
 class _StepBuilder:
-    """A step being built: the prefill tokens left, its feeds, and the places of the nodes fed.
+    """A step being built.
 
-    Nodes fed by the fast path are not recorded, since each belongs to one sequence.
+    Attributes:
+        tokens_left: The prefill tokens that may still be fed.
+        feeds: The feeds so far.
+        fed_places: The places of the nodes fed. Nodes fed by `Scheduler._feed_next` are left out, since no other job
+            feeds them.
     """
 
-    left: int
+    tokens_left: int
     feeds: list[Feed] = field(default_factory=list[Feed])
-    fed: set[int] = field(default_factory=set[int])
+    fed_places: set[int] = field(default_factory=set[int])
 
 
 class _NoRoom(Exception):
@@ -132,7 +145,7 @@ class Scheduler:
         self._failed = failed
         self._waiting: list[Schedulable] = []
         self.running: list[Schedulable] = []
-        self._late: list[KVNode] = []  # nodes to unpin when the step has ended
+        self._nodes_to_unpin: list[KVNode] = []  # at the end of the step
 
     @property
     def busy(self) -> bool:
@@ -151,41 +164,42 @@ class Scheduler:
         """Remove a job that has ended."""
         if work in self.running:
             self.running.remove(work)
-            self._late.append(work.node)
+            self._nodes_to_unpin.append(work.node)
         else:
             self._waiting.remove(work)
 
     def end_step(self) -> None:
         """Unpin the nodes of jobs that ended or were preempted in this step."""
-        late, self._late = self._late, []
-        for node in late:
+        nodes, self._nodes_to_unpin = self._nodes_to_unpin, []
+        for node in nodes:
             self._tree.unpin(node)
 
     def choose(self) -> list[Feed]:
-        """Return the feeds of the next step, with memory reserved for all of them."""
+        """Return the feeds of the next step, with memory reserved for all their tokens."""
         self._admit()
         step = _StepBuilder(self._limits.tokens)
         index = 0
         while index < len(self.running):
             work = self.running[index]
             try:
-                if not (isinstance(work, DecodeSequence) and self._feed_next(work, step)):
+                was_fed = isinstance(work, DecodeSequence) and self._feed_next(work, step)
+                if not was_fed:
                     self._feed(work, step)
                 index += 1
             except _NoRoom:
                 youngest = self.running[-1]
-                if youngest is not work:  # this step does not feed it yet, so its node can be unpinned at once
+                if youngest is not work:  # the youngest job is not fed yet, so its node can be unpinned at once
                     self._tree.unpin(self._preempt(youngest))
-                elif len(self.running) > 1 or self._late:  # there may be room after this step
-                    self._late.append(self._preempt(work))
+                elif len(self.running) > 1 or self._nodes_to_unpin:  # there may be room after this step
+                    self._nodes_to_unpin.append(self._preempt(work))
                 else:
                     self.running.remove(work)
-                    self._late.append(work.node)
+                    self._nodes_to_unpin.append(work.node)
                     self._failed(work, self._too_small(work))
         return step.feeds
 
     def _admit(self) -> None:
-        """Admit waiting jobs, oldest first, while there is room for their known needs."""
+        """Admit waiting jobs, oldest first, while there is room for the blocks that a job needs."""
         while self._waiting:
             work = self._waiting[0]
             if self.running and self._needs(work) > self._tree.reclaimable:
@@ -200,9 +214,9 @@ class Scheduler:
     def _needs(self, work: Schedulable) -> int:
         """Return the number of blocks that a job needs beyond the blocks pinned by other jobs."""
         path = work.node.path()
-        num_own = work.upto if isinstance(work, PrefillJob) else len(work.node.tokens)
-        ancestor_blocks = sum(-(-len(node.tokens) // BLOCK) for node in path[:-1] if node.pins == 0)
-        return ancestor_blocks + -(-num_own // BLOCK) + _GROWTH
+        num_own_tokens = work.upto if isinstance(work, PrefillJob) else len(work.node.tokens)
+        ancestor_blocks = sum(_num_blocks(len(node.tokens)) for node in path[:-1] if node.pins == 0)
+        return ancestor_blocks + _num_blocks(num_own_tokens) + _GROWTH
 
     def _preempt(self, work: Schedulable) -> KVNode:
         """Put a running job back into the queue, and return its node, which the caller unpins."""
@@ -213,15 +227,18 @@ class Scheduler:
         return work.node
 
     def _feed_next(self, sequence: DecodeSequence, step: _StepBuilder) -> bool:
-        """Feed a sequence's last drawn token by the fast path; False where it needs other tokens or a new block."""
+        """Feed a sequence's last drawn token, if this token alone is missing and a block has room.
+
+        Most feeds are such tokens, and `_feed` is slower.
+
+        Returns:
+            Whether the token was fed.
+        """
         node, lengths = sequence.node, self._tree.table.length
         length = lengths.item(node.place)
-        if (
-            not sequence.ready
-            or node.computed != length
-            or len(node.tokens) != length + 1
-            or node.num_blocks * BLOCK <= length
-        ):
+        misses_one_token = node.computed == length and len(node.tokens) == length + 1
+        has_room = node.num_blocks * BLOCK > length
+        if not (sequence.ready and misses_one_token and has_room):
             return False
         lengths[node.place] = node.computed = length + 1
         step.feeds.append(Feed(node, length, 1, sequence))
@@ -238,41 +255,51 @@ class Scheduler:
                 missing = len(node.tokens) - self._tree.length(node)
                 if not missing:
                     continue
-                if node.place in step.fed or step.left <= 0:
+                if node.place in step.fed_places or step.tokens_left <= 0:
                     return
-                self._add(Feed(node, self._tree.length(node), min(missing, step.left), None), step)
+                self._add(Feed(node, self._tree.length(node), min(missing, step.tokens_left), None), step)
                 if not self._tree.complete(node):
                     return
             work.ready = True
-        if work.node.place in step.fed:
+        if work.node.place in step.fed_places:
             return
         length = self._tree.length(work.node)
         if isinstance(work, DecodeSequence):
             missing = len(work.node.tokens) - length
-            self._add(Feed(work.node, length, min(missing, max(1, step.left)), work), step)
-        elif step.left > 0:
+            most_tokens = max(1, step.tokens_left)  # a row may always feed a token
+            self._add(Feed(work.node, length, min(missing, most_tokens), work), step)
+        elif step.tokens_left > 0:
             first = min(length, work.at)
             if first < work.upto:
-                self._add(Feed(work.node, first, min(work.upto - first, step.left), work), step)
+                self._add(Feed(work.node, first, min(work.upto - first, step.tokens_left), work), step)
 
     def _add(self, feed: Feed, step: _StepBuilder) -> None:
-        """Reserve memory for tokens and feed them."""
+        """Add a feed to a step, with memory reserved for its tokens.
+
+        Raises:
+            _NoRoom: there is no block for the tokens.
+        """
         if not self._tree.reserve(feed.node, feed.until):
             raise _NoRoom
         self._stats.recomputed += max(0, min(feed.until, feed.node.computed) - feed.first)
         self._tree.fill(feed.node, max(feed.until, self._tree.length(feed.node)))
         step.feeds.append(feed)
-        step.fed.add(feed.node.place)
-        step.left -= feed.num_tokens - isinstance(feed.work, DecodeSequence)
+        step.fed_places.add(feed.node.place)
+        is_row = isinstance(feed.work, DecodeSequence)
+        step.tokens_left -= feed.num_tokens - 1 if is_row else feed.num_tokens  # a row's first token is free
 
     def _too_small(self, work: Schedulable) -> KVBudgetError:
         block_bytes = BLOCK * self._tree.pool.shape.bytes_per_token
-        needed_bytes = block_bytes * sum(-(-len(node.tokens) // BLOCK) for node in work.node.path())
+        needed_bytes = block_bytes * sum(_num_blocks(len(node.tokens)) for node in work.node.path())
         return KVBudgetError(
             f"a path of {work.node.end} tokens needs {needed_bytes} bytes for keys and values, but there are "
             f"{block_bytes * self._tree.pool.num_blocks}",
             hint="give the engine a larger kv_budget",
         )
+
+
+def _num_blocks(num_tokens: int) -> int:
+    return -(-num_tokens // BLOCK)  # rounded up
 
 
 def _order(work: Schedulable) -> tuple[int, int]:

@@ -24,7 +24,7 @@ Deliver = Callable[..., None]
 class EngineCall:
     """One item of a call.
 
-    `start` begins the item in the engine's thread. `computed` and `reused` are counts of its input tokens.
+    `start` begins the item in the engine's thread. `computed` and `reused` count the item's input tokens.
     """
 
     start: Callable[[CallFuture], None] = lambda _: None
@@ -143,7 +143,7 @@ class Service:
     async def ask_together(
         self, calls: Sequence[EngineCall], start: Callable[[Sequence[CallFuture]], None]
     ) -> list[Reply[Any]]:
-        """Submit calls that one call of `start` begins together, and return their replies in order."""
+        """Submit calls whose items `start` begins together, and return the replies in order."""
         futures = [CallFuture(call, asyncio.get_running_loop().create_future(), self._counters) for call in calls]
 
         def begin(deliver: Deliver) -> None:
@@ -177,13 +177,13 @@ class Service:
             with self._stepping:
                 self._step(queue, tasks, deliver)
         finally:
-            deliver(self.sweep)  # for what was released while this thread was stepping
+            deliver(self.sweep)  # frees what finalizers released while this thread was stepping
 
     def _step(self, queue: BatchQueue, tasks: list[EngineTask], deliver: Deliver) -> None:
         """Step until there is nothing to do; an exception of the loop fails all jobs."""
         try:
             _start(tasks, deliver)
-            tasks.clear()  # so that only the jobs hold states
+            tasks.clear()  # so that nothing but the jobs refers to the states of paths
             while True:
                 for runner in self._runners:
                     if runner.busy:
@@ -206,10 +206,16 @@ class Service:
 
 
 async def _replies(futures: Sequence[CallFuture]) -> list[Reply[Any]]:
-    """Wait for all replies, and return them in order; the first failure carries the other items' replies."""
+    """Wait for all replies, and return them in order.
+
+    Raises:
+        Exception: the first failure of an item; an EngineError carries the replies of the items without a failure.
+    """
     results = await asyncio.gather(*(future.reply for future in futures), return_exceptions=True)
-    replies = [one for one in results if not isinstance(one, BaseException)]
-    if failure := next((one for one in results if isinstance(one, BaseException)), None):
+    replies = [result for result in results if not isinstance(result, BaseException)]
+    failures = [result for result in results if isinstance(result, BaseException)]
+    if failures:
+        failure = failures[0]
         if isinstance(failure, EngineError):
             failure = copy.copy(failure)  # other calls may have failed with the same exception
             failure.replies = replies
@@ -218,8 +224,10 @@ async def _replies(futures: Sequence[CallFuture]) -> list[Reply[Any]]:
 
 
 def _start(tasks: Sequence[EngineTask], deliver: Deliver) -> None:
+    """Begin tasks, in the engine's thread; a task that raises fails alone."""
     for task in tasks:
-        start, task.start = task.start, lambda _: None
+        start = task.start
+        task.start = lambda _: None  # the task drops the states of paths, to which its start refers
         try:
             start(deliver)
         except Exception as failure:  # noqa: BLE001 - fails this task only

@@ -77,14 +77,16 @@ class EngineStats:
             prefill: Tokens read.
             num_logits: Tokens whose logits were computed.
         """
-        config, tokens, size = decoder.config, len(planned.plan.positions), decoder.kv_shape.bytes_per_token
-        layers, head = decoder.products
+        config = decoder.config
+        num_tokens = len(planned.plan.positions)
+        kv_bytes = decoder.kv_shape.bytes_per_token
+        layer_weights, head_weights = decoder.products
         self.steps += 1
         self.rows += rows
-        self.rows_histogram[tokens] = self.rows_histogram.get(tokens, 0) + 1
+        self.rows_histogram[num_tokens] = self.rows_histogram.get(num_tokens, 0) + 1
         self.prefill_computed += prefill
-        self.flops_linear += 2 * (layers * tokens + head * num_logits)
+        self.flops_linear += 2 * (layer_weights * num_tokens + head_weights * num_logits)
         self.flops_attention += 4 * config.heads * config.head_size * config.layers * planned.keys_unshared
         self.weight_bytes_read += decoder.weight_bytes
-        self.kv_read_actual += size * planned.keys_read
-        self.kv_read_unshared += size * planned.keys_unshared
+        self.kv_read_actual += kv_bytes * planned.keys_read
+        self.kv_read_unshared += kv_bytes * planned.keys_unshared

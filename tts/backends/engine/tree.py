@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -33,15 +33,18 @@ class KVNode:
     """A segment of a path. Only the tree changes a node; `tokens` grow while the node's row is under way.
 
     Attributes:
-        place: The node's row in the tree's table, -1 once it was removed.
-        parent: None for a root.
+        place: The node's row in the tree's table; -1 once the node was removed.
+        parent: The node above; None for a root.
+        tokens: The tokens of the segment.
+        rank: The rank of the node in the order of eviction.
         start: Position of the node's first token.
         handles: References of callers.
         pins: Running jobs that need the node or a descendant.
         children: Nodes directly below.
         resident_children: Children that hold keys and values.
         num_blocks: The node's number of blocks.
-        computed: Most tokens ever computed.
+        computed: The largest number of tokens that were ever computed.
+        used: The tree's clock at the last use.
         pieces: Text that each token completed, after a prompt.
         scores: Readings of value heads, one a token.
     """
@@ -84,6 +87,15 @@ class KVNode:
         return nodes[::-1]
 
 
+class _Candidate(NamedTuple):
+    """A node that could be evicted when it was pushed. Candidates compare by rank, last use, and age."""
+
+    rank: Rank
+    used: int
+    number: int  # the number of candidates pushed before, so that nodes are never compared
+    node: KVNode
+
+
 class KVTree:
     """Nodes over a block pool.
 
@@ -107,8 +119,8 @@ class KVTree:
         self.table = _empty_table(64)
         self._places = list(range(63, -1, -1))
         self._pinned_blocks = 0
-        self._leaves: list[tuple[int, int, int, KVNode]] = []
-        self._pushed = 0
+        self._candidates: list[_Candidate] = []  # a heap; an entry is stale once its node was used again
+        self._num_pushed = 0
 
     @property
     def reclaimable(self) -> int:
@@ -124,7 +136,9 @@ class KVTree:
         self.nodes[place] = node
         table = self.table
         table.parent[place] = -1 if parent is None else parent.place
-        table.start[place], table.length[place], table.head[place] = node.start, 0, -1
+        table.start[place] = node.start
+        table.length[place] = 0
+        table.head[place] = -1
         if parent is not None:
             parent.children += 1
         return node
@@ -145,7 +159,7 @@ class KVTree:
         return node
 
     def release(self, node: KVNode) -> None:
-        """Release a handle. A node without references is removed, with the ancestors that only it kept."""
+        """Release a handle. A node without references is removed, as are ancestors that nothing else needs."""
         node.handles -= 1
         self._collect(node)
 
@@ -167,6 +181,7 @@ class KVTree:
         self._collect(node)
 
     def _collect(self, node: KVNode | None) -> None:
+        """Remove a node that nothing refers to, and then its ancestors to which nothing refers any more."""
         while node is not None and node.handles == 0 and node.children == 0 and node.pins == 0:
             self._drop_blocks(node)
             del self.nodes[node.place]
@@ -213,39 +228,45 @@ class KVTree:
 
     def _evict(self) -> bool:
         """Evict one node's keys and values, by rank, then by last use; False where no node can be evicted."""
-        while self._leaves:
-            rank, used, _, node = heapq.heappop(self._leaves)
-            if self._is_leaf(node) and (rank, used) == (node.rank, node.used):
-                self._drop_blocks(node)
+        while self._candidates:
+            candidate = heapq.heappop(self._candidates)
+            if self._is_current(candidate):
+                self._drop_blocks(candidate.node)
                 self.evictions += 1
                 return True
         return False
 
-    def _is_leaf(self, node: KVNode) -> bool:
+    def _is_current(self, candidate: _Candidate) -> bool:
+        """Whether a candidate can still be evicted and was not used since it was pushed."""
+        return self._can_be_evicted(candidate.node) and candidate.used == candidate.node.used
+
+    def _can_be_evicted(self, node: KVNode) -> bool:
         return node.alive and node.num_blocks > 0 and node.pins == 0 and node.resident_children == 0
 
     def _offer(self, node: KVNode) -> None:
         """Add a node to the candidates for eviction, if it can be evicted."""
-        if self._is_leaf(node):
-            if len(self._leaves) > 2 * len(self.nodes) + 64:  # most entries are stale
-                self._leaves = [
-                    entry for entry in self._leaves if self._is_leaf(entry[3]) and entry[1] == entry[3].used
-                ]
-                heapq.heapify(self._leaves)
-            self._pushed += 1
-            heapq.heappush(self._leaves, (node.rank, node.used, self._pushed, node))
+        if not self._can_be_evicted(node):
+            return
+        if len(self._candidates) > 2 * len(self.nodes) + 64:  # most candidates are stale
+            self._candidates = [candidate for candidate in self._candidates if self._is_current(candidate)]
+            heapq.heapify(self._candidates)
+        self._num_pushed += 1
+        heapq.heappush(self._candidates, _Candidate(node.rank, node.used, self._num_pushed, node))
 
     def _drop_blocks(self, node: KVNode) -> None:
+        """Give a node's blocks back to the pool; the parent may then be a candidate for eviction."""
         if not node.num_blocks:
             return
         self.pool.give(int(self.table.head[node.place]))
         node.num_blocks = 0
-        self.table.head[node.place], self.table.length[node.place] = -1, 0
+        self.table.head[node.place] = -1
+        self.table.length[node.place] = 0
         if node.parent is not None:
             node.parent.resident_children -= 1
             self._offer(node.parent)
 
     def _grow(self) -> None:
+        """Double the table's rows, all of which are taken."""
         old_table = self.table
         size = len(old_table.parent)
         self.table = _empty_table(2 * size)

@@ -56,9 +56,17 @@ Done = Callable[[ViewReadings], None]
 
 
 class _StepNode:
-    """A prefix of steps, with its node, last token, reading and log-probability.
+    """A prefix of a path's steps, with its node in the model's tree.
 
-    `reading` and `logprob` are None until computed. `below` has the steps scored after this prefix.
+    Attributes:
+        node: The node of the prefix's last step.
+        last: The last token of that step.
+        below: The steps scored after this prefix.
+        reading: The process model's reading of the prefix; None until computed.
+        logprob: The log-probability of the prefix; None until computed.
+        failure: Why the prefix could not be read.
+        released: Whether the handle of `node` has been released.
+        waiting: Callbacks for the end of the job that reads the prefix.
     """
 
     __slots__ = ("below", "failure", "last", "logprob", "node", "reading", "released", "waiting")
@@ -79,13 +87,13 @@ class _StepNode:
         if self.failure is None:
             try:
                 read(job.result())
-            except Exception as broken:  # noqa: BLE001 - of the readout, so of this step only
-                self.failure = engine_error(broken)
+            except Exception as failure:  # noqa: BLE001 - a failure of the readout fails this step only
+                self.failure = engine_error(failure)
 
     def notify(self, job: PrefillJob) -> None:
         """Call the callbacks that wait for the end of the job."""
-        waiting, self.waiting = self.waiting, []
-        for callback in waiting:
+        callbacks, self.waiting = self.waiting, []
+        for callback in callbacks:
             callback(self.failure, job.seconds)
 
 
@@ -116,43 +124,47 @@ class View:
             PromptTooLong: the path is longer than the process model's context; nothing has been computed.
             ConfigError: a step has no token, or an unknown one; nothing has been computed.
         """
-        known_steps = self._known_nodes(steps)
-        fresh = [(piece, self._template.tokens(piece)) for piece in steps[len(known_steps) :]]
-        last_step = known_steps[-1] if known_steps else self._root
-        reused = last_step.node.end if last_step else 0
+        path = self._known_nodes(steps)
+        new_steps = [(piece, self._template.tokens(piece)) for piece in steps[len(path) :]]
+        last_known = path[-1] if path else self._root
+        reused = last_known.node.end if last_known else 0
         # the nodes of a likelihood end one token early
-        tokens_before = reused + self._by_likelihood if last_step else len(self._prompt)
-        self._check(tokens_before, [ids for _, ids in fresh])
+        tokens_before = reused + self._by_likelihood if last_known else len(self._prompt)
+        self._check(tokens_before, [ids for _, ids in new_steps])
         prompt_tokens = 0
-        if self._root is None and fresh:
+        if self._root is None and new_steps:
             prompt_ids = self._prompt[:-1] if self._by_likelihood else self._prompt
             self._root = _StepNode(self._runner.tree.add(None, prompt_ids, CACHED), self._prompt[-1])
             prompt_tokens = len(prompt_ids)
             self._root.logprob = 0.0
-        computed, chain = prompt_tokens, list(known_steps)
-        for piece, ids in fresh:
-            parent = chain[-1] if chain else self._root
+        computed = prompt_tokens
+        for piece, ids in new_steps:
+            parent = path[-1] if path else self._root
             assert parent is not None, "a step has a prompt above it"
-            beginning, new_ids = _find_beginning(parent, piece, ids)
-            computed, reused = computed + len(new_ids), reused + len(ids) - len(new_ids)
-            tokens = (beginning.last, *new_ids[:-1]) if self._by_likelihood else new_ids
-            step = parent.below[piece] = _StepNode(self._runner.tree.add(beginning.node, tokens, CACHED), new_ids[-1])
-            chain.append(step)
+            beginning, unread_ids = _find_beginning(parent, piece, ids)
+            computed += len(unread_ids)
+            reused += len(ids) - len(unread_ids)
+            # the nodes of a likelihood are shifted by one token
+            node_ids = (beginning.last, *unread_ids[:-1]) if self._by_likelihood else unread_ids
+            step = _StepNode(self._runner.tree.add(beginning.node, node_ids, CACHED), unread_ids[-1])
+            parent.below[piece] = step
+            path.append(step)
             self._read(parent, beginning, step, piece)
 
         def finish(readings: Readings, seconds: float, failure: Failed) -> None:
             done(ViewReadings(readings, computed, prompt_tokens, reused, seconds, failure))
 
-        _call_after_reading(chain, finish)
+        _call_after_reading(path, finish)
 
-    def _check(self, before: int, fresh: Sequence[Sequence[int]]) -> None:
-        total = before + sum(map(len, fresh))
+    def _check(self, tokens_before: int, new_steps: Sequence[Sequence[int]]) -> None:
+        """Refuse a path of `tokens_before` tokens and new steps that the process model cannot read."""
+        total = tokens_before + sum(len(ids) for ids in new_steps)
         if total > self._runner.context:
             raise PromptTooLong(
                 f"the path is {total} tokens to the process model, but its context is {self._runner.context}",
                 hint="choose a process model with a longer context",
             )
-        for ids in fresh:
+        for ids in new_steps:
             check_known(ids, self._runner.decoder.config.vocab)
             if not ids:
                 raise ConfigError(
@@ -161,7 +173,7 @@ class View:
                 )
 
     def release(self) -> None:
-        """Release every node: the prompt has been released."""
+        """Release the nodes of all steps, after the release of the prompt."""
         steps = [self._root] if self._root else []
         self._root = None
         while steps:
@@ -171,19 +183,25 @@ class View:
             self._runner.tree.release(step.node)
 
     def _known_nodes(self, steps: Sequence[Piece]) -> list[_StepNode]:
+        """Return the nodes of the longest prefix of steps that has been scored."""
         nodes: list[_StepNode] = []
-        children = self._root.below if self._root else {}
+        next_steps = self._root.below if self._root else {}
         for piece in steps:
-            if piece not in children:
+            if piece not in next_steps:
                 break
-            nodes.append(children[piece])
-            children = nodes[-1].below
+            node = next_steps[piece]
+            nodes.append(node)
+            next_steps = node.below
         return nodes
 
     def _read(self, parent: _StepNode, beginning: _StepNode, step: _StepNode, piece: Piece) -> None:
-        """Read a step at the last token of its node, or by its likelihood after `beginning`.
+        """Add the job that reads a step, at its last token or by the likelihood of all its tokens.
 
-        The tokens of the step's node follow `beginning`.
+        Args:
+            parent: The step above.
+            beginning: The node which the step's tokens follow: `parent`, or a beginning of the step itself.
+            step: The step to read.
+            piece: The key of the step in `parent.below`.
         """
         readout = self._template.readout
 
@@ -201,52 +219,53 @@ class View:
                 job.failure = beginning.failure
             step.take(job, read)
             if step.failure is not None and parent.below.get(piece) is step:
-                del parent.below[piece]  # so that it can be scored again
+                del parent.below[piece]  # so that the step can be scored again
             step.notify(job)
-            if (step.failure is not None or parent.released) and not step.released:  # no path leads to it any more
+            is_unreachable = step.failure is not None or parent.released
+            if is_unreachable and not step.released:
                 step.released = True
                 self._runner.tree.release(step.node)
 
-        node, size = self._runner.tree.retain(step.node), len(step.node.tokens)
-        self._runner.add_prefill(
-            PrefillJob(node, size, 0 if self._by_likelihood else size - 1, finish, logits=readout.logits)
-        )
+        size = len(step.node.tokens)
+        first_wanted = 0 if self._by_likelihood else size - 1
+        node = self._runner.tree.retain(step.node)
+        self._runner.add_prefill(PrefillJob(node, size, first_wanted, finish, logits=readout.logits))
 
 
 def _find_beginning(parent: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:
-    """Return the node that a step continues, and the step's tokens left to read.
+    """Return the node after which a step's unread tokens come, and these tokens.
 
-    The node is the longest scored beginning of the step itself, else the step above.
+    A step of tokens may have been scored before it grew. Then the node is its longest scored beginning, else `parent`.
     """
     if isinstance(piece, tuple):
         for size in range(len(ids) - 1, 0, -1):
-            if (part := parent.below.get(ids[:size])) is not None:
-                return part, ids[size:]
+            beginning = parent.below.get(ids[:size])
+            if beginning is not None:
+                return beginning, ids[size:]
     return parent, ids
 
 
-def _call_after_reading(chain: Sequence[_StepNode], done: Callable[[Readings, float, Failed], None]) -> None:
+def _call_after_reading(path: Sequence[_StepNode], done: Callable[[Readings, float, Failed], None]) -> None:
     """Call `done` once all steps of a path are read.
 
     The arguments are the steps' readings, the seconds of the jobs that were waited for, and the first failure.
     """
-    unread = [step for step in chain if step.reading is None]
-    outcomes: list[tuple[Failed, float]] = []
+    unread_steps = [step for step in path if step.reading is None]
+    job_seconds: list[float] = []
+    failures: list[Exception] = []
 
     def end() -> None:
-        readings = np.array([np.nan if step.reading is None else step.reading for step in chain], np.float64)
-        done(
-            readings,
-            sum((seconds for _, seconds in outcomes), 0.0),
-            next((failure for failure, _ in outcomes if failure is not None), None),
-        )
+        readings = np.array([np.nan if step.reading is None else step.reading for step in path], np.float64)
+        done(readings, sum(job_seconds, 0.0), failures[0] if failures else None)
 
     def receive(failure: Failed, seconds: float) -> None:
-        outcomes.append((failure, seconds))
-        if len(outcomes) == len(unread):
+        job_seconds.append(seconds)
+        if failure is not None:
+            failures.append(failure)
+        if len(job_seconds) == len(unread_steps):
             end()
 
-    for step in unread:
+    for step in unread_steps:
         step.waiting.append(receive)
-    if not unread:
+    if not unread_steps:
         end()

@@ -55,14 +55,15 @@ def read_checkpoint(record: ModelRecord) -> Checkpoint:
     if path is not None and path.suffix == ".gguf":
         file = read_gguf(path)
         config, weights = llama_weights(file)
-        return Checkpoint(config, weights, tokenizer_from_gguf(file), None, record.sha256 or file_digest(path))
+        digest = record.sha256 or file_digest(path)
+        return Checkpoint(config, weights, tokenizer_from_gguf(file), generation=None, digest=digest)
     if path is None and record.source != "hub":
         raise ConfigError(
             f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one"
         )
-    return read_folder(
-        record, path or Path(local_first(record, partial(snapshot_download, record.location, allow_patterns=_FILES)))
-    )
+    if path is None:
+        path = Path(local_first(record, partial(snapshot_download, record.location, allow_patterns=_FILES)))
+    return read_folder(record, path)
 
 
 def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
@@ -90,7 +91,11 @@ def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
     Raises:
         ConfigError: a file is missing or broken, or a tensor is missing, of another shape, or not finite.
     """
-    return {name: _head(*_tensors(record, file), record.step) for name, file in record.heads}
+    heads: dict[str, ValueHead] = {}
+    for name, file in record.heads:
+        subject, tensors = _tensors(record, file)
+        heads[name] = _head(subject, tensors, record.step)
+    return heads
 
 
 def read_readout(record: ModelRecord, file: str) -> HeadReadout | LikelihoodReadout:
@@ -109,13 +114,14 @@ def read_readout(record: ModelRecord, file: str) -> HeadReadout | LikelihoodRead
     if "scale" not in tensors:
         return HeadReadout(_head(subject, tensors, record.step))
     _check(subject, tensors, {"scale": "[1]", "shift": "[1]"})
-    if (scale := float(tensors["scale"])) <= 0:
+    scale = float(tensors["scale"])
+    if scale <= 0:
         raise ConfigError(f"{subject} has a scale of {scale:g}, but it must be above 0")
     return LikelihoodReadout(scale, float(tensors["shift"]))
 
 
 def _tensors(record: ModelRecord, file: str) -> tuple[str, dict[str, torch.Tensor]]:
-    """Return the name of a file for messages, and its tensors."""
+    """Return the name of a head's file for messages, and the file's tensors."""
     path = head_path(record, file)
     subject = f"the head {path} of model {record.name!r}"
     try:
@@ -130,14 +136,17 @@ def _head(subject: str, tensors: Mapping[str, torch.Tensor], step: tuple[str, ..
 
 
 def _check(subject: str, tensors: Mapping[str, torch.Tensor], rules: Mapping[str, str]) -> None:
-    """Check that each tensor of `rules` has one dimension, finite numbers, and for "[1]" one number."""
-    for name, rule in rules.items():
+    """Check tensors against `rules`, which have the shape of each needed tensor by its name.
+
+    A tensor must have one dimension and finite numbers, and for the shape "[1]" one number.
+    """
+    for name, shape in rules.items():
         tensor = tensors.get(name)
         if tensor is None:
-            needed = " and ".join(f"{one} {shape}" for one, shape in rules.items())
+            needed = " and ".join(f"{needed_name} {needed_shape}" for needed_name, needed_shape in rules.items())
             raise ConfigError(f"{subject} lacks the tensor {name!r}, but needs {needed}")
-        if tensor.ndim != 1 or (rule == "[1]" and tensor.numel() != 1):
-            raise ConfigError(f"{subject} has a {name} of shape {tuple(tensor.shape)}, but it must be {rule}")
+        if tensor.ndim != 1 or (shape == "[1]" and tensor.numel() != 1):
+            raise ConfigError(f"{subject} has a {name} of shape {tuple(tensor.shape)}, but it must be {shape}")
         if not tensor.is_floating_point() or not torch.isfinite(tensor.double()).all():
             raise ConfigError(f"{subject} has a {name} that is not of finite numbers")
 
@@ -149,9 +158,11 @@ def _generation(folder: Path) -> Any:
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Read the weights of a folder: the files that its index names, or else all files of the format safetensors."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        file_of_weight = json.loads(index.read_text())["weight_map"]
+        names = sorted(set(file_of_weight.values()))
     else:
         names = [path.name for path in sorted(folder.glob("*.safetensors"))]
     if not names:

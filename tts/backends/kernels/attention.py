@@ -8,8 +8,7 @@ Idea: a query's keys are gathered along its items in order, and softmax attentio
 Source: Juravsky et al. 2024, "Hydragen: High-Throughput LLM Inference with Shared Prefixes" (arXiv 2402.05099), section
     3.1: the merge of partial softmax results by their log-sum-exp.
 Shapes, the same for every executor: T queries, H key-value heads, G query heads of each key-value head, d head size, N
-blocks in
-    the pool, BLOCK keys of a block.
+blocks in the pool, BLOCK keys of a block.
     queries [H, T, G, d] contiguous, rotated by position and scaled by d**-0.5.
     keys, values [H, N, BLOCK, d] views of one layer of the pool, of any strides.
     out [T, H, G, d] contiguous, so that out.view(T, H*G*d) feeds the output projection.
@@ -36,10 +35,11 @@ def visible_keys(plan: AttentionPlan, query: int) -> tuple[NDArray[np.int64], ND
     offsets: list[int] = []
     for first_block, block_end, first_query, query_end in plan.items.tolist():
         if first_query <= query < query_end:
-            for number, position, count in plan.blocks[first_block:block_end].tolist():
-                visible = [j for j in range(BLOCK) if j < count and position + j <= plan.positions[query]]
-                numbers += [number] * len(visible)
-                offsets += visible
+            for number, first_position, num_keys in plan.blocks[first_block:block_end].tolist():
+                last_key = plan.positions[query] - first_position  # the last that the query may see
+                visible_offsets = [offset for offset in range(BLOCK) if offset < num_keys and offset <= last_key]
+                numbers += [number] * len(visible_offsets)
+                offsets += visible_offsets
     return np.array(numbers, np.int64), np.array(offsets, np.int64)
 
 
@@ -56,7 +56,9 @@ def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) 
         out [T, H, G, d], and the natural-log sum of exponentials of the scores [T, H, G]. A query that sees no key has
         out 0 and log-sum-exp -inf.
     """
-    queries, keys, values = (np.asarray(array).astype(np.float64) for array in (queries, keys, values))
+    queries = np.asarray(queries).astype(np.float64)
+    keys = np.asarray(keys).astype(np.float64)
+    values = np.asarray(values).astype(np.float64)
     num_heads, num_queries, group, size = queries.shape
     out = np.zeros((num_queries, num_heads, group, size))
     lse = np.full((num_queries, num_heads, group), -np.inf)
@@ -80,8 +82,10 @@ def merge_reference(outs: Any, lses: Any) -> tuple[Floats, Floats]:
     """
     outs, lses = np.asarray(outs, np.float64), np.asarray(lses, np.float64)
     top = lses.max(0)
-    weights = np.exp(lses - np.where(np.isfinite(top), top, 0.0))  # [S, ...]: -inf becomes 0
-    total = weights.sum(0)
+    finite_top = np.where(np.isfinite(top), top, 0.0)
+    weights = np.exp(lses - finite_top)  # [S, ...]; 0 for a set without keys
     parts = np.where(weights[..., None] > 0, outs, 0.0) * weights[..., None]
+    total = weights.sum(0)
+    divisor = np.where(total > 0, total, 1.0)
     with np.errstate(divide="ignore"):
-        return parts.sum(0) / np.where(total > 0, total, 1.0)[..., None], top + np.log(np.where(total > 0, total, 1.0))
+        return parts.sum(0) / divisor[..., None], top + np.log(divisor)

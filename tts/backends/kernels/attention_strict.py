@@ -48,14 +48,16 @@ def attend(plan: AttentionPlan, queries: Floats, keys: Floats, values: Floats, o
     heads, rows, group, size = queries.shape
     if size % BLOCK:
         raise ValueError(f"the head size is {size}, but must be a multiple of {BLOCK}")
-    reads = np.cumsum(plan.positions + 1)
-    work = int(reads[-1]) * heads * group * size
-    if rows < 2 * team.threads:
-        parts = [(first, last, 0, rows) for first, last in team.cuts(heads, work)]
-    else:
-        marks = np.searchsorted(reads, [reads[-1] * last // rows for _, last in team.cuts(rows, work)][:-1])
-        edges = [0, *(int(mark) for mark in marks), rows]
-        parts = [(0, heads, first, last) for first, last in pairwise(edges) if last > first]
+    keys_read = np.cumsum(plan.positions + 1)  # [T] by each query and the queries before
+    work = int(keys_read[-1]) * heads * group * size
+    # a part has an interval of heads and an interval of queries
+    if rows < 2 * team.threads:  # too few queries to be divided
+        parts = [(head_begin, head_end, 0, rows) for head_begin, head_end in team.cuts(heads, work)]
+    else:  # queries are divided so that all parts read about the same number of keys
+        shares = [keys_read[-1] * end // rows for _, end in team.cuts(rows, work)]
+        inner_edges = [int(edge) for edge in np.searchsorted(keys_read, shares[:-1])]
+        edges = [0, *inner_edges, rows]
+        parts = [(0, heads, begin, end) for begin, end in pairwise(edges) if end > begin]
     team.run(attend_part, [(*part, *plan, queries, keys, values, out) for part in parts])
 
 
@@ -73,33 +75,37 @@ def attend_part(
     values: Any,
     out: Any,
 ) -> None:
-    """Attend for the queries and the heads of two intervals, whose ends are excluded."""
+    """Attend for an interval of queries and an interval of key-value heads, whose ends are excluded.
+
+    A row here is one query of one query head. Other parameters are those of `attend`.
+    """
     group, size = queries.shape[2], queries.shape[3]
     rows = (end - begin) * group
-    sums, best, weight = (
-        np.empty((rows, size), np.float32),
-        np.empty(rows, np.float32),
-        np.empty((rows, BLOCK), np.float32),
-    )
+    sums = np.empty((rows, size), np.float32)
+    best = np.empty(rows, np.float32)
+    weight = np.empty((rows, BLOCK), np.float32)
     scores = np.empty((_BATCH, _TILE), np.float32)
     for head in range(head_begin, head_end):
-        sums[:], best[:], weight[:] = f32(0), _HIDDEN, f32(0)
+        sums[:] = f32(0)
+        best[:] = _HIDDEN
+        weight[:] = f32(0)
         for item in range(items.shape[0]):
+            first_block, block_end = items[item, 0], items[item, 1]
             first_query = max(items[item, 2], begin)
             query_end = min(items[item, 3], end)
             if first_query < query_end:
-                node_queries = queries[head, first_query:query_end].reshape(-1, size)
+                first_row = (first_query - begin) * group
                 _fold(
-                    node_queries,
+                    queries[head, first_query:query_end].reshape(-1, size),
                     positions[first_query:query_end],
                     group,
-                    blocks[items[item, 0] : items[item, 1]],
+                    blocks[first_block:block_end],
                     keys[head],
                     values[head],
                     scores,
-                    sums[(first_query - begin) * group :],
-                    best[(first_query - begin) * group :],
-                    weight[(first_query - begin) * group :],
+                    sums[first_row:],
+                    best[first_row:],
+                    weight[first_row:],
                 )
         for row in range(rows):
             total = f32(0)
@@ -123,39 +129,72 @@ def _fold(
     best: Any,
     weight: Any,
 ) -> None:
-    """Fold one node's keys into the running sums of the queries that read it."""
+    """Fold one node's keys into the running sums of the rows that read the node.
+
+    Keys are taken in tiles of up to four blocks, and rows in batches. The products take addresses of memory, whose
+    names end with "_at".
+
+    Args:
+        queries: [rows, d], all query heads of a query in sequence.
+        positions: [queries] positions of the queries' tokens.
+        group: G.
+        blocks: The node's rows of the plan's blocks.
+        keys: [N, d, BLOCK] of one key-value head.
+        values: [N, BLOCK, d] of one key-value head.
+        scores: Room for the scores of a batch.
+        sums: [rows, d] weighted sums of values so far.
+        best: [rows] best scores so far, relative to which weights are kept.
+        weight: [rows, BLOCK] sums of weights so far, in lanes.
+    """
     size = queries.shape[1]
     num_keys = BLOCK * (blocks.shape[0] - 1) + blocks[-1, 2]
     scores_at, keys_at = np.uintp(scores.ctypes.data), np.uintp(keys.ctypes.data)
-    for block in range(0, blocks.shape[0], _TILE // BLOCK):
-        width = min(_TILE // BLOCK, blocks.shape[0] - block)
-        start = blocks[block, 1]
-        for row in range(0, queries.shape[0], _BATCH):
-            rows = min(_BATCH, queries.shape[0] - row)
+    for first_block in range(0, blocks.shape[0], _TILE // BLOCK):
+        tile_blocks = min(_TILE // BLOCK, blocks.shape[0] - first_block)
+        tile_position, tile_keys = blocks[first_block, 1], num_keys - BLOCK * first_block
+        for first_row in range(0, queries.shape[0], _BATCH):
+            rows = min(_BATCH, queries.shape[0] - first_row)
             # the keys of these blocks that the last of these rows sees; earlier rows see no more
-            most_visible = min(positions[(row + rows - 1) // group] - start + 1, num_keys - BLOCK * block)
-            num_blocks = min(width, (most_visible + BLOCK - 1) // BLOCK)
+            most_visible = min(positions[(first_row + rows - 1) // group] - tile_position + 1, tile_keys)
+            num_blocks = min(tile_blocks, (most_visible + BLOCK - 1) // BLOCK)
             if num_blocks <= 0:
                 continue
-            queries_at = np.uintp(queries.ctypes.data + 4 * size * row)
-            numbers = np.uintp(blocks.ctypes.data + 8 * 3 * block)
+            queries_at = np.uintp(queries.ctypes.data + 4 * size * first_row)
+            numbers_at = np.uintp(blocks.ctypes.data + 8 * 3 * first_block)
             dot_keys(
-                scores_at, _TILE, queries_at, rows, keys_at, size * BLOCK, keys.itemsize, numbers, 3, num_blocks, size
+                scores_at,
+                _TILE,
+                queries_at,
+                rows,
+                keys_at,
+                size * BLOCK,
+                keys.itemsize,
+                numbers_at,
+                3,
+                num_blocks,
+                size,
             )
-            for r in range(rows):
-                visible = min(positions[(row + r) // group] - start + 1, num_keys - BLOCK * block)
-                _weigh(scores[r], BLOCK * num_blocks, visible, best[row + r :], weight[row + r], sums[row + r])
-            for b in range(num_blocks):
-                depth = min(BLOCK, most_visible - BLOCK * b)
-                weights = np.uintp(scores_at + 4 * BLOCK * b)
-                sums_at = np.uintp(sums.ctypes.data + 4 * size * row)
-                values_at = np.uintp(values.ctypes.data + values.itemsize * size * BLOCK * blocks[block + b, 0])
-                add_values(sums_at, size, weights, _TILE, rows, values_at, size, values.itemsize, depth, size // LANES)
+            for index in range(rows):
+                row = first_row + index
+                visible = min(positions[row // group] - tile_position + 1, tile_keys)
+                _weigh(scores[index], BLOCK * num_blocks, visible, best[row:], weight[row], sums[row])
+            sums_at = np.uintp(sums.ctypes.data + 4 * size * first_row)
+            for block in range(num_blocks):
+                depth = min(BLOCK, most_visible - BLOCK * block)
+                number = blocks[first_block + block, 0]
+                weights_at = np.uintp(scores_at + 4 * BLOCK * block)
+                values_at = np.uintp(values.ctypes.data + values.itemsize * size * BLOCK * number)
+                add_values(
+                    sums_at, size, weights_at, _TILE, rows, values_at, size, values.itemsize, depth, size // LANES
+                )
 
 
 @compile_function
 def _weigh(scores: Any, count: int, visible: int, best: Any, weight: Any, sums: Any) -> None:
-    """Turn one query's `count` scores in a tile into weights, and rescale its sums to the new best score."""
+    """Turn one row's `count` scores in a tile into weights, and rescale the row's sums to the new best score.
+
+    Only the first `visible` keys of the tile are seen. `best` holds the best score so far in its first number.
+    """
     for key in range(max(visible, 0), count):
         scores[key] = _HIDDEN
     top = max(best[0], _largest(scores, count))

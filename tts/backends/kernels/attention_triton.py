@@ -66,16 +66,20 @@ def tree_partial(
     block: tl.constexpr,
     upcast: tl.constexpr,
 ):
-    """One (item, key-value head): softmax attention of the item's queries over the item's keys."""
+    """Compute softmax attention of an item's queries over the item's keys, for one (item, key-value head).
+
+    The `rows` of a tile are queries with all their query heads, and its `cols` are keys. `padded` is the head size,
+    rounded up to a power of two.
+    """
     item = items + 5 * (first_item + tl.program_id(0))
     head, num_heads = tl.program_id(1), tl.num_programs(1)
-    block_first, block_behind = tl.load(item), tl.load(item + 1)
-    query_first, query_behind, pair_first = tl.load(item + 2), tl.load(item + 3), tl.load(item + 4)
+    first_block, block_end = tl.load(item), tl.load(item + 1)
+    first_query, query_end, first_slot = tl.load(item + 2), tl.load(item + 3), tl.load(item + 4)
 
     row = tl.arange(0, rows)
-    nth, query_head = row // group, row % group
-    query = query_first + nth
-    is_row = query < query_behind  # a tile has at most rows // group queries
+    query_index, query_head = row // group, row % group
+    query = first_query + query_index
+    is_row = query < query_end  # a tile has at most rows // group queries
     key, column = tl.arange(0, cols), tl.arange(0, padded)
     is_column = column < size
     position = tl.load(positions + query, mask=is_row, other=-1)
@@ -84,12 +88,11 @@ def tree_partial(
     if upcast:
         q = q.to(tl.float32)
 
-    top = tl.full([rows], -1e30, tl.float32)
-    total = tl.zeros([rows], tl.float32)
+    top, total = tl.full([rows], -1e30, tl.float32), tl.zeros([rows], tl.float32)
     acc = tl.zeros([rows, padded], tl.float32)
-    for begin in range(block_first, block_behind, cols // block):
-        index, j = begin + key // block, key % block
-        is_key = index < block_behind
+    for begin in range(first_block, block_end, cols // block):
+        index, j = begin + key // block, key % block  # a key's block, as a row of `blocks`, and its place in the block
+        is_key = index < block_end
         number = tl.load(blocks + 3 * index, mask=is_key, other=0).to(tl.int64)
         key_position = tl.load(blocks + 3 * index + 1, mask=is_key, other=0) + j
         is_key = is_key & (j < tl.load(blocks + 3 * index + 2, mask=is_key, other=0))
@@ -102,9 +105,8 @@ def tree_partial(
         is_seen = is_key[None, :] & (key_position[None, :] <= position[:, None])
         scores = tl.where(is_seen, scores, -1e30)
         new_top = tl.maximum(top, tl.max(scores, 1))
-        p = tl.where(
-            is_seen, tl.exp2(scores - new_top[:, None]), 0.0
-        )  # a row that sees nothing yet has scores - top = 0
+        # a row that sees nothing yet has scores - new_top = 0, so its weights are set to 0
+        p = tl.where(is_seen, tl.exp2(scores - new_top[:, None]), 0.0)
         scale = tl.exp2(top - new_top)
         total = total * scale + tl.sum(p, 1)
         acc = acc * scale[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
@@ -113,10 +115,10 @@ def tree_partial(
     is_empty = total == 0.0
     result = acc / tl.where(is_empty, 1.0, total)[:, None]
     weight = tl.where(is_empty, -1e30, top + tl.log2(tl.where(is_empty, 1.0, total)))
-    slot = tl.load(slots + pair_first + nth, mask=is_row, other=0)
-    is_alone = (
-        tl.load(first_slots + query + 1, mask=is_row, other=0) - tl.load(first_slots + query, mask=is_row, other=0) == 1
-    )
+    slot = tl.load(slots + first_slot + query_index, mask=is_row, other=0)
+    next_query_slots = tl.load(first_slots + query + 1, mask=is_row, other=0)
+    # a query's only result goes to `out` without a merge
+    is_alone = next_query_slots - tl.load(first_slots + query, mask=is_row, other=0) == 1
     tl.store(weights + (slot * num_heads + head) * group + query_head, weight, mask=is_row)
     address = ((slot * num_heads + head) * group + query_head).to(tl.int64) * size
     is_cell = (is_row & ~is_alone)[:, None] & is_column[None, :]
@@ -153,11 +155,10 @@ def merge(
         for slot in range(first_slot, slot_end):
             base = (slot * num_heads + head) * group
             weight = tl.load(weights + base + row, mask=is_row, other=-1e30)
-            part = tl.load(
-                partials + (base + row).to(tl.int64)[:, None] * size + column[None, :], mask=is_cell, other=0.0
-            )
+            address = (base + row).to(tl.int64) * size
+            part = tl.load(partials + address[:, None] + column[None, :], mask=is_cell, other=0.0)
             new_top = tl.maximum(top, weight)
-            share = tl.exp2(weight - new_top)  # 1 while no key was seen, of parts that are 0
+            share = tl.exp2(weight - new_top)  # 1 while no key was seen, which is harmless: such a part is 0
             scale = tl.exp2(top - new_top)
             total = total * scale + share
             acc = acc * scale[:, None] + part * share[:, None]
@@ -201,10 +202,11 @@ def upload(work: KernelWork, *, num_heads: int, size: int, device: torch.device 
     bytes, since a kernel is compiled anew for addresses of another alignment.
     """
     arrays = (work.positions, work.items, work.blocks, work.slots, work.first_slots)
-    padded = [np.pad(array.ravel(), (0, -array.size % 4)) for array in arrays]
-    pieces = torch.split(torch.from_numpy(np.concatenate(padded)).to(device), [len(array) for array in padded])
+    padded_arrays = [np.pad(array.ravel(), (0, -array.size % 4)) for array in arrays]  # to four int32, 16 bytes
+    numbers = torch.from_numpy(np.concatenate(padded_arrays)).to(device)
+    padded_tensors = torch.split(numbers, [len(array) for array in padded_arrays])
     positions, items, blocks, slots, first_slots = (
-        piece[: array.size].view(array.shape) for piece, array in zip(pieces, arrays, strict=True)
+        tensor[: array.size].view(array.shape) for tensor, array in zip(padded_tensors, arrays, strict=True)
     )
     num_slots = len(work.slots)
     partials = torch.empty(num_slots, num_heads, work.group, size, dtype=torch.float32, device=device)
@@ -238,10 +240,9 @@ def attend(
     num_heads, num_queries, group, size = queries.shape
     if isinstance(plan, AttentionPlan):
         plan = lower(plan, group=group, split=split, element_bytes=keys.element_size())
-    launch = (
-        upload(plan, num_heads=num_heads, size=size, device=queries.device) if isinstance(plan, KernelWork) else plan
-    )
-    work = launch.work
+    if isinstance(plan, KernelWork):
+        plan = upload(plan, num_heads=num_heads, size=size, device=queries.device)
+    launch, work = plan, plan.work
     assert work.group == group, f"the work was lowered for {work.group} query heads of each key-value head, not {group}"
     assert launch.partials.shape[1:] == (num_heads, group, size), "the work was uploaded for another shape of heads"
     assert len(work.positions) == num_queries, f"the work has {len(work.positions)} queries, not {num_queries}"
@@ -252,7 +253,8 @@ def attend(
         return launch
     padded = max(16, triton.next_power_of_2(size))
     shape = {"group": group, "size": size, "padded": padded}
-    for first_item, item_end, is_wide in ((0, work.num_narrow, False), (work.num_narrow, len(work.items), True)):
+    narrow_and_wide = ((0, work.num_narrow, False), (work.num_narrow, len(work.items), True))
+    for first_item, item_end, is_wide in narrow_and_wide:
         if item_end > first_item:
             launch_at(tree_partial, item_end - first_item, num_heads)(
                 queries,
@@ -289,9 +291,9 @@ def attend(
 
 
 def tile(work: KernelWork, element_bytes: int, *, is_wide: bool) -> dict[str, Any]:
-    """Return the shape of a tile, rows by keys, and its launch parameters.
+    """Return the rows and keys of a tile, and the parameters to launch its kernel with.
 
-    With these parameters the accumulators of d = 128 stay in registers.
+    With these parameters the sums of a tile stay in registers up to d = 128.
     """
     if not is_wide:
         return {"rows": work.narrow, "cols": 64, "num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
@@ -310,5 +312,5 @@ def launch_at(kernel: Any, *grid: int) -> Any:
 
 
 def is_interpreted() -> bool:
-    """Return whether kernels run in Triton's interpreter, whose products of bfloat16 numbers are wrong."""
+    """Whether kernels run in Triton's interpreter, whose products of bfloat16 numbers are wrong."""
     return not isinstance(cast("object", merge), triton.JITFunction)

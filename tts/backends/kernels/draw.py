@@ -20,7 +20,7 @@ from tts.backends.base import Sampling
 from tts.backends.kernels.host import Team, compile_function, exponential, f32
 from tts.randomness import uniforms
 
-_STRIDE = 1024  # probabilities of a stretch, whose sum is kept
+_STRIDE = 1024  # tokens of a stretch; the sum of each stretch's weights is kept
 _LANES = 16
 
 
@@ -51,10 +51,15 @@ class DrawRequest(NamedTuple):
     positions: NDArray[np.int64]
     words: NDArray[np.uint64]
 
-    def take_rows(self, some: NDArray[np.intp]) -> DrawRequest:
-        """Return some of the rows."""
-        samplings = [self.samplings[index] for index in some.tolist()]
-        return DrawRequest(self.rows[some], samplings, self.streams[some], self.positions[some], self.words[some])
+    def take_rows(self, indices: NDArray[np.intp]) -> DrawRequest:
+        """Return the request for the rows at some indices."""
+        return DrawRequest(
+            rows=self.rows[indices],
+            samplings=[self.samplings[index] for index in indices.tolist()],
+            streams=self.streams[indices],
+            positions=self.positions[indices],
+            words=self.words[indices],
+        )
 
 
 def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> HostDraws:
@@ -65,9 +70,8 @@ def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> 
         request: The rows.
         team: The threads that share the rows.
     """
-    return draw_at(
-        logits, request.rows, request.samplings, uniforms(request.streams, request.positions, request.words), team
-    )
+    numbers = uniforms(request.streams, request.positions, request.words)
+    return draw_at(logits, request.rows, request.samplings, numbers, team)
 
 
 def draw_at(
@@ -79,27 +83,30 @@ def draw_at(
 ) -> HostDraws:
     """Draw a token for each of R rows by given uniform numbers [R] in [0, 1)."""
     count = len(rows)
+    # [R, 4] temperature, top_p, top_k, min_p
     settings = np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], np.float64).reshape(count, 4)
     draws = HostDraws(np.empty(count, np.int64), np.empty(count, np.float64))
     parts = team.cuts(count, count * logits.shape[1], worth=1 << 17)
-    team.run(_draws, [(logits, rows, settings, numbers, *draws, begin, end) for begin, end in parts])
+    team.run(_write_draws, [(logits, rows, settings, numbers, *draws, begin, end) for begin, end in parts])
     return draws
 
 
 @compile_function
-def _draws(
+def _write_draws(
     logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, logprobs: Any, begin: int, end: int
 ) -> None:
+    """Write the tokens and log-probabilities of the draws from `begin` to before `end`."""
     size = logits.shape[1]
     weights = np.empty(size, np.float32)
-    sums = np.empty(-(-size // _STRIDE), np.float64)
-    for r in range(begin, end):
-        row = logits[rows[r]]
+    sums = np.empty(-(-size // _STRIDE), np.float64)  # of the weights of each stretch
+    for draw in range(begin, end):
+        row = logits[rows[draw]]
         best = _best(row)
         if best < 0:
-            tokens[r], logprobs[r] = -1, np.nan
+            tokens[draw] = -1
+            logprobs[draw] = np.nan
             continue
-        temperature, top_p, top_k, min_p = settings[r]
+        temperature, top_p, top_k, min_p = settings[draw]
         top = row[best]
         total = _weights(row, top, f32(1), weights, sums)
         token = best
@@ -110,53 +117,58 @@ def _draws(
                 _keep_most_likely(weights, sums, int(min(top_k, size)), top_p)
             if min_p > 0:
                 _keep_above(weights, sums, f32(min_p))
-            token = _inverse(weights, sums, uniforms[r])
-        tokens[r] = token
-        logprobs[r] = (np.float64(row[token]) - np.float64(top)) - math.log(total)
+            token = _inverse(weights, sums, uniforms[draw])
+        tokens[draw] = token
+        logprobs[draw] = (np.float64(row[token]) - np.float64(top)) - math.log(total)
 
 
 @compile_function
 def _best(row: Any) -> int:
     """Return the index of the largest logit, the first among equals; -1 where the logits are not valid."""
     best, top = -1, f32(-np.inf)
-    bad = 0
-    for j in range(row.shape[0]):
-        x = row[j]
-        if not x < f32(np.inf):  # NaN as well
-            bad += 1
-        if x > top:
-            best, top = j, x
-    return best if bad == 0 else -1
+    num_invalid = 0
+    for token in range(row.shape[0]):
+        logit = row[token]
+        if not logit < f32(np.inf):  # NaN as well
+            num_invalid += 1
+        if logit > top:
+            best = token
+            top = logit
+    return best if num_invalid == 0 else -1
 
 
 @compile_function
 def _weights(row: Any, top: float, scale: float, weights: Any, sums: Any) -> float:
-    """Write e**((logit - top) * scale) to `weights`, 0 below e**-87, and return their sum.
+    """Write the weight e**((logit - top) * scale) of each token to `weights`, 0 where it is below e**-87.
 
-    The sums of stretches are written to `sums`.
+    The sums of stretches are written to `sums`, and the sum of all weights is returned.
     """
-    for j in range(row.shape[0]):
-        x = (row[j] - top) * scale
-        weights[j] = exponential(x) if x > f32(-87) else f32(0)
+    for token in range(row.shape[0]):
+        x = (row[token] - top) * scale
+        weights[token] = exponential(x) if x > f32(-87) else f32(0)
     return _sum(weights, sums)
 
 
 @compile_function
 def _sum(weights: Any, sums: Any) -> float:
+    """Write the sums of the weights' stretches to `sums`, and return the sum of all weights.
+
+    A stretch is added up in 16 lanes, so that the compiler can use vectors.
+    """
     lanes = np.empty(_LANES, np.float64)
     grand_total = 0.0
     for stretch in range(sums.shape[0]):
-        start, stop = stretch * _STRIDE, min((stretch + 1) * _STRIDE, weights.shape[0])
+        begin, end = stretch * _STRIDE, min((stretch + 1) * _STRIDE, weights.shape[0])
         lanes[:] = 0.0
-        even = start + (stop - start) // _LANES * _LANES
-        for j in range(start, even, _LANES):
+        lanes_end = begin + (end - begin) // _LANES * _LANES  # the tokens after it do not fill all lanes
+        for token in range(begin, lanes_end, _LANES):
             for lane in range(_LANES):
-                lanes[lane] += weights[j + lane]
+                lanes[lane] += weights[token + lane]
         total = 0.0
         for lane in range(_LANES):
             total += lanes[lane]
-        for j in range(even, stop):
-            total += weights[j]
+        for token in range(lanes_end, end):
+            total += weights[token]
         sums[stretch] = total
         grand_total += total
     return grand_total
@@ -165,41 +177,43 @@ def _sum(weights: Any, sums: Any) -> float:
 @compile_function
 def _keep_above(weights: Any, sums: Any, min_p: float) -> None:
     """Drop tokens that are less likely than `min_p` times the most likely token."""
-    top = f32(0)
-    for j in range(weights.shape[0]):
-        top = max(top, weights[j])
-    for j in range(weights.shape[0]):
-        if weights[j] < min_p * top:
-            weights[j] = f32(0)
+    largest = f32(0)
+    for token in range(weights.shape[0]):
+        largest = max(largest, weights[token])
+    for token in range(weights.shape[0]):
+        if weights[token] < min_p * largest:
+            weights[token] = f32(0)
     _sum(weights, sums)
 
 
 @compile_function
 def _keep_most_likely(weights: Any, sums: Any, top_k: int, top_p: float) -> None:
-    """Keep the `top_k` most likely tokens (0: all), then of these the fewest with `top_p` of their mass.
+    """Set the weights of all tokens to 0 except those that top-k and then top-p keep.
 
-    Lower ids win ties.
+    Top-k keeps the `top_k` most likely tokens (0: all). Among these, top-p keeps the fewest tokens that have the share
+    `top_p` of their mass. Lower ids win ties.
     """
     total = 0.0
     for stretch in range(sums.shape[0]):
         total += sums[stretch]
-    floor, count = _threshold(weights, top_k, top_p * total)
-    ids, likely = np.empty(count, np.int64), np.empty(count, np.float32)
-    count = 0
-    for j in range(weights.shape[0]):
-        if weights[j] >= floor:
-            ids[count], likely[count] = j, -weights[j]
-            count += 1
-    ranking = np.argsort(likely, kind="mergesort")
-    if 0 < top_k < count:
+    floor, num_candidates = _threshold(weights, top_k, top_p * total)
+    ids, negative_weights = np.empty(num_candidates, np.int64), np.empty(num_candidates, np.float32)
+    candidate = 0
+    for token in range(weights.shape[0]):
+        if weights[token] >= floor:
+            ids[candidate] = token
+            negative_weights[candidate] = -weights[token]
+            candidate += 1
+    ranking = np.argsort(negative_weights, kind="mergesort")  # stable, the most likely candidate first
+    if 0 < top_k < num_candidates:
         ranking = ranking[:top_k]
         total = 0.0
         for i in range(top_k):
-            total += -likely[ranking[i]]
-    num_kept = _count_for_mass(likely, ranking, top_p * total) if top_p < 1 else ranking.shape[0]
+            total += -negative_weights[ranking[i]]
+    num_kept = _count_for_mass(negative_weights, ranking, top_p * total) if top_p < 1 else ranking.shape[0]
     weights[:] = f32(0)
     for i in range(num_kept):
-        weights[ids[ranking[i]]] = -likely[ranking[i]]
+        weights[ids[ranking[i]]] = -negative_weights[ranking[i]]
     _sum(weights, sums)
 
 
@@ -207,27 +221,28 @@ def _keep_most_likely(weights: Any, sums: Any, top_k: int, top_p: float) -> None
 def _threshold(weights: Any, top_k: int, mass: float) -> Any:
     """Return a weight below which no token is kept, and the number of tokens with at least this weight.
 
-    Only these tokens must be sorted: sorting all tokens would take longer than everything else.
+    The weight is found by trial: it is lowered until enough tokens, or enough `mass`, are above it. So only a few
+    tokens must be sorted, since sorting all tokens would take longer than everything else.
     """
     floor = f32(1e-3)
     while True:
         count, total = 0, 0.0
-        for j in range(weights.shape[0]):
-            if weights[j] >= floor:
+        for token in range(weights.shape[0]):
+            if weights[token] >= floor:
                 count += 1
-                total += weights[j]
-        enough = count >= top_k if top_k > 0 else total >= mass * (1 + 1e-6)
-        if enough or floor == f32(0):
+                total += weights[token]
+        is_enough = count >= top_k if top_k > 0 else total >= mass * (1 + 1e-6)
+        if is_enough or floor == f32(0):
             return floor, count
         floor = floor * f32(1e-3) if floor > f32(1e-30) else f32(0)
 
 
 @compile_function
-def _count_for_mass(likely: Any, ranking: Any, mass: float) -> int:
+def _count_for_mass(negative_weights: Any, ranking: Any, mass: float) -> int:
     """Return the least number of first-ranked tokens whose mass is at least `mass`."""
     total = 0.0
     for i in range(ranking.shape[0]):
-        total += -likely[ranking[i]]
+        total += -negative_weights[ranking[i]]
         if total >= mass:
             return i + 1
     return ranking.shape[0]
@@ -235,22 +250,30 @@ def _count_for_mass(likely: Any, ranking: Any, mass: float) -> int:
 
 @compile_function
 def _inverse(weights: Any, sums: Any, u: float) -> int:
-    """Return the first token whose cumulated weight is above u times the sum; never a token of weight 0."""
+    """Return the first token whose cumulated weight is above u times the sum; never a token of weight 0.
+
+    The stretch with the token is found by the sums of stretches, then the token by the stretch's weights. Where
+    rounding leaves the target above all cumulated weights, the last token with a weight is taken.
+    """
     total = 0.0
     for stretch in range(sums.shape[0]):
         total += sums[stretch]
-    target, cumulated, mass_before, chosen = u * total, 0.0, 0.0, 0
+    target = u * total
+    mass_before, cumulated, chosen_stretch = 0.0, 0.0, 0
     for stretch in range(sums.shape[0]):
         if sums[stretch] > 0:
-            chosen, mass_before = stretch, cumulated
+            chosen_stretch = stretch
+            mass_before = cumulated  # of the stretches before
             cumulated += sums[stretch]
             if cumulated > target:
                 break
-    token = -1
-    for j in range(chosen * _STRIDE, min((chosen + 1) * _STRIDE, weights.shape[0])):
-        if weights[j] > 0:
-            token = j
-            mass_before += weights[j]
-            if mass_before > target:
+    begin, end = chosen_stretch * _STRIDE, min((chosen_stretch + 1) * _STRIDE, weights.shape[0])
+    cumulated = mass_before
+    chosen_token = -1
+    for token in range(begin, end):
+        if weights[token] > 0:
+            chosen_token = token
+            cumulated += weights[token]
+            if cumulated > target:
                 break
-    return token
+    return chosen_token

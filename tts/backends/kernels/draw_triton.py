@@ -69,20 +69,20 @@ def cut(
     """
     sorted_logits, ids = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
     rank = torch.arange(sorted_logits.shape[1], device=sorted_logits.device)
-    heat = torch.where(temperatures == 0, 1.0, temperatures).double().unsqueeze(1)
-    weights = (
-        (sorted_logits.double() - sorted_logits[:, :1].double()) / heat
-    ).exp()  # its largest is 1: only ratios count
-    most_kept = torch.where(top_k == 0, len(rank), top_k).unsqueeze(1)
+    heat = torch.where(temperatures == 0, 1.0, temperatures).double().unsqueeze(1)  # [R, 1], to be divided by
+    depths = sorted_logits.double() - sorted_logits[:, :1].double()
+    weights = (depths / heat).exp()  # [R, V]; the largest of a row is 1, since only ratios count
+    is_top_k = rank < torch.where(top_k == 0, len(rank), top_k).unsqueeze(1)
     # integers in units of 2**-44, whose sums are the same in any order: torch's order of a row's sum depends on the
     # number of rows
-    mass = (torch.where(rank < most_kept, weights, 0.0) * 2.0**44).round().long().cumsum(1)
-    is_kept = (rank < most_kept) & (weights >= min_p.double().unsqueeze(1))
-    # a token stays if the mass before it is still short of p
+    mass = (torch.where(is_top_k, weights, 0.0) * 2.0**44).round().long().cumsum(1)
+    # top-p keeps a token if the tokens before have less than the wanted mass
     mass_before = torch.cat([torch.zeros_like(mass[:, :1]), mass[:, :-1]], 1)
-    is_kept &= (top_p.unsqueeze(1) >= 1) | (mass_before.double() < top_p.double().unsqueeze(1) * mass[:, -1:].double())
+    wanted_mass = top_p.double().unsqueeze(1) * mass[:, -1:].double()
+    is_top_p = (top_p.unsqueeze(1) >= 1) | (mass_before.double() < wanted_mass)
+    is_kept = is_top_k & is_top_p & (weights >= min_p.double().unsqueeze(1))
     last_kept = is_kept.sum(1, keepdim=True).sub_(1).clamp_(min=0)  # every filter keeps a prefix of the ranked tokens
-    return Cut(sorted_logits.gather(1, last_kept)[:, 0], ids.gather(1, last_kept)[:, 0])
+    return Cut(floors=sorted_logits.gather(1, last_kept)[:, 0], lasts=ids.gather(1, last_kept)[:, 0])
 
 
 def draw(
@@ -106,8 +106,8 @@ def draw(
         word: The word of the uniform numbers, which tells draws of different purposes apart.
         kept: The tokens that the filters keep in each draw's row, the most likely one included; None: all.
     """
-    num_draws, vocabulary = len(streams), logits.shape[1]
-    device, num_blocks = logits.device, triton.cdiv(vocabulary, _BLOCK)
+    num_draws, vocabulary, device = len(streams), logits.shape[1], logits.device
+    num_blocks = triton.cdiv(vocabulary, _BLOCK)
     tokens = torch.empty(num_draws, dtype=torch.int64, device=device)
     logprobs = torch.empty(num_draws, dtype=torch.float64, device=device)
     if not num_draws:
@@ -117,11 +117,11 @@ def draw(
     # sums of the plain distribution, then of the distribution drawn from
     sums = torch.empty(2, num_draws, num_blocks, dtype=torch.float64, device=device)
     rows = torch.arange(num_draws, device=device) if rows is None else rows
-    floors, lasts = kept or (temperatures, rows)  # unread where nothing is cut
+    floors, lasts = kept or (temperatures, rows)  # any arrays will do where nothing is cut, as they are not read
     inputs = (logits, rows, temperatures, floors, lasts)
-    shape = {"vocabulary": vocabulary, "block": _BLOCK, "is_cut": kept is not None}
+    constants = {"vocabulary": vocabulary, "block": _BLOCK, "is_cut": kept is not None}
     launch_at(sum_blocks, num_draws, num_blocks)(
-        *inputs, tops, bests, sums, *logits.stride(), **shape, num_warps=4, enable_fp_fusion=True
+        *inputs, tops, bests, sums, *logits.stride(), **constants, num_warps=4, enable_fp_fusion=True
     )
     launch_at(draw_rows, num_draws)(
         *inputs,
@@ -135,7 +135,7 @@ def draw(
         logprobs,
         *logits.stride(),
         num_blocks,
-        **shape,
+        **constants,
         padded=triton.next_power_of_2(num_blocks),
         num_warps=4,
         enable_fp_fusion=True,
@@ -168,10 +168,8 @@ def _uniform(stream, position, word):
 def write_uniforms(streams, positions, word, out, num_rows, rows: tl.constexpr):
     """Write the uniform numbers of `rows` rows."""
     row = tl.program_id(0) * rows + tl.arange(0, rows)
-    stream, position = (
-        tl.load(streams + row, mask=row < num_rows, other=0),
-        tl.load(positions + row, mask=row < num_rows, other=0),
-    )
+    stream = tl.load(streams + row, mask=row < num_rows, other=0)
+    position = tl.load(positions + row, mask=row < num_rows, other=0)
     tl.store(out + row, _uniform(stream, position, word), mask=row < num_rows)
 
 
@@ -181,7 +179,7 @@ def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constex
 
     The weight is 1 for a logit of `top`, and 0 for a token that is filtered out.
     """
-    heat = tl.where(temperature == 0.0, 1.0, temperature)
+    heat = tl.where(temperature == 0.0, 1.0, temperature)  # to be divided by
     weight = tl.where(x == float("-inf"), 0.0, tl.exp((x - top) / heat))
     if is_cut:
         floor, last = tl.load(floors + draw), tl.load(lasts + draw)
@@ -207,21 +205,22 @@ def sum_blocks(
 ):
     """Find the largest logit and the sums of both distributions, for one (draw, block of tokens).
 
-    The lowest id of the largest logit is found too. The largest logit is +inf where a logit is NaN or +inf.
+    The distributions are the plain one and the one drawn from. The lowest id of the largest logit is found too. The
+    largest logit is +inf where a logit is NaN or +inf.
     """
-    draw, b = tl.program_id(0), tl.program_id(1)
+    draw, block_index = tl.program_id(0), tl.program_id(1)
     num_draws, num_blocks = tl.num_programs(0), tl.num_programs(1)
-    token = b * block + tl.arange(0, block)
+    token = block_index * block + tl.arange(0, block)
     place = logits + tl.load(rows + draw).to(tl.int64) * row_stride + token.to(tl.int64) * column_stride
     x = tl.load(place, mask=token < vocabulary, other=float("-inf")).to(tl.float32)
     x = tl.where(x != x, float("inf"), x)  # noqa: PLR0124 - only NaN is not itself
     top = tl.max(x, 0)
-    finite = tl.where(tl.abs(top) == float("inf"), 0.0, top)
-    x = tl.where(x == float("inf"), 0.0, x)  # the row is flagged; keep its arithmetic quiet
+    finite_top = tl.where(tl.abs(top) == float("inf"), 0.0, top)
+    x = tl.where(x == float("inf"), 0.0, x)  # `top` marks the row as invalid; its sums must not overflow
     temperature = tl.load(temperatures + draw).to(tl.float32)
-    plain = tl.where(x == float("-inf"), 0.0, tl.exp(x - finite))
-    weight = _weights(x, token, finite, temperature, floors, lasts, draw, is_cut)
-    entry = draw * num_blocks + b
+    plain = tl.where(x == float("-inf"), 0.0, tl.exp(x - finite_top))
+    weight = _weights(x, token, finite_top, temperature, floors, lasts, draw, is_cut)
+    entry = draw * num_blocks + block_index
     tl.store(tops + entry, top)
     tl.store(bests + entry, tl.min(tl.where(x == top, token, vocabulary), 0))
     tl.store(sums + entry, tl.sum(plain.to(tl.float64), 0))
@@ -251,10 +250,10 @@ def draw_rows(
     is_cut: tl.constexpr,
     padded: tl.constexpr,
 ):
-    """One draw: the block, the token in it, and the token's log-probability."""
+    """Make one draw: find the block of the token, the token in the block, and the token's log-probability."""
     draw, num_draws = tl.program_id(0), tl.num_programs(0)
-    b = tl.arange(0, padded)
-    entry, is_block = draw * num_blocks + b, b < num_blocks
+    block_index = tl.arange(0, padded)
+    entry, is_block = draw * num_blocks + block_index, block_index < num_blocks
     block_tops = tl.load(tops + entry, mask=is_block, other=float("-inf"))
     top = tl.max(block_tops, 0)
     is_finite = tl.abs(top) != float("inf")
@@ -262,6 +261,7 @@ def draw_rows(
     depths = tl.where(tl.abs(block_tops) == float("inf"), 0.0, block_tops - top)  # a block of -inf alone has the sum 0
     temperature = tl.load(temperatures + draw).to(tl.float32)
     heat = tl.where(temperature == 0.0, 1.0, temperature)
+    # the sums of blocks are relative to the blocks' largest logits, so they are scaled to the row's
     plain = tl.exp(depths.to(tl.float64)) * tl.load(sums + entry, mask=is_block, other=0.0)
     scale = tl.exp((depths / heat).to(tl.float64))
     weight = scale * tl.load(sums + num_draws * num_blocks + entry, mask=is_block, other=0.0)
@@ -269,23 +269,24 @@ def draw_rows(
     u = _uniform(tl.load(streams + draw), tl.load(positions + draw), word)
     mass = tl.cumsum(weight, 0)
     target = u * tl.max(mass, 0)
-    last = tl.max(tl.where(weight > 0.0, b, 0), 0)  # the block to take where rounding puts the target beyond all masses
-    chosen = tl.min(tl.where((mass > target) & (weight > 0.0), b, last), 0)
-    remainder = target - tl.max(tl.where(b < chosen, mass, 0.0), 0)  # the mass before the block
-    token = chosen * block + tl.arange(0, block)
+    # the last block with a weight is taken where rounding puts the target beyond all masses
+    last_block = tl.max(tl.where(weight > 0.0, block_index, 0), 0)
+    chosen_block = tl.min(tl.where((mass > target) & (weight > 0.0), block_index, last_block), 0)
+    mass_before = tl.max(tl.where(block_index < chosen_block, mass, 0.0), 0)
+    target_in_block = target - mass_before
+    token = chosen_block * block + tl.arange(0, block)
     row = logits + tl.load(rows + draw).to(tl.int64) * row_stride
     x = tl.load(row + token.to(tl.int64) * column_stride, mask=token < vocabulary, other=float("-inf")).to(tl.float32)
     x = tl.where((x != x) | (x == float("inf")), 0.0, x)  # noqa: PLR0124 - only NaN is not itself
-    block_top = tl.where(is_finite, tl.max(tl.where(b == chosen, block_tops, float("-inf")), 0), 0.0)
+    block_top = tl.where(is_finite, tl.max(tl.where(block_index == chosen_block, block_tops, float("-inf")), 0), 0.0)
     token_weights = _weights(x, token, block_top, temperature, floors, lasts, draw, is_cut).to(tl.float64)
-    token_weights *= tl.sum(tl.where(b == chosen, scale, 0.0), 0)
-    mass = tl.cumsum(token_weights, 0)
-    last = tl.max(tl.where(token_weights > 0.0, token, 0), 0)
-    choice = tl.min(tl.where((mass > remainder) & (token_weights > 0.0), token, last), 0)
+    token_weights *= tl.sum(tl.where(block_index == chosen_block, scale, 0.0), 0)
+    token_mass = tl.cumsum(token_weights, 0)
+    last_token = tl.max(tl.where(token_weights > 0.0, token, 0), 0)
+    choice = tl.min(tl.where((token_mass > target_in_block) & (token_weights > 0.0), token, last_token), 0)
 
-    best = tl.min(
-        tl.where(is_block & (block_tops == top), tl.load(bests + entry, mask=is_block, other=vocabulary), vocabulary), 0
-    )
+    block_bests = tl.load(bests + entry, mask=is_block, other=vocabulary)
+    best = tl.min(tl.where(is_block & (block_tops == top), block_bests, vocabulary), 0)
     choice = tl.where(is_finite, tl.where(temperature == 0.0, best, choice), 0)
     logit = tl.load(row + choice.to(tl.int64) * column_stride).to(tl.float32)
     logprob = (logit - top).to(tl.float64) - tl.log(tl.where(is_finite, tl.sum(plain, 0), 1.0))

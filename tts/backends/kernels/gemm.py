@@ -62,35 +62,39 @@ def _group(
 ) -> Any:
     """Compute c[rows, PANEL] = a[rows, depth] @ b[depth, PANEL] for up to `_ROWS` rows.
 
-    At each depth `lines` cache lines are fetched, from the address `ahead` on.
+    a, b and c are addresses of float32. At each depth `lines` cache lines are fetched into the cache, from the address
+    `ahead` on.
     """
     del context, rows, lines, c, c_stride, a, a_stride, b, depth, ahead
     signature = types.void(COUNT, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS)
 
     def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
         rows, lines, c, c_stride, a, a_stride, b, depth, ahead = args
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        byte_pointer, int32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+        fetch_type = ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32])
+        fetch = cgutils.get_or_insert_function(builder.module, fetch_type, "llvm.prefetch.p0")
         starts = [offset_pointer(builder, b, INT(LANES * vector)) for vector in range(PANEL // LANES)]
 
-        def write(case: int) -> None:
-            lines, rows = divmod(case, _ROWS + 1)
+        # the loop is written once for each pair of numbers, which one number encodes: lines * (_ROWS + 1) + rows
+        def write_case(case: int) -> None:
+            num_lines, num_rows = divmod(case, _ROWS + 1)
 
             def fetch_ahead(step: Any) -> None:
-                for line in range(lines):
-                    offset = builder.add(builder.mul(step, INT(lines * _LINE)), INT(line * _LINE))
-                    place = builder.bitcast(offset_pointer(builder, ahead, offset), byte)
-                    builder.call(fetch, [place, number(_READ), number(_SECOND_LEVEL), number(_DATA)])
+                for line in range(num_lines):
+                    offset = builder.add(builder.mul(step, INT(num_lines * _LINE)), INT(line * _LINE))
+                    place = builder.bitcast(offset_pointer(builder, ahead, offset), byte_pointer)
+                    builder.call(fetch, [place, int32(_READ), int32(_SECOND_LEVEL), int32(_DATA)])
 
-            write_loop(
-                builder, (c, c_stride), (a, a_stride), (starts, INT(PANEL)), rows, depth, add=False, each=fetch_ahead
-            )
+            result, left, right = (c, c_stride), (a, a_stride), (starts, INT(PANEL))
+            write_loop(builder, result, left, right, num_rows, depth, add=False, each=fetch_ahead)
 
-        cases = [
-            lines * (_ROWS + 1) + rows for lines in (0, 1, 2, 4) if lines <= _LINES for rows in range(1, _ROWS + 1)
-        ]
-        switch(builder, builder.add(builder.mul(lines, INT(_ROWS + 1)), rows), cases, write)
+        cases: list[int] = []
+        for num_lines in (0, 1, 2, 4):
+            if num_lines <= _LINES:
+                first_case = num_lines * (_ROWS + 1)
+                cases += range(first_case + 1, first_case + _ROWS + 1)
+        encoded_pair = builder.add(builder.mul(lines, INT(_ROWS + 1)), rows)
+        switch(builder, encoded_pair, cases, write_case)
         return ctx.get_dummy_value()
 
     return signature, emit
@@ -100,40 +104,34 @@ def _group(
 def multiply_panels(x: Any, panels: Any, out: Any, begin: int, end: int) -> None:
     """Compute the panels from `begin` to before `end`, in blocks of rows.
 
-    The rows of a block are computed in even groups of at most `_ROWS`.
+    The rows of a block are divided evenly into groups of at most `_ROWS`. Names that end with "_at" are addresses.
     """
     inputs, stride = x.shape[1], out.shape[1]
-    size = 4 * inputs * PANEL
+    panel_bytes = 4 * inputs * PANEL
     for start in range(0, x.shape[0], _BLOCK_ROWS):
         rows = min(_BLOCK_ROWS, x.shape[0] - start)
         groups = (rows + _ROWS - 1) // _ROWS
         for panel in range(begin, end):
-            panel_at = np.uintp(panels.ctypes.data + size * panel)
-            next_panel = panels.ctypes.data + size * min(panel + 1, end - 1)
+            panel_at = np.uintp(panels.ctypes.data + panel_bytes * panel)
+            next_panel = panels.ctypes.data + panel_bytes * min(panel + 1, end - 1)
             lines_fetched = 0
             for group in range(groups):
                 first_row = start + rows * group // groups
                 count = start + rows * (group + 1) // groups - first_row
-                lines = _share(group, groups)
+                lines = _lines_to_fetch(group, groups)
                 out_at = np.uintp(out.ctypes.data + 4 * (first_row * stride + PANEL * panel))
                 rows_at = np.uintp(x.ctypes.data + 4 * first_row * inputs)
-                _group(
-                    count,
-                    lines,
-                    out_at,
-                    stride,
-                    rows_at,
-                    inputs,
-                    panel_at,
-                    inputs,
-                    np.uintp(next_panel + 4 * _LINE * inputs * lines_fetched),
-                )
+                ahead_at = np.uintp(next_panel + 4 * _LINE * inputs * lines_fetched)
+                _group(count, lines, out_at, stride, rows_at, inputs, panel_at, inputs, ahead_at)
                 lines_fetched += lines
 
 
 @compile_function(inline="always")
-def _share(group: int, groups: int) -> int:
-    """Return the number of cache lines of the next panel that a group of rows fetches at each depth."""
+def _lines_to_fetch(group: int, groups: int) -> int:
+    """Return the number of cache lines of the next panel that a group of rows fetches at each depth.
+
+    Together the groups fetch the whole panel. The group is number `group` of `groups`, from 0.
+    """
     if _LINES == 1:
         return 1 if group == 0 else 0
     if groups == 1:

@@ -66,24 +66,30 @@ def multiply(
         out: [M, 16 P], overwritten.
         team: The threads that share the work.
     """
-    levels, steps = np.empty((len(x), 2 * panels.shape[1]), np.int16), np.empty(len(x), np.float32)
-    team.run(round_rows, [(x, levels, steps, begin, end) for begin, end in team.cuts(len(x), x.size, worth=1 << 17)])
-    cuts = team.cuts(len(panels), x.size * len(panels) * _PANEL, worth=1 << 23)
-    team.run(multiply_panels, [(levels, steps, panels, outputs, out, begin, end) for begin, end in cuts])
+    num_pairs = panels.shape[1]
+    levels = np.empty((len(x), 2 * num_pairs), np.int16)
+    steps = np.empty(len(x), np.float32)  # the size of a row's level
+    row_cuts = team.cuts(len(x), x.size, worth=1 << 17)
+    team.run(round_rows, [(x, levels, steps, begin, end) for begin, end in row_cuts])
+    panel_cuts = team.cuts(len(panels), x.size * len(panels) * _PANEL, worth=1 << 23)
+    team.run(multiply_panels, [(levels, steps, panels, outputs, out, begin, end) for begin, end in panel_cuts])
 
 
 @compile_function
 def round_rows(x: Any, levels: Any, steps: Any, begin: int, end: int) -> None:
-    """Write rows of x as levels [M, 2 D], and each row's size of a level, NaN for a row that has a NaN."""
+    """Write rows of x as levels [M, 2 D], and each row's size of a level, NaN for a row that has a NaN.
+
+    The rows are those from `begin` to before `end`. A number is about its level times the size of a level.
+    """
     size = x.shape[1]
-    for t in range(begin, end):
-        row, bits, level_row = x[t], x[t].view(np.int32), levels[t]
+    for index in range(begin, end):
+        row, bits, level_row = x[index], x[index].view(np.int32), levels[index]
         largest = np.int32(0)
         for k in range(size):
             largest = max(largest, bits[k] & _MAGNITUDE)  # magnitudes rank as their bits do, and NaN above all
         top = np.int32(largest).view(np.float32)
         step = max(top / f32(LEVELS), f32(LEAST))
-        steps[t] = top if np.isnan(top) else step
+        steps[index] = top if np.isnan(top) else step
         for k in range(size):
             rounded = (row[k] / step + _SHIFT) + _ROUND - _ROUND
             level_row[k] = np.int16(rounded - _SHIFT)
@@ -95,9 +101,10 @@ def round_rows(x: Any, levels: Any, steps: Any, begin: int, end: int) -> None:
 def _group(
     context: Any, rows: Any, c: Any, c_stride: Any, a: Any, steps: Any, b: Any, scales: Any, biases: Any, pairs: Any
 ) -> Any:
-    """Compute c[rows, 16] = a[rows, 2 * pairs] @ b[2 * pairs, 16], scaled, plus biases.
+    """Compute c[rows, 16] = a[rows, 2 * pairs] @ b[2 * pairs, 16], scaled, plus biases, for up to `_ROWS` rows.
 
-    Sums are multiplied by each output's scale and each row's step.
+    A sum is multiplied by its output's scale and its row's step. All arguments but `rows`, `c_stride` and `pairs` are
+    addresses.
     """
     del context, rows, c, c_stride, a, steps, b, scales, biases, pairs
     signature = types.void(COUNT, ADDRESS, COUNT, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, COUNT)
@@ -113,10 +120,14 @@ def _group(
 def _write(
     builder: Any, rows: int, c: Any, c_stride: Any, a: Any, steps: Any, b: Any, scales: Any, biases: Any, pairs: Any
 ) -> None:
-    """Write the loop over pairs of inputs, with all sums in registers, then the scaling and storing of the sums."""
-    kind = ir.FunctionType(_SUMS, [_WORDS, _WORDS])
-    product = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd")
-    byte, pair = builder.inttoptr(b, ir.IntType(8).as_pointer()), builder.inttoptr(a, ir.IntType(32).as_pointer())
+    """Write the loop over pairs of inputs, with all sums in registers, then the scaling and storing of the sums.
+
+    A row has two vectors of eight sums, the halves of its 16 outputs.
+    """
+    product_type = ir.FunctionType(_SUMS, [_WORDS, _WORDS])
+    product = cgutils.get_or_insert_function(builder.module, product_type, "llvm.x86.avx2.pmadd.wd")
+    weight_bytes = builder.inttoptr(b, ir.IntType(8).as_pointer())
+    input_pairs = builder.inttoptr(a, ir.IntType(32).as_pointer())
     cells = [(row, half) for row in range(rows) for half in range(2)]
     entry, loop, done = builder.block, builder.append_basic_block("pair"), builder.append_basic_block("done")
     builder.branch(loop)
@@ -125,18 +136,18 @@ def _write(
     step = builder.phi(INT)
     step.add_incoming(INT(0), entry)
     sums = {cell: builder.phi(_SUMS) for cell in cells}
-    halves = [
-        builder.gep(byte, [builder.add(builder.mul(step, INT(2 * _PANEL)), INT(_PANEL * half))]) for half in range(2)
-    ]
-    weights = [
-        builder.sext(builder.load(builder.bitcast(place, _BYTES.as_pointer()), align=1), _WORDS) for place in halves
-    ]
+    weights: list[Any] = []  # of each half, widened to 16 bits
+    for half in range(2):
+        offset = builder.add(builder.mul(step, INT(2 * _PANEL)), INT(_PANEL * half))
+        place = builder.bitcast(builder.gep(weight_bytes, [offset]), _BYTES.as_pointer())
+        weights.append(builder.sext(builder.load(place, align=1), _WORDS))
     totals: dict[tuple[int, int], Any] = {}
     for row in range(rows):
-        two = builder.load(builder.gep(pair, [builder.add(builder.mul(pairs, INT(row)), step)]), align=4)
-        left = builder.bitcast(broadcast(builder, two, _SUMS), _WORDS)
+        pair_index = builder.add(builder.mul(pairs, INT(row)), step)
+        input_pair = builder.load(builder.gep(input_pairs, [pair_index]), align=4)
+        inputs = builder.bitcast(broadcast(builder, input_pair, _SUMS), _WORDS)
         for half in range(2):
-            totals[row, half] = builder.add(sums[row, half], builder.call(product, [left, weights[half]]))
+            totals[row, half] = builder.add(sums[row, half], builder.call(product, [inputs, weights[half]]))
             sums[row, half].add_incoming(ir.Constant(_SUMS, [0] * 8), entry)
             sums[row, half].add_incoming(totals[row, half], loop)
     next_step = builder.add(step, INT(1))
@@ -145,27 +156,25 @@ def _write(
 
     builder.position_at_end(done)
     fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v8f32")
-    factors, terms = (
-        [
-            builder.load(builder.bitcast(offset_pointer(builder, array, INT(8 * half)), _FLOATS.as_pointer()), align=4)
-            for half in range(2)
-        ]
-        for array in (scales, biases)
-    )
+
+    def load_halves(array: Any) -> list[Any]:
+        places = [offset_pointer(builder, array, INT(8 * half)) for half in range(2)]
+        return [builder.load(builder.bitcast(place, _FLOATS.as_pointer()), align=4) for place in places]
+
+    scale_halves, bias_halves = load_halves(scales), load_halves(biases)
     for row, half in cells:
-        size = broadcast(builder, builder.load(offset_pointer(builder, steps, INT(row))), _FLOATS)
-        scaled = builder.fmul(builder.sitofp(totals[row, half], _FLOATS), factors[half])
+        row_step = broadcast(builder, builder.load(offset_pointer(builder, steps, INT(row))), _FLOATS)
+        scaled = builder.fmul(builder.sitofp(totals[row, half], _FLOATS), scale_halves[half])
+        result = builder.call(fma, [scaled, row_step, bias_halves[half]])
         place = offset_pointer(builder, c, builder.add(builder.mul(c_stride, INT(row)), INT(8 * half)))
-        builder.store(
-            builder.call(fma, [scaled, size, terms[half]]), builder.bitcast(place, _FLOATS.as_pointer()), align=4
-        )
+        builder.store(result, builder.bitcast(place, _FLOATS.as_pointer()), align=4)
 
 
 @compile_function
 def multiply_panels(levels: Any, steps: Any, panels: Any, outputs: Any, out: Any, begin: int, end: int) -> None:
     """Compute the panels from `begin` to before `end`, in blocks of rows.
 
-    The rows of a block are computed in even groups of at most six.
+    The rows of a block are divided evenly into groups of at most six. Names that end with "_at" are addresses.
     """
     pairs, stride = panels.shape[1], out.shape[1]
     for start in range(0, levels.shape[0], _BLOCK_ROWS):
@@ -173,14 +182,12 @@ def multiply_panels(levels: Any, steps: Any, panels: Any, outputs: Any, out: Any
         groups = (rows + _ROWS - 1) // _ROWS
         for panel in range(begin, end):
             panel_at = np.uintp(panels.ctypes.data + 2 * _PANEL * pairs * panel)
-            scales = np.uintp(outputs.ctypes.data + 4 * _PANEL * panel)
-            biases = np.uintp(scales + 4 * outputs.shape[1])
+            scales_at = np.uintp(outputs.ctypes.data + 4 * _PANEL * panel)
+            biases_at = np.uintp(scales_at + 4 * outputs.shape[1])
             for group in range(groups):
                 first_row = start + rows * group // groups
                 count = start + rows * (group + 1) // groups - first_row
                 out_at = np.uintp(out.ctypes.data + 4 * (first_row * stride + _PANEL * panel))
-                levels_at, steps_at = (
-                    np.uintp(levels.ctypes.data + 4 * pairs * first_row),
-                    np.uintp(steps.ctypes.data + 4 * first_row),
-                )
-                _group(count, out_at, stride, levels_at, steps_at, panel_at, scales, biases, pairs)
+                levels_at = np.uintp(levels.ctypes.data + 4 * pairs * first_row)
+                steps_at = np.uintp(steps.ctypes.data + 4 * first_row)
+                _group(count, out_at, stride, levels_at, steps_at, panel_at, scales_at, biases_at, pairs)

@@ -25,10 +25,11 @@ intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 def compile_function(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Compile a function to machine code that runs without the interpreter's lock.
 
-    The code is kept on disk where a folder can be written.
+    The code is kept on disk where a folder can be written. Without a function, a decorator with the options of
+    `numba.njit` is returned.
     """
     if function is None:
-        return lambda fn: compile_function(fn, **options)
+        return lambda decorated: compile_function(decorated, **options)
     settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
     try:
         return numba.njit(cache=True, **settings)(function)
@@ -67,15 +68,16 @@ class Team:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._inside = threading.local()
+        self._inside = threading.local()  # `yes` is set while a thread runs a part
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="tts-kernel") if threads > 1 else None
 
     def run(self, kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> None:
-        """Call a kernel once a part, the last part in this thread, and return when all have ended.
+        """Call a kernel with the arguments of each part, the last part in this thread, and wait for all calls.
 
         A call of `run` within a part uses the part's thread alone.
         """
-        if self._pool is None or len(parts) == 1 or getattr(self._inside, "yes", False):
+        is_inside_part = getattr(self._inside, "yes", False)
+        if self._pool is None or len(parts) == 1 or is_inside_part:
             for part in parts:
                 kernel(*part)
             return
@@ -94,12 +96,15 @@ class Team:
             self._inside.yes = False
 
     def cuts(self, rows: int, work: int, *, worth: int = 1 << 22) -> list[tuple[int, int]]:
-        """Return intervals of rows of equal size, one a thread.
+        """Return intervals of rows of about equal size, one a thread.
 
-        There is a single interval where the work, in operations, is below `worth`.
+        Args:
+            rows: The number of rows.
+            work: The number of operations for all rows.
+            worth: The least number of operations that is divided; less work is one interval.
         """
-        parts = max(1, min(self.threads, rows)) if work >= worth else 1
-        edges = [rows * part // parts for part in range(parts + 1)]
+        num_parts = max(1, min(self.threads, rows)) if work >= worth else 1
+        edges = [rows * index // num_parts for index in range(num_parts + 1)]
         return list(pairwise(edges))
 
     def close(self) -> None:

@@ -37,10 +37,10 @@ def add_norm(hidden: Any, change: Any, weight: Any, eps: float, out: Any, begin:
     rows adds nothing. `weight` is [K].
     """
     size = hidden.shape[1]
-    for t in range(begin, end):
-        row, out_row = hidden[t], out[t]
+    for token in range(begin, end):
+        row, out_row = hidden[token], out[token]
         if change.shape[0]:
-            change_row = change[t]
+            change_row = change[token]
             for k in range(size):
                 row[k] += change_row[k]
         scale = f32(1) / f32(math.sqrt(_squares(row) / f32(size) + f32(eps)))
@@ -55,13 +55,13 @@ def gate(both: Any, out: Any, begin: int, end: int) -> None:
     `both` is [T, 2 F], in each row F values of gate, then F of up. `out` is [T, F].
     """
     size = out.shape[1]
-    for t in range(begin, end):
-        row, out_row = both[t], out[t]
+    for token in range(begin, end):
+        row, out_row = both[token], out[token]
         for k in range(size):
-            x = row[k]
-            e = exponential(-abs(x))
-            sigmoid = (f32(1) if x >= f32(0) else e) / (f32(1) + e)
-            out_row[k] = x * sigmoid * row[size + k]
+            gate_value, up_value = row[k], row[size + k]
+            decay = exponential(-abs(gate_value))  # at most 1, so that nothing overflows
+            sigmoid = (f32(1) if gate_value >= f32(0) else decay) / (f32(1) + decay)
+            out_row[k] = gate_value * sigmoid * up_value
 
 
 @compile_function
@@ -98,45 +98,49 @@ def rotate_write(
     heads, _, group, size = queries.shape
     scale = f32(1.0 / math.sqrt(size))
     rotated = np.empty(size, np.float32)
-    for t in range(begin, end):
-        cos, sin = cosines[positions[t]], sines[positions[t]]
-        block, offset = places[t, 0], places[t, 1]
-        for head in range(heads * group):
-            _turn(qkv[t, head * size : (head + 1) * size], cos, sin, norms[:1], eps, rotated)
-            target = queries[head // group, t, head % group]
+    for token in range(begin, end):
+        row = qkv[token]
+        cos, sin = cosines[positions[token]], sines[positions[token]]
+        block, offset = places[token, 0], places[token, 1]
+        for query_head in range(heads * group):
+            query_start = query_head * size
+            _norm_and_rotate(row[query_start : query_start + size], cos, sin, norms[:1], eps, rotated)
+            query = queries[query_head // group, token, query_head % group]
             for j in range(size):
-                target[j] = rotated[j] * scale
+                query[j] = rotated[j] * scale
         for head in range(heads):
-            start = (heads * group + head) * size
-            _turn(qkv[t, start : start + size], cos, sin, norms[1:], eps, rotated)
-            column = keys[head, block]
+            key_start = (heads * group + head) * size
+            _norm_and_rotate(row[key_start : key_start + size], cos, sin, norms[1:], eps, rotated)
+            key_block = keys[head, block]  # [d, BLOCK]
             for j in range(size):
-                column[j, offset] = _store(rotated[j], column)
-            value = qkv[t, start + heads * size : start + (heads + 1) * size]
-            target = values[head, block, offset]
+                key_block[j, offset] = _store(rotated[j], key_block)
+            value_start = key_start + heads * size  # the values come after all keys
+            new_value = row[value_start : value_start + size]
+            value = values[head, block, offset]
             for j in range(size):
-                target[j] = _store(value[j], target)
+                value[j] = _store(new_value[j], value)
 
 
 @intrinsic
 def _store(context: Any, x: Any, like: Any) -> Any:
-    """Return a float in the type of an array: as it is, or as the bits of the nearest finite half."""
+    """Return a float in the type of the array `like`: unchanged, or as the bits of the nearest finite half."""
     del context, x
 
     def emit(_context: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
         number = args[0]
         if like.dtype == types.float32:
             return number
-        for beyond, limit in ((">", _MOST_HALF), ("<", -_MOST_HALF)):
+        for comparison, limit in ((">", _MOST_HALF), ("<", -_MOST_HALF)):
             bound = ir.Constant(ir.FloatType(), limit)
-            number = builder.select(builder.fcmp_ordered(beyond, number, bound), bound, number)
+            is_beyond = builder.fcmp_ordered(comparison, number, bound)
+            number = builder.select(is_beyond, bound, number)
         return builder.bitcast(builder.fptrunc(number, ir.HalfType()), ir.IntType(16))
 
     return like.dtype(types.float32, like), emit
 
 
 @compile_function
-def _turn(x: Any, cos: Any, sin: Any, norm: Any, eps: float, out: Any) -> None:
+def _norm_and_rotate(x: Any, cos: Any, sin: Any, norm: Any, eps: float, out: Any) -> None:
     """Write one head to `out`, normed if `norm` has a row, and rotated by its position."""
     half = x.shape[0] // 2
     for j in range(2 * half):
@@ -146,6 +150,6 @@ def _turn(x: Any, cos: Any, sin: Any, norm: Any, eps: float, out: Any) -> None:
         for j in range(2 * half):
             out[j] = x[j] * factor * norm[0, j]
     for j in range(half):
-        left, right = out[j], out[half + j]
-        out[j] = left * cos[j] - right * sin[j]
-        out[half + j] = right * cos[j] + left * sin[j]
+        x1, x2 = out[j], out[half + j]
+        out[j] = x1 * cos[j] - x2 * sin[j]
+        out[half + j] = x2 * cos[j] + x1 * sin[j]

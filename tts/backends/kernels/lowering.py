@@ -67,11 +67,12 @@ class WorkShape(NamedTuple):
 def break_even(num_queries: Ints, group: int, element_bytes: int) -> NDArray[np.float64]:
     """Return the length in tokens above which sharing a run among queries moves fewer bytes.
 
-    The length is infinite for one query. Sharing saves (R-1) * len * 2 * H * d * b bytes of keys and values. It costs R
-    * 8 * H * G * d bytes of float32 partial results.
+    The length is infinite for one query. R queries that share a run of n tokens save (R - 1) * n * 2 * H * d * b bytes
+    of keys and values, for numbers of b bytes. They cost R * 8 * H * G * d bytes of float32 partial results.
     """
     with np.errstate(divide="ignore"):
-        return num_queries / (num_queries - 1.0) * (4.0 * group / element_bytes)
+        readers_per_saved_read = num_queries / (num_queries - 1.0)
+        return readers_per_saved_read * (4.0 * group / element_bytes)
 
 
 def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[Ints, Ints]:
@@ -87,16 +88,19 @@ def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[In
         [T + 1] beginnings of the queries' runs, and the rows of `plan.blocks` of all runs, each from the root to the
         leaf.
     """
-    items = plan.items[is_private]
-    num_readers = items[:, 3] - items[:, 2]
-    item_of, nth = ragged_ranges(num_readers)
-    query_of = items[item_of, 2] + nth
-    order = np.argsort(query_of, kind="stable")  # by query, then root to leaf
-    item_of, query_of = item_of[order], query_of[order]
-    pair_of, nth = ragged_ranges((items[:, 1] - items[:, 0])[item_of])
-    rows, query_of = items[item_of[pair_of], 0] + nth, query_of[pair_of]
-    is_visible = plan.blocks[rows, 1] <= plan.positions[query_of]
-    lengths = np.bincount(query_of[is_visible], minlength=len(plan.positions))
+    first_block, block_end, first_query, query_end = plan.items[is_private].T
+    # pairs of an item and a query that reads it, ordered by query, then from root to leaf
+    pair_item, nth = ragged_ranges(query_end - first_query)
+    pair_query = first_query[pair_item] + nth
+    order = np.argsort(pair_query, kind="stable")
+    pair_item, pair_query = pair_item[order], pair_query[order]
+    # the blocks of all pairs, as rows of `plan.blocks`
+    num_blocks = block_end - first_block
+    pair, nth = ragged_ranges(num_blocks[pair_item])
+    rows, query = first_block[pair_item[pair]] + nth, pair_query[pair]
+    first_position = plan.blocks[rows, 1]
+    is_visible = first_position <= plan.positions[query]
+    lengths = np.bincount(query[is_visible], minlength=len(plan.positions))
     return offsets_of(lengths), rows[is_visible]
 
 
@@ -105,8 +109,9 @@ def ragged_ranges(lengths: Ints) -> tuple[Ints, Ints]:
 
     `lengths` has the ranges' lengths. Both results are [sum of lengths].
     """
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths)[owner]
+    range_of = np.repeat(np.arange(len(lengths)), lengths)
+    begins = np.cumsum(lengths) - lengths
+    return range_of, np.arange(len(range_of)) - begins[range_of]
 
 
 def offsets_of(lengths: Ints) -> Ints:
@@ -139,27 +144,39 @@ def lower(
     wide = max(_WIDE, narrow)
     is_shared = np.ones(len(plan.items), np.bool_) if strict else _is_shared(plan, group, element_bytes)
     starts, rows = private_runs(plan, ~is_shared)
-    has_private = np.flatnonzero(np.diff(starts))
-    run_begin, run_end = starts[has_private] + len(plan.blocks), starts[has_private + 1] + len(plan.blocks)
-    private_items = np.stack([run_begin, run_end, has_private, has_private + 1], axis=1)
+    # the blocks of private runs are copied behind the plan's blocks, so that each run is consecutive
     blocks = np.concatenate([plan.blocks, plan.blocks[rows]])
+    private_queries = np.flatnonzero(np.diff(starts))  # queries with a private run
+    run_begin = starts[private_queries] + len(plan.blocks)
+    run_end = starts[private_queries + 1] + len(plan.blocks)
+    private_items = np.stack([run_begin, run_end, private_queries, private_queries + 1], axis=1)
     runs = _cut(np.concatenate([plan.items[is_shared], private_items]), split // BLOCK)
-    fits = (runs[:, 3] - runs[:, 2] <= narrow // group) | strict
-    narrow_tiles, wide_tiles = (
-        _trim(_tile(part, rows // group), plan.positions, blocks)
-        for part, rows in ((runs[fits], narrow), (runs[~fits], wide))
+    num_queries = runs[:, 3] - runs[:, 2]
+    is_narrow = (num_queries <= narrow // group) | strict
+    narrow_tiles = _trim(_tile(runs[is_narrow], narrow // group), plan.positions, blocks)
+    wide_tiles = _trim(_tile(runs[~is_narrow], wide // group), plan.positions, blocks)
+    tiles = np.concatenate([narrow_tiles, wide_tiles])
+    slots, first_slots = _slots(tiles, blocks, len(plan.positions))
+    tile_slots = offsets_of(tiles[:, 3] - tiles[:, 2])[:-1]  # the first row of `slots` of each tile
+    items = np.concatenate([tiles, tile_slots[:, None]], axis=1)
+    return KernelWork(
+        group=group,
+        split=split,
+        narrow=narrow,
+        wide=wide,
+        num_narrow=len(narrow_tiles),
+        positions=np.ascontiguousarray(plan.positions, np.int32),
+        items=np.ascontiguousarray(items, np.int32),
+        blocks=np.ascontiguousarray(blocks, np.int32),
+        slots=np.ascontiguousarray(slots, np.int32),
+        first_slots=np.ascontiguousarray(first_slots, np.int32),
     )
-    items = np.concatenate([narrow_tiles, wide_tiles])
-    slots, first_slots = _slots(items, blocks, len(plan.positions))
-    items = np.concatenate([items, offsets_of(items[:, 3] - items[:, 2])[:-1, None]], axis=1)
-    arrays = (np.ascontiguousarray(array, np.int32) for array in (plan.positions, items, blocks, slots, first_slots))
-    return KernelWork(group, split, narrow, wide, len(narrow_tiles), *arrays)
 
 
 def pad_work(work: KernelWork, shape: WorkShape) -> KernelWork:
     """Return the same work padded to a shape.
 
-    Added items have no blocks and no queries, and added queries no slots.
+    Added items have no blocks and no queries. Added queries have no slots.
     """
     items = np.zeros((shape.narrow + shape.wide, 5), np.int32)
     narrow, wide = np.split(work.items, [work.num_narrow])
@@ -176,48 +193,59 @@ def pad_work(work: KernelWork, shape: WorkShape) -> KernelWork:
 
 def _is_shared(plan: AttentionPlan, group: int, element_bytes: int) -> NDArray[np.bool_]:
     """Return [I] whether each item is long enough to be worth its readers' partial results."""
-    keys = offsets_of(plan.blocks[:, 2])
-    num_keys = keys[plan.items[:, 1]] - keys[plan.items[:, 0]]
-    return num_keys > _MARGIN * break_even(plan.items[:, 3] - plan.items[:, 2], group, element_bytes)
+    first_block, block_end, first_query, query_end = plan.items.T
+    keys_before = offsets_of(plan.blocks[:, 2])  # the keys of all blocks before each block
+    num_keys = keys_before[block_end] - keys_before[first_block]
+    return num_keys > _MARGIN * break_even(query_end - first_query, group, element_bytes)
 
 
 def _cut(runs: Ints, num_blocks: int) -> Ints:
     """Return runs [n, 4] cut every `num_blocks` blocks from their beginning."""
-    owner, nth = ragged_ranges(-(-(runs[:, 1] - runs[:, 0]) // num_blocks))
-    pieces = runs[owner]
-    pieces[:, 0] += nth * num_blocks
-    pieces[:, 1] = np.minimum(pieces[:, 1], pieces[:, 0] + num_blocks)
-    return pieces
+    first_block, block_end, first_query, query_end = runs.T
+    num_parts = -(-(block_end - first_block) // num_blocks)  # rounded up
+    run, nth = ragged_ranges(num_parts)
+    part_begin = first_block[run] + nth * num_blocks
+    part_end = np.minimum(block_end[run], part_begin + num_blocks)
+    return np.stack([part_begin, part_end, first_query[run], query_end[run]], axis=1)
 
 
 def _tile(runs: Ints, num_queries: int) -> Ints:
     """Return runs [n, 4] with their queries cut into tiles of at most `num_queries`."""
-    owner, nth = ragged_ranges(-(-(runs[:, 3] - runs[:, 2]) // num_queries))
-    tiles = runs[owner]
-    tiles[:, 2] += nth * num_queries
-    tiles[:, 3] = np.minimum(tiles[:, 3], tiles[:, 2] + num_queries)
-    return tiles
+    first_block, block_end, first_query, query_end = runs.T
+    num_tiles = -(-(query_end - first_query) // num_queries)  # rounded up
+    run, nth = ragged_ranges(num_tiles)
+    tile_begin = first_query[run] + nth * num_queries
+    tile_end = np.minimum(query_end[run], tile_begin + num_queries)
+    return np.stack([first_block[run], block_end[run], tile_begin, tile_end], axis=1)
 
 
 def _trim(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
     """Return tiles [n, 4] without blocks that lie after all queries of the tile, and without empty tiles."""
     if not len(tiles):
         return tiles
-    # the greatest positions of tiles; every second range of `reduceat` lies between two tiles
-    last_position = np.maximum.reduceat(np.append(positions, 0), tiles[:, 2:].ravel())[::2]
-    late_tiles = np.flatnonzero(
-        blocks[tiles[:, 1] - 1, 1] > last_position
-    )  # positions rise along a run, so its last block decides
-    owner, nth = ragged_ranges((tiles[:, 1] - tiles[:, 0])[late_tiles])
-    is_seen = blocks[tiles[late_tiles[owner], 0] + nth, 1] <= last_position[late_tiles[owner]]
-    tiles[late_tiles, 1] = tiles[late_tiles, 0] + np.bincount(owner[is_seen], minlength=len(late_tiles))
-    return tiles[tiles[:, 1] > tiles[:, 0]]
+    first_block, block_end, first_query, query_end = tiles.T
+    # the greatest position of each tile's queries; every second range of `reduceat` lies between two tiles
+    query_edges = tiles[:, 2:].ravel()
+    last_position = np.maximum.reduceat(np.append(positions, 0), query_edges)[::2]
+    # positions rise along a run, so that its last block tells whether blocks lie after all queries
+    late_tiles = np.flatnonzero(blocks[block_end - 1, 1] > last_position)
+    late_index, nth = ragged_ranges((block_end - first_block)[late_tiles])
+    tile = late_tiles[late_index]
+    is_seen = blocks[first_block[tile] + nth, 1] <= last_position[tile]
+    num_seen = np.bincount(late_index[is_seen], minlength=len(late_tiles))
+    trimmed_end = block_end.copy()
+    trimmed_end[late_tiles] = first_block[late_tiles] + num_seen
+    trimmed_tiles = np.stack([first_block, trimmed_end, first_query, query_end], axis=1)
+    return trimmed_tiles[trimmed_end > first_block]
 
 
 def _slots(tiles: Ints, blocks: Ints, num_queries: int) -> tuple[Ints, Ints]:
     """Return the slot of each query of each tile, [S], and the beginnings of the queries' slots, [T + 1]."""
-    owner, nth = ragged_ranges(tiles[:, 3] - tiles[:, 2])
-    query_of = tiles[owner, 2] + nth
-    slots = np.empty(len(owner), np.int64)
-    slots[np.lexsort((blocks[tiles[owner, 0], 1], query_of))] = np.arange(len(owner))  # root to leaf
-    return slots, offsets_of(np.bincount(query_of, minlength=num_queries))
+    first_block, _, first_query, query_end = tiles.T
+    tile, nth = ragged_ranges(query_end - first_query)  # pairs of a tile and a query
+    query = first_query[tile] + nth
+    first_position = blocks[first_block[tile], 1]
+    order = np.lexsort((first_position, query))  # by query, then from root to leaf
+    slots = np.empty(len(tile), np.int64)
+    slots[order] = np.arange(len(tile))
+    return slots, offsets_of(np.bincount(query, minlength=num_queries))

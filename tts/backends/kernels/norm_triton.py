@@ -19,7 +19,7 @@ from tts.backends.kernels.attention_triton import launch_at
 
 @triton.jit
 def norm_rows(hidden, change, weight, out, eps, size: tl.constexpr, padded: tl.constexpr, has_change: tl.constexpr):
-    """One row: add its change to it, and write its RMS norm times the weight."""
+    """Add a row's change to the row, and write the row's RMS norm times the weight."""
     column = tl.arange(0, padded)
     is_column = column < size
     place = tl.program_id(0).to(tl.int64) * size + column
@@ -41,7 +41,7 @@ def add_norm(hidden: torch.Tensor, change: torch.Tensor | None, weight: torch.Te
 
     Args:
         hidden: [T, K], contiguous.
-        change: [T, K], contiguous, or None.
+        change: [T, K], contiguous; None: nothing is added.
         weight: [K] weights of the norm.
         eps: The number that is added to the mean square.
     """

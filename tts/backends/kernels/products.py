@@ -65,9 +65,10 @@ def _product(vectors: int, max_rows: int) -> Any:
 
 
 def _scores(blocks: int, max_rows: int) -> Any:
-    """Return the product c[rows, 16 * blocks] = a[rows, depth] @ [b of each block].
+    """Return the product c[rows, 16 * blocks] = a[rows, depth] @ [the matrices of some blocks side by side].
 
-    A block is [depth, 16] at the address `b + step * number`.
+    A block's matrix is [depth, 16], and lies `step * number` numbers after the address b. The blocks' numbers lie at
+    the address `numbers`, `apart` numbers from each other. The product takes 1 to `max_rows` rows.
     """
 
     @intrinsic
@@ -90,10 +91,9 @@ def _scores(blocks: int, max_rows: int) -> Any:
 
         def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
             rows, c, c_stride, a, a_stride, b, step, width, numbers, apart, depth = args
-            table = builder.inttoptr(numbers, INT.as_pointer())
-            block_numbers = [
-                builder.load(builder.gep(table, [builder.mul(apart, INT(block))])) for block in range(blocks)
-            ]
+            number_pointer = builder.inttoptr(numbers, INT.as_pointer())
+            offsets = [builder.mul(apart, INT(block)) for block in range(blocks)]
+            block_numbers = [builder.load(builder.gep(number_pointer, [offset])) for offset in offsets]
 
             def write(rows: int, kind: Any) -> None:
                 starts = [offset_pointer(builder, b, builder.mul(step, number), kind) for number in block_numbers]
@@ -113,21 +113,31 @@ def offset_pointer(builder: Any, address: Any, numbers: Any, kind: Any = _FLOAT)
 
 
 def _switch_of_both(builder: Any, rows: Any, width: Any, max_rows: int, write: Callable[[int, Any], None]) -> None:
-    """Write a switch over the rows, 1 to `max_rows`, and the bytes of a number.
+    """Write a switch over the number of rows, 1 to `max_rows`, and the type of the numbers.
 
-    A number has 4 bytes, or 2 where the CPU widens halves.
+    A number has `width` bytes: 4, or 2 where the CPU widens halves. `write` writes the code for a number of rows and a
+    type.
     """
+    first_float_case = max_rows + 1  # the case of halves is the number of rows; that of floats has this added
 
     def write_case(case: int) -> None:
-        write(case % (max_rows + 1), _FLOAT if case > max_rows else ir.HalfType())
+        if case > first_float_case:
+            write(case - first_float_case, _FLOAT)
+        else:
+            write(case, ir.HalfType())
 
-    halves = range(1, max_rows + 1) if WIDENS_HALVES else ()
-    number = builder.add(builder.mul(builder.ashr(width, INT(2)), INT(max_rows + 1)), rows)
-    switch(builder, number, [*halves, *range(max_rows + 2, 2 * max_rows + 2)], write_case)
+    half_cases = range(1, max_rows + 1) if WIDENS_HALVES else ()
+    float_cases = range(first_float_case + 1, first_float_case + max_rows + 1)
+    is_float = builder.ashr(width, INT(2))  # 4 -> 1, 2 -> 0
+    case = builder.add(builder.mul(is_float, INT(first_float_case)), rows)
+    switch(builder, case, [*half_cases, *float_cases], write_case)
 
 
 def switch(builder: Any, number: Any, cases: Iterable[int], write: Callable[[int], None]) -> None:
-    """Write a switch over a number: `write` writes the code of each case; another number does nothing."""
+    """Write a switch over a number; `write` writes the code of each case.
+
+    The switch does nothing for a number that is no case.
+    """
     end_block = builder.append_basic_block("after")
     jump = builder.switch(number, end_block)
     for case in cases:
@@ -156,18 +166,15 @@ def write_loop(
         add: Whether c is added to, else overwritten.
         each: Writes further code for each depth, called with the depth; None: no further code.
     """
-    (c_address, c_stride), (a_address, a_stride), (starts, stride) = c, a, b
-    pointer = VECTOR.as_pointer()
-    cells = [(row, vector) for row in range(rows) for vector in range(len(starts))]
-    places = {
-        (row, vector): builder.bitcast(
-            offset_pointer(builder, c_address, builder.add(builder.mul(c_stride, INT(row)), INT(LANES * vector))),
-            pointer,
-        )
-        for row, vector in cells
-    }
+    (c_address, c_stride), (a_address, a_stride), (b_starts, b_stride) = c, a, b
+    vectors = range(len(b_starts))
+    cells = [(row, vector) for row in range(rows) for vector in vectors]  # the vectors of c
+    places: dict[tuple[int, int], Any] = {}
+    for row, vector in cells:
+        offset = builder.add(builder.mul(c_stride, INT(row)), INT(LANES * vector))
+        places[row, vector] = builder.bitcast(offset_pointer(builder, c_address, offset), VECTOR.as_pointer())
     zero = ir.Constant(VECTOR, [0.0] * LANES)
-    begin = {cell: builder.load(places[cell], align=4) if add else zero for cell in cells}
+    first_sums = {cell: builder.load(places[cell], align=4) if add else zero for cell in cells}
     entry, loop, done = builder.block, builder.append_basic_block("depth"), builder.append_basic_block("done")
     builder.branch(loop)
 
@@ -175,19 +182,16 @@ def write_loop(
     step = builder.phi(INT)
     step.add_incoming(INT(0), entry)
     sums = {cell: builder.phi(VECTOR) for cell in cells}
-    right = [_load_vector(builder, builder.gep(start, [builder.mul(stride, step)])) for start in starts]
+    right_vectors = [_load_vector(builder, builder.gep(start, [builder.mul(b_stride, step)])) for start in b_starts]
     if each is not None:
         each(step)
     totals: dict[tuple[int, int], Any] = {}
     for row in range(rows):
-        left = broadcast(
-            builder,
-            builder.load(offset_pointer(builder, a_address, builder.add(builder.mul(a_stride, INT(row)), step))),
-            VECTOR,
-        )
-        for vector, value in enumerate(right):
-            totals[row, vector] = _multiply_add(builder, left, value, sums[row, vector])
-            sums[row, vector].add_incoming(begin[row, vector], entry)
+        offset = builder.add(builder.mul(a_stride, INT(row)), step)
+        left = broadcast(builder, builder.load(offset_pointer(builder, a_address, offset)), VECTOR)
+        for vector in vectors:
+            totals[row, vector] = _multiply_add(builder, left, right_vectors[vector], sums[row, vector])
+            sums[row, vector].add_incoming(first_sums[row, vector], entry)
             sums[row, vector].add_incoming(totals[row, vector], loop)
     next_step = builder.add(step, INT(1))
     step.add_incoming(next_step, loop)
@@ -216,9 +220,8 @@ def broadcast(builder: Any, number: Any, vector: Any) -> Any:
     """Return a vector of type `vector` with a number in every lane."""
     empty = ir.Constant(vector, ir.Undefined)
     one_lane = builder.insert_element(empty, number, ir.IntType(32)(0))
-    return builder.shuffle_vector(
-        one_lane, empty, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-    )
+    zero_indices = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one_lane, empty, zero_indices)  # each lane is lane 0 of `one_lane`
 
 
 _NARROW, _PAIR, _WIDE = TILES.narrow, TILES.pair, TILES.wide
@@ -322,7 +325,10 @@ def add_values(
 
 @compile_function(inline="always")
 def _tile(rows: int, vectors: int) -> Any:
-    """Return the number of vectors to take at once, and the most rows whose sums then fit the registers."""
+    """Return the number of vectors of a product, 4, 2 or 1, and the most rows whose sums then fit the registers.
+
+    With `rows` rows, the CPU's tiles tell whether a product of more vectors pays (see `target.Tiles`).
+    """
     if vectors >= 4 and (rows <= _WIDE or _WIDE > 1):
         return 4, _WIDE
     if vectors >= 2 and (rows <= _PAIR or _PAIR > 2):

@@ -45,19 +45,24 @@ def rope_reference(
         [H, T, G, d] contiguous, of qkv's type.
     """
     num_heads, _, _, size = keys.shape
-    wide = torch.float64 if qkv.dtype == torch.float64 else torch.float32
-    heads = qkv.to(wide).unflatten(1, (-1, size))  # [T, H*G + 2*H, d]
-    new_queries, new_keys, new_values = heads.split([heads.shape[1] - 2 * num_heads, num_heads, num_heads], 1)
+    wide_type = torch.float64 if qkv.dtype == torch.float64 else torch.float32
+    heads = qkv.to(wide_type).unflatten(1, (-1, size))  # [T, H*G + 2*H, d]
+    num_query_heads = heads.shape[1] - 2 * num_heads
+    new_queries, new_keys, new_values = heads.split([num_query_heads, num_heads, num_heads], 1)
     if norms is not None:
-        new_queries, new_keys = (
-            part * (part.square().mean(-1, keepdim=True) + eps).rsqrt() * weight.to(wide)
-            for part, weight in zip((new_queries, new_keys), norms, strict=True)
-        )
-    cos, sin = (table[positions].to(wide).unsqueeze(1) for table in tables)  # [T, 1, d/2]
-    new_queries, new_keys = _rotate(new_queries, cos, sin) * size**-0.5, _rotate(new_keys, cos, sin)
+        query_weight, key_weight = norms
+        new_queries = _rms_norm(new_queries, query_weight.to(wide_type), eps)
+        new_keys = _rms_norm(new_keys, key_weight.to(wide_type), eps)
+    cos, sin = (table[positions].to(wide_type).unsqueeze(1) for table in tables)  # [T, 1, d/2]
+    new_queries = _rotate(new_queries, cos, sin) * size**-0.5
+    new_keys = _rotate(new_keys, cos, sin)
     keys[:, *places] = new_keys.transpose(0, 1).to(keys.dtype)
     values[:, *places] = new_values.transpose(0, 1).to(values.dtype)
     return new_queries.unflatten(1, (num_heads, -1)).transpose(0, 1).to(qkv.dtype).contiguous()
+
+
+def _rms_norm(heads: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return heads * (heads.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
 
 
 def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -53,11 +53,16 @@ def rope_and_write(
     padded: tl.constexpr,
     has_norms: tl.constexpr,
 ):
-    """One token: its heads of queries, keys and values are the rows of two tiles, one a half."""
+    """Rotate a token's queries and keys, and write its queries, keys and values.
+
+    The token's heads are the rows of two tiles: x1 has the first half of each head's numbers, x2 the second half.
+    `rows` and `padded` are the number of heads and half the head size, rounded up to powers of two.
+    """
     token = tl.program_id(0).to(tl.int64)
     half: tl.constexpr = size // 2
     row, column = tl.arange(0, rows)[:, None], tl.arange(0, padded)[None, :]
-    is_query, is_key = row < num_heads * group, (row >= num_heads * group) & (row < num_heads * (group + 1))
+    is_query = row < num_heads * group
+    is_key = (row >= num_heads * group) & (row < num_heads * (group + 1))
     is_value = (row >= num_heads * (group + 1)) & (row < num_heads * (group + 2))
     is_column = column < half
     is_cell = (row < num_heads * (group + 2)) & is_column
@@ -66,20 +71,17 @@ def rope_and_write(
     x2 = tl.load(base + half, mask=is_cell, other=0.0).to(tl.float32)
     if has_norms:
         scale = tl.rsqrt((tl.sum(x1 * x1, 1) + tl.sum(x2 * x2, 1)) / size + eps)[:, None]  # masked columns are 0
-        x1 = tl.where(
-            is_value, x1, x1 * scale * _norm_weight(query_norm + column, key_norm + column, is_query, is_column)
-        )
-        x2 = tl.where(
-            is_value,
-            x2,
-            x2 * scale * _norm_weight(query_norm + half + column, key_norm + half + column, is_query, is_column),
-        )
+        weight1 = _norm_weight(query_norm + column, key_norm + column, is_query, is_column)
+        weight2 = _norm_weight(query_norm + half + column, key_norm + half + column, is_query, is_column)
+        x1 = tl.where(is_value, x1, x1 * scale * weight1)
+        x2 = tl.where(is_value, x2, x2 * scale * weight2)
 
     entry = tl.load(positions + token).to(tl.int64) * half + column
-    c = tl.where(is_value, 1.0, tl.load(cos + entry, mask=is_column, other=0.0))
+    c = tl.where(is_value, 1.0, tl.load(cos + entry, mask=is_column, other=0.0))  # values are not rotated
     s = tl.where(is_value, 0.0, tl.load(sin + entry, mask=is_column, other=0.0))
     scale = tl.where(is_query, size**-0.5, 1.0)
-    y1, y2 = (x1 * c - x2 * s) * scale, (x2 * c + x1 * s) * scale
+    y1 = (x1 * c - x2 * s) * scale
+    y2 = (x2 * c + x1 * s) * scale
 
     place = queries + ((row // group * num_tokens + token) * group + row % group) * size + column
     tl.store(place, y1.to(queries.dtype.element_ty), mask=is_query & is_column)
@@ -90,9 +92,8 @@ def rope_and_write(
         key_place = keys + head * key_head + number * key_block + offset * key_row + column * key_column
         tl.store(key_place, y1.to(keys.dtype.element_ty), mask=is_key & is_column)
         tl.store(key_place + half * key_column, y2.to(keys.dtype.element_ty), mask=is_key & is_column)
-        value_place = (
-            values + (head - num_heads) * value_head + number * value_block + offset * value_row + column * value_column
-        )
+        token_values = values + (head - num_heads) * value_head + number * value_block + offset * value_row
+        value_place = token_values + column * value_column
         tl.store(value_place, y1.to(values.dtype.element_ty), mask=is_value & is_column)
         tl.store(value_place + half * value_column, y2.to(values.dtype.element_ty), mask=is_value & is_column)
 
@@ -110,15 +111,17 @@ def rope(
 ) -> torch.Tensor:
     """Compute `tts.backends.kernels.rope.rope_reference` on a GPU.
 
-    In Triton's interpreter this runs anywhere. Whole numbers may be int32 or int64; qkv and the tables must be
+    In Triton's interpreter this runs anywhere. Whole numbers may be int32 or int64. qkv and the tables must be
     contiguous. A token whose block is -1 writes no key and no value.
     """
     num_heads, _, _, size = keys.shape
-    num_tokens, group = qkv.shape[0], qkv.shape[1] // (num_heads * size) - 2
+    num_tokens, num_columns = qkv.shape
+    group = num_columns // (num_heads * size) - 2  # a key-value head has G heads of queries, a key and a value
     assert qkv.is_contiguous(), "qkv must be contiguous"
-    assert all(table.is_contiguous() and table.dtype == torch.float32 for table in tables), (
-        "tables must be contiguous float32"
-    )
+    for table in tables:
+        assert table.is_contiguous(), "tables must be contiguous float32"
+        assert table.dtype == torch.float32, "tables must be contiguous float32"
+    query_norm, key_norm = norms or tables  # without norms the tables stand in, and are not read
     queries = torch.empty(num_heads, num_tokens, group, size, dtype=qkv.dtype, device=qkv.device)
     if num_tokens:
         launch_at(rope_and_write, num_tokens)(
@@ -129,7 +132,8 @@ def rope(
             keys,
             values,
             queries,
-            *(norms or tables),
+            query_norm,
+            key_norm,
             num_tokens,
             eps,
             *keys.stride(),

@@ -76,7 +76,8 @@ def _read_ticks(context: Any) -> Any:
         del args
         if not _TICKS:
             return INT(0)
-        return builder.call(cgutils.get_or_insert_function(builder.module, _COUNTER, "llvm.readcyclecounter"), [])
+        counter = cgutils.get_or_insert_function(builder.module, _COUNTER, "llvm.readcyclecounter")
+        return builder.call(counter, [])
 
     return types.int64(), emit
 
@@ -88,12 +89,14 @@ def _linear(x: Any, panels: Any, outputs: Any, out: Any) -> None:
 
 @overload(_linear)
 def _linear_of(x: Any, panels: Any, outputs: Any, out: Any) -> Any:
+    """Return the code of `_linear` for the types of its arguments."""
     del x, outputs, out
     if panels.dtype == types.int8:
 
         def int8(x: Any, panels: Any, outputs: Any, out: Any) -> None:
             rows = x.shape[0]
-            levels, steps = np.empty((rows, 2 * panels.shape[1]), np.int16), np.empty(rows, np.float32)
+            levels = np.empty((rows, 2 * panels.shape[1]), np.int16)
+            steps = np.empty(rows, np.float32)
             gemm_int8.round_rows(x, levels, steps, 0, rows)
             gemm_int8.multiply_panels(levels, steps, panels, outputs, out, 0, panels.shape[0])
 
@@ -111,7 +114,7 @@ def _linear_of(x: Any, panels: Any, outputs: Any, out: Any) -> Any:
 
 @compile_function(inline="always")
 def _outputs(panels: Any) -> int:
-    """Return the number of outputs of a layer's panels."""
+    """Return the number of outputs of a layer's panels, those of padding included."""
     return panels.shape[1] * panels.shape[3]
 
 
@@ -148,17 +151,15 @@ def pass_layers(
     """
     rows, width = hidden.shape
     heads, size = values.shape[1], values.shape[4]
-    normed, change = np.empty((rows, width), np.float32), np.empty((0, width), np.float32)
-    queries, attended = (
-        np.empty((heads, rows, group, size), np.float32),
-        np.empty((rows, heads, group, size), np.float32),
-    )
+    normed = np.empty((rows, width), np.float32)
+    change = np.empty((0, width), np.float32)  # without rows, as nothing is added before the first layer
+    projected = np.empty((rows, _outputs(stack.out)), np.float32)
+    qkv = np.empty((rows, _outputs(stack.qkv)), np.float32)
+    queries = np.empty((heads, rows, group, size), np.float32)
+    attended = np.empty((rows, heads, group, size), np.float32)
+    gate_up = np.empty((rows, _outputs(stack.gate_up)), np.float32)
     gated = np.empty((rows, feed), np.float32)
-    qkv, gate_up = (
-        np.empty((rows, _outputs(stack.qkv)), np.float32),
-        np.empty((rows, _outputs(stack.gate_up)), np.float32),
-    )
-    projected, since = np.empty((rows, _outputs(stack.out)), np.float32), _read_ticks()
+    since = _read_ticks()
     for layer in range(stack.qkv.shape[0]):
         layers.add_norm(hidden, change, stack.attention_norm[layer], eps, normed, 0, rows)
         since = _count(ticks, OTHER, since)
@@ -189,6 +190,7 @@ def pass_layers(
 
 @compile_function(inline="always")
 def _count(ticks: Any, part: int, since: int) -> int:
+    """Add the ticks since `since` to a part, and return the counter."""
     now = _read_ticks()
     ticks[part] += now - since
     return now

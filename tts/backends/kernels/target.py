@@ -40,11 +40,12 @@ _TILES: dict[Instructions, Tiles] = {
 
 def _triple_and_features() -> tuple[str, set[str]]:
     target: Any = registry.cpu_target
-    triple, _, feature_list = target.target_context.codegen().magic_tuple()
+    triple, _, feature_list = target.target_context.codegen().magic_tuple()  # numba's key of compiled code
     return triple, set(feature_list.split(","))
 
 
 def _instructions() -> Instructions:
+    """Return the best set of instructions that the target has."""
     triple, features = _triple_and_features()
     if triple.startswith(("aarch64", "arm64")):
         return "NEON"

@@ -291,7 +291,7 @@ class ToyBackend(Backend):
         return self._with_text(handles, texts, make_extension)
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return exact log-probabilities of texts; -inf for a token that the language cannot write at its place."""
+        """Return exact log-probabilities of texts; -inf for tokens that the language cannot write there."""
 
         def score_tokens(scratch: ToyHandle, tokens: list[str]) -> NDArray[np.float64]:
             logprobs: list[float] = []

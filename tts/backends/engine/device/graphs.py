@@ -23,8 +23,8 @@ Capture = Callable[[Callable[[], None]], Callable[[], None]]  # a function that 
 LOG = get_logger("tts.engine")
 
 _TOKENS = (1, 2, 4, 8, *range(16, 257, 16))  # the numbers of tokens of fixed steps
-_NARROW, _WIDE = 32, 8  # the fewest narrow and wide runs that a step is padded to
-_SLOTS, _NUMBERS = 16, 2048  # room for partial results and for integers, a token; rooms have at least 16 tokens
+_NARROW, _WIDE = 32, 8  # the fewest narrow and wide runs of attention that a step is padded to
+_SLOTS, _NUMBERS = 16, 2048  # room for partial results and for integers, a token; counted for at least 16 tokens
 _AFTER = 8  # steps of one shape until it is captured
 _SHAPES = 128  # most shapes that are kept
 
@@ -41,14 +41,17 @@ class FixedRoom(NamedTuple):
 
     @classmethod
     def of(cls, rows: int) -> FixedRoom:
-        """Return room for steps of so many rows, at most 256."""
+        """Return room for steps of up to `rows` rows, at most 256."""
         tokens = next(size for size in _TOKENS if size >= min(rows, _TOKENS[-1]))
-        return cls(tokens, _SLOTS * max(tokens, 16), _NUMBERS * max(tokens, 16))
+        counted_tokens = max(tokens, 16)
+        return cls(tokens, slots=_SLOTS * counted_tokens, numbers=_NUMBERS * counted_tokens)
 
     def nbytes(self, config: DecoderConfig, dtype: torch.dtype) -> int:
-        """Return the bytes of its buffers on the device."""
-        partials = 4 * self.slots * config.heads * (config.head_size + 1)
-        return 4 * self.numbers + partials + self.tokens * config.hidden * dtype.itemsize
+        """Return the bytes of the buffers on the device."""
+        number_bytes = 4 * self.numbers
+        partial_bytes = 4 * self.slots * config.heads * (config.head_size + 1)  # of float32 results and weights
+        hidden_bytes = self.tokens * config.hidden * dtype.itemsize
+        return number_bytes + partial_bytes + hidden_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +67,7 @@ class _Shape:
 
 
 class FixedSteps:
-    """Decode steps in fixed shapes, over buffers at fixed addresses.
-
-    So a device can replay the steps as CUDA graphs.
+    """Decode steps in fixed shapes, over buffers at fixed addresses, so that CUDA graphs can replay them.
 
     A graph has one grid for each kernel and one address for each array. So the tokens of a step are padded to one of a
     few numbers, and its runs of attention to a power of two. Padding tokens write no keys, and are not read; padding
@@ -96,9 +97,13 @@ class FixedSteps:
     ) -> None:
         self.pool = pool
         self.replays = 0
-        self._operations, self._feed, self._room, self._capture = operations, feed, room, capture
-        self._host = np.zeros(room.numbers, np.int32)
-        self._launch, config, device = operations.kernels.launch, operations.config, operations.device
+        self._operations = operations
+        self._feed = feed
+        self._room = room
+        self._capture = capture
+        self._launch = operations.kernels.launch
+        config, device = operations.config, operations.device
+        self._host_numbers = np.zeros(room.numbers, np.int32)  # what is copied to `_numbers`
         self._numbers = torch.zeros(room.numbers, dtype=torch.int32, device=device)
         self._hidden = torch.zeros(room.tokens, config.hidden, dtype=operations.dtype, device=device)
         self._partials = torch.zeros(room.slots, config.kv_heads, config.group, config.head_size, device=device)
@@ -106,7 +111,7 @@ class FixedSteps:
         self._shapes: OrderedDict[WorkShape, _Shape] = OrderedDict()
 
     def run(self, ids: NDArray[np.int64], planned: StepPlan) -> Tensor | None:
-        """Run the layers of a step, and return its hidden states, or None where the step does not fit.
+        """Run the layers of a step, and return its hidden states; None where the buffers are too small.
 
         The hidden states are [T, K], and are valid until the next step.
 
@@ -114,48 +119,49 @@ class FixedSteps:
             ids: [T] tokens in the plan's order.
             planned: The plan of the step.
         """
-        count = len(ids)
-        if not 0 < count <= self._room.tokens:
+        num_tokens = len(ids)
+        if not 0 < num_tokens <= self._room.tokens:
             return None
         work = self._operations.lower_plan(planned.plan)
-        tokens = next(size for size in _TOKENS if size >= count)
-        wide = len(work.items) - work.num_narrow
-        shape = WorkShape(tokens, _power(work.num_narrow, _NARROW), _power(wide, _WIDE) if wide else 0)
-        work, starts = pad_work(work, shape), self._starts(shape)
-        if len(work.slots) > self._room.slots or starts[-1] + work.blocks.size > self._room.numbers:
-            return None
-        host, blocks = self._host, planned.places[:, 0]
-        host[: starts[4]] = 0
-        arrays = (
-            ids,
-            work.positions,
-            blocks,
-            planned.places[:, 1],
-            work.first_slots,
-            work.items,
-            work.slots,
-            work.blocks,
+        padded_tokens = next(size for size in _TOKENS if size >= num_tokens)
+        num_wide = len(work.items) - work.num_narrow
+        shape = WorkShape(
+            queries=padded_tokens,
+            narrow=_power_of_two(work.num_narrow, _NARROW),
+            wide=_power_of_two(num_wide, _WIDE) if num_wide else 0,
         )
-        for start, array in zip(starts, arrays, strict=True):
-            host[start : start + array.size] = array.ravel()
-        host[starts[2] + count : starts[2] + tokens] = -1
+        work, starts = pad_work(work, shape), self._starts(shape)
         end = starts[-1] + work.blocks.size
-        self._numbers[:end].copy_(torch.from_numpy(host[:end]))
+        if len(work.slots) > self._room.slots or end > self._room.numbers:
+            return None
+        blocks, offsets = planned.places[:, 0], planned.places[:, 1]
+        arrays = (ids, work.positions, blocks, offsets, work.first_slots, work.items, work.slots, work.blocks)
+        _, _, blocks_start, _, slots_start, *_ = starts
+        host_numbers = self._host_numbers
+        host_numbers[:slots_start] = 0  # the padding of the first four arrays, one number a token
+        for start, array in zip(starts, arrays, strict=True):
+            host_numbers[start : start + array.size] = array.ravel()
+        host_numbers[blocks_start + num_tokens : blocks_start + padded_tokens] = -1  # padding writes no keys
+        self._numbers[:end].copy_(torch.from_numpy(host_numbers[:end]))
         self._run(self._shape(shape, work, starts))
-        return self._hidden[:count]
+        return self._hidden[:num_tokens]
 
     def _starts(self, shape: WorkShape) -> list[int]:
-        """Return the offsets of a step's arrays in the buffer of integers, multiples of 16 bytes as in `upload`."""
+        """Return the offsets of a step's eight arrays in the buffer of integers.
+
+        The arrays are those of `run`. Their offsets are multiples of 16 bytes, as in `upload`.
+        """
         tokens, items = shape.queries, shape.narrow + shape.wide
         lengths = (tokens, tokens, tokens, tokens, tokens + 1, 5 * items, self._room.slots)
-        return [0, *np.cumsum([-(-length // 4) * 4 for length in lengths]).tolist()]
+        rounded_lengths = [-(-length // 4) * 4 for length in lengths]  # up to multiples of four integers
+        return [0, *np.cumsum(rounded_lengths).tolist()]
 
     def _shape(self, shape: WorkShape, work: KernelWork, starts: list[int]) -> _Shape:
         """Return a shape, made on its first use; of too many shapes the least recently used is dropped."""
         if shape not in self._shapes:
-            ids, positions, blocks, offsets, *arrays = (self._numbers[start:] for start in starts)
-            ids, positions, blocks, offsets = (part[: shape.queries] for part in (ids, positions, blocks, offsets))
-            first_slots, items, slots, kv_blocks = arrays
+            arrays = [self._numbers[start:] for start in starts]
+            ids, positions, blocks, offsets = (array[: shape.queries] for array in arrays[:4])
+            first_slots, items, slots, kv_blocks = arrays[4:]
             launch = self._launch(work, positions, items, kv_blocks, slots, first_slots, self._partials, self._weights)
             hidden = self._hidden[: shape.queries]
 
@@ -170,6 +176,7 @@ class FixedSteps:
         return self._shapes[shape]
 
     def _run(self, shape: _Shape) -> None:
+        """Run the step in the buffers, by the shape's graph where there is one."""
         shape.steps += 1
         if shape.replay is not None:
             shape.replay()
@@ -180,19 +187,20 @@ class FixedSteps:
             self._make_graph(shape, self._capture)
 
     def _make_graph(self, shape: _Shape, capture: Capture) -> None:
-        """Capture a shape that has just run, and replay it on the same step.
+        """Capture a shape that has just run, and replay the step as a test.
 
-        Where the replay fails or differs, no more graphs are made.
+        Where the capture or the replay fails, or its bits differ in strict mode, no more graphs are made.
         """
         kernel_hidden = self._hidden.clone()
         replay: Callable[[], None] | None = None
         try:
             replay = capture(shape.run)
             replay()
-            exact = not self._operations.strict or torch.equal(
-                kernel_hidden.view(torch.uint8), self._hidden.view(torch.uint8)
-            )
-            fault = "" if exact else "a replay has other bits than its kernels one by one"
+            fault = ""
+            if self._operations.strict:
+                kernel_bits, replay_bits = kernel_hidden.view(torch.uint8), self._hidden.view(torch.uint8)
+                if not torch.equal(kernel_bits, replay_bits):
+                    fault = "a replay has other bits than its kernels one by one"
         except RuntimeError as failure:
             fault = str(failure).partition("\n")[0] or type(failure).__name__
         if not fault:
@@ -219,7 +227,7 @@ class CudaCapture:
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
         """Return a replay of the kernels that `run` launches, on the same addresses."""
         graph = torch.cuda.CUDAGraph()
-        # other threads may use the device meanwhile: a process model's, or the caller's
+        # "thread_local", since other threads may use the device meanwhile: a process model's, or the caller's
         with (
             torch.cuda.device(self._device),
             torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"),
@@ -228,6 +236,6 @@ class CudaCapture:
         return graph.replay
 
 
-def _power(count: int, least: int) -> int:
+def _power_of_two(count: int, least: int) -> int:
     """Return the smallest power of two that is at least `count`, or `least` if that is larger."""
     return max(least, 1 << (count - 1).bit_length())

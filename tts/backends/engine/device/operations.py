@@ -24,7 +24,7 @@ from tts.errors import missing_extra
 class DeviceOperations:
     """The operations of a decoder layer on a GPU.
 
-    With "triton_strict" a row's numbers are its own. Otherwise their last bits may vary with what else is in the step.
+    With "triton_strict" a row's numbers do not depend on other rows. With "triton" their last bits may.
 
     Args:
         config: The shapes and constants of the model.
@@ -33,7 +33,7 @@ class DeviceOperations:
         dtype: The type of the model's numbers.
 
     Attributes:
-        strict: Whether a row's numbers are its own.
+        strict: Whether a row's numbers do not depend on other rows.
         kernels: The kernels, written in Triton.
 
     Raises:
@@ -84,7 +84,7 @@ class DeviceOperations:
         """Rotate, write keys and values to the layer's pool, and return each token's attention, [T, H G d]."""
         config = self.config
         if self.device.type == "cpu":
-            keys = keys.transpose(-1, -2)  # the pool of a CPU has them transposed
+            keys = keys.transpose(-1, -2)  # the pool of a CPU has keys as [H, N, d, BLOCK]
         head_norms = (norms[0], norms[1]) if len(norms) else None
         queries = self.kernels.rope(
             qkv, self._positions, self._tables, self._places, keys, values, norms=head_norms, eps=config.eps
@@ -102,14 +102,17 @@ class DeviceOperations:
 
     def draw(self, logits: Tensor, request: DrawRequest) -> HostDraws:
         """Draw a token for each row of a request, from logits [L, V]."""
-        tokens, logprobs = np.empty(len(request.rows), np.int64), np.empty(len(request.rows), np.float64)
-        for word in np.unique(request.words):
+        num_rows = len(request.rows)
+        tokens, logprobs = np.empty(num_rows, np.int64), np.empty(num_rows, np.float64)
+        for word in np.unique(request.words):  # a kernel call has one word of the random numbers' addresses
             indices = np.flatnonzero(request.words == word)
             draws = self._draw_rows(logits, request.take_rows(indices), int(word))
-            tokens[indices], logprobs[indices] = draws.tokens, draws.logprobs
+            tokens[indices] = draws.tokens
+            logprobs[indices] = draws.logprobs
         return HostDraws(tokens, logprobs)
 
     def _draw_rows(self, logits: Tensor, request: DrawRequest, word: int) -> HostDraws:
+        """Draw a token for each row of a request whose random numbers have the same word."""
         kernels, device = self.kernels, self.device
         samplings = request.samplings
         temperatures = torch.tensor([s.temperature for s in samplings], dtype=torch.float32, device=device)
@@ -120,9 +123,8 @@ class DeviceOperations:
             top_p = torch.tensor([s.top_p for s in samplings], dtype=torch.float64, device=device)
             min_p = torch.tensor([s.min_p for s in samplings], dtype=torch.float64, device=device)
             kept = kernels.cut(logits[rows], temperatures, top_k, top_p, min_p)
-        streams, positions = (
-            torch.from_numpy(column).to(device) for column in (request.streams.view(np.int64), request.positions)
-        )
+        streams = torch.from_numpy(request.streams.view(np.int64)).to(device)
+        positions = torch.from_numpy(request.positions).to(device)
         draws = kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept)
         return HostDraws(draws.tokens.cpu().numpy(), draws.logprobs.cpu().numpy())
 
@@ -133,13 +135,13 @@ class _Kernels:
     def __init__(self) -> None:
         from tts.backends.kernels import attention_triton, draw_triton, norm_triton, rope_triton
 
-        self.attend, self.upload, self.launch = (
-            attention_triton.attend,
-            attention_triton.upload,
-            attention_triton.KernelLaunch,
-        )
+        self.attend = attention_triton.attend
+        self.upload = attention_triton.upload
+        self.launch = attention_triton.KernelLaunch
         self.rope = rope_triton.rope
-        self.draw, self.cut, self.norm = draw_triton.draw, draw_triton.cut, norm_triton.add_norm
+        self.draw = draw_triton.draw
+        self.cut = draw_triton.cut
+        self.norm = norm_triton.add_norm
 
 
 def _triton() -> _Kernels:
