@@ -35,13 +35,13 @@ try:
     from tts.backends.loading.digests import weights_digest
     from tts.backends.loading.models import load
     from tts.backends.text.rendering import Renderer, eos_ids
-    from tts.backends.transformers.causal_model import CausalModel
+    from tts.backends.transformers.causal_model import CausalModel, Segment
     from tts.backends.transformers.decoding import CachedPath, FinishedRow, RowDecoder, RowRequest
 except ModuleNotFoundError as failure:
     raise missing_extra(failure.name or "torch", "engine", "the transformers backend") from failure
 
 
-_READ = 64  # the most tokens of a prompt whose logits are held at once
+_READ = 64  # the most tokens of a prompt whose logits are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,11 @@ class TransformersBackend(StateBackend[CachedPath]):
                 has a url.
         """
         refuse_url(record)
-        torch_device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        precision = dtype or ("float32" if torch_device == "cpu" else "bfloat16")
+        torch_device = device
+        if not torch_device:
+            torch_device = "cuda" if torch.cuda.is_available() else "cpu"
+        default_dtype = "float32" if torch_device == "cpu" else "bfloat16"
+        precision = dtype or default_dtype
         if precision not in ("float32", "bfloat16", "float16"):
             raise ConfigError(f"dtype is {dtype!r}, but must be float32, bfloat16 or float16")
         if torch_device == "cpu" and precision == "bfloat16":
@@ -160,7 +163,7 @@ class TransformersBackend(StateBackend[CachedPath]):
             backend = cls(
                 loaded.model,
                 loaded.tokenizer,
-                identity="?",
+                identity="?",  # set below, so that no second checksum is computed
                 rates=rates(record),
                 max_rows=max_rows,
                 thoughts=thought_marks(record),
@@ -181,14 +184,15 @@ class TransformersBackend(StateBackend[CachedPath]):
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
             check_prompt(len(ids), self._model.context)
-        calls = [
-            self._call(lambda ids=ids: self._open_path(ids), self._keep, computed=len(ids), reused=0)
-            for ids in rendered
-        ]
+        calls = [self._call(partial(self._open_path, ids), self._keep, computed=len(ids), reused=0) for ids in rendered]
         return await self._gather(calls)
 
     def _open_path(self, ids: tuple[int, ...]) -> CachedPath:
-        state = (self._model.read((), ids[:-1])[0],) if len(ids) > 1 else ()
+        """Read all tokens of a prompt but the last."""
+        state: tuple[Segment, ...] = ()
+        if len(ids) > 1:
+            segment, _ = self._model.read((), ids[:-1])
+            state = (segment,)
         return CachedPath(ids, state, PathText.skip(ids))
 
     def sample(self, request: SampleRequest) -> RowSet:
@@ -208,7 +212,7 @@ class TransformersBackend(StateBackend[CachedPath]):
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append forced text.
 
-        Text that the path's last token carried stays at the head of the next row's text.
+        The last token of a path may carry text into the continuation. The next row's text begins with that text.
 
         Raises:
             PromptTooLong: A path with its text passes the context. Nothing has been computed.
@@ -231,6 +235,7 @@ class TransformersBackend(StateBackend[CachedPath]):
         return await self._with_text(handles, texts, self._scores)
 
     def _scores(self, path: CachedPath, ids: tuple[int, ...]) -> NDArray[np.float64]:
+        """Return the log-probabilities of a text's tokens after a path."""
         if not ids:
             return np.empty(0)
         _, logits = self._model.read(path.state, (path.ids[-1], *ids[:-1]), logits=len(ids))
@@ -249,7 +254,8 @@ class TransformersBackend(StateBackend[CachedPath]):
         return await self._with_text(handles, texts, lambda path, ids: self._next_logprobs(path, ids)[token_ids])
 
     def _next_logprobs(self, path: CachedPath, ids: tuple[int, ...]) -> NDArray[np.float64]:
-        return log_softmax(self._model.read(path.state, (path.ids[-1], *ids), logits=1)[1][0])
+        _, logits = self._model.read(path.state, (path.ids[-1], *ids), logits=1)
+        return log_softmax(logits[0])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return the log-probabilities of all tokens of prompts, each read alone.
@@ -264,22 +270,24 @@ class TransformersBackend(StateBackend[CachedPath]):
             check_read(len(ids), self._model.context)
             check_known(ids, self._model.vocab)
         calls = [
-            self._call(lambda ids=ids: self._prompt_logprobs(ids, top), _same, computed=len(ids), reused=0)
-            for ids in rendered
+            self._call(partial(self._prompt_logprobs, ids, top), _same, computed=len(ids), reused=0) for ids in rendered
         ]
         return await self._gather(calls)
 
     def _prompt_logprobs(self, ids: tuple[int, ...], top: int) -> PromptLogprobs:
         """Read a prompt in chunks, and return the log-probabilities of its tokens."""
-        state: tuple[Any, ...] = ()
-        logprobs, likely = [np.nan], list[list[tuple[int, float]]]([[]])
-        end = len(ids) if top else len(ids) - 1  # the last token is read only to learn what may follow
-        for start in range(0, end, _READ):
-            chunk = ids[start : min(start + _READ, end)]
+        state: tuple[Segment, ...] = ()
+        logprobs: list[float] = [np.nan]  # the first token follows nothing
+        likely: list[list[tuple[int, float]]] = [[]]  # the most likely tokens at each place
+        num_read = len(ids) if top else len(ids) - 1  # the last token is read only for the tokens that may follow
+        for start in range(0, num_read, _READ):
+            chunk = ids[start : min(start + _READ, num_read)]
             segment, logits = self._model.read(state, chunk, logits=len(chunk))
             state = (*state, segment)
             for row in map(log_softmax, logits):
-                logprobs += [float(row[token]) for token in ids[len(logprobs) : len(logprobs) + 1]]
+                if len(logprobs) < len(ids):
+                    next_token = ids[len(logprobs)]
+                    logprobs.append(float(row[next_token]))
                 likely.append([(token, float(row[token])) for token in most_likely(row, min(top, len(row)))])
         return self._renderer.prompt_logprobs(ids, logprobs, likely if top else [()] * (len(ids) + 1))
 
@@ -314,17 +322,16 @@ class TransformersBackend(StateBackend[CachedPath]):
         ]
         for path, ids in pairs:
             check_text(len(path.ids), len(ids), self._model.context)
-        return await self._gather(
-            [
-                self._call(
-                    partial(compute, path, ids),
-                    lambda value, ids=ids: wrap(value, ids),
-                    computed=len(ids),
-                    reused=len(path.ids),
-                )
-                for path, ids in pairs
-            ]
-        )
+        calls = [
+            self._call(
+                partial(compute, path, ids),
+                lambda value, ids=ids: wrap(value, ids),
+                computed=len(ids),
+                reused=len(path.ids),
+            )
+            for path, ids in pairs
+        ]
+        return await self._gather(calls)
 
     def _call(self, compute: Callable[[], Any], wrap: Callable[[Any], Any], *, computed: int, reused: int) -> _Call:
         return _Call(compute, wrap, computed, reused, asyncio.get_running_loop().create_future())
@@ -366,6 +373,7 @@ class TransformersBackend(StateBackend[CachedPath]):
             call.future.set_result(Reply(call.wrap(value), call.computed, call.reused, seconds))
 
     def _resolve(self, end: FinishedRow) -> None:
+        """Count the tokens of an ended row, and give the row its sample with a handle of the path after it."""
         self.counters.reused_tokens += end.reused
         self.counters.generated_tokens += end.sample.num_tokens
         end.rows.reused_tokens = (end.rows.reused_tokens or 0) + end.reused
@@ -378,11 +386,15 @@ class TransformersBackend(StateBackend[CachedPath]):
             if isinstance(job, _Call):
                 _refuse(job.future, error)
             else:
-                job[0].fail(error)
+                rows, _ = job
+                rows.fail(error)
 
 
 def _is_done(job: _Job) -> bool:
-    return job.future.done() if isinstance(job, _Call) else job[0].done
+    if isinstance(job, _Call):
+        return job.future.done()
+    rows, _ = job
+    return rows.done
 
 
 def _same(value: Any) -> Any:

@@ -67,14 +67,17 @@ class CausalModel:
         """
         cache = self.cache(state)
         num_before = cache.get_seq_length()
-        rows: list[NDArray[np.float32]] = []
+        first_wanted = len(ids) - logits
+        rows: list[NDArray[np.float32]] = []  # logits of each pass
         for start in range(0, len(ids), _CHUNK):
             chunk = ids[start : start + _CHUNK]
-            num_logits = max(0, min(len(chunk), start + len(chunk) - len(ids) + logits))
+            end = start + len(chunk)
+            num_logits = max(0, min(len(chunk), end - first_wanted))
             output = self._forward(chunk, cache, logits_to_keep=max(1, num_logits))
             if num_logits:
                 rows.append(output.logits[0, -num_logits:].float().cpu().numpy())
-        return self.segment(cache, num_before), np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+        all_rows = np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+        return self.segment(cache, num_before), all_rows
 
     def hidden(self, state: Sequence[Segment], token: int) -> NDArray[np.float32]:
         """Return the hidden state that the output layer reads, at a token after a state."""
@@ -84,9 +87,13 @@ class CausalModel:
     def cache(self, state: Sequence[Segment]) -> DynamicCache:
         """Return a cache that begins with a copy of a state."""
         cache = DynamicCache()
-        for layer in range(self.num_layers if state else 0):
-            keys, values = (torch.cat([segment[layer][part] for segment in state], dim=1)[None] for part in (0, 1))
-            cache.update(keys, values, layer)
+        if not state:
+            return cache
+        for layer in range(self.num_layers):
+            segments = [segment[layer] for segment in state]
+            keys = torch.cat([segment_keys for segment_keys, _ in segments], dim=1)
+            values = torch.cat([segment_values for _, segment_values in segments], dim=1)
+            cache.update(keys[None], values[None], layer)
         return cache
 
     def step(self, cache: DynamicCache, token: int) -> NDArray[np.float32]:
@@ -100,8 +107,9 @@ class CausalModel:
         return tuple((layer.keys[0, :, start:].clone(), layer.values[0, :, start:].clone()) for layer in layers)
 
     def _forward(self, ids: Sequence[int], cache: DynamicCache, **options: Any) -> Any:
-        position = cache.get_seq_length()
-        positions = torch.arange(position, position + len(ids), device=self.device)[None]
+        """Return the model's output for tokens after a cache, to which their keys and values are added."""
+        num_before = cache.get_seq_length()
+        positions = torch.arange(num_before, num_before + len(ids), device=self.device)[None]
         tokens = torch.tensor([list(ids)], device=self.device)
         return self._model(input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True, **options)
 
@@ -113,11 +121,12 @@ class CausalModel:
         """
         ids = [token % self._model.config.get_text_config().vocab_size for token in range(11, 18)]
         with torch.inference_mode():
-            plain = self._model(input_ids=torch.tensor([ids], device=self.device)).logits[0, -1].float()
+            pass_logits = self._model(input_ids=torch.tensor([ids], device=self.device)).logits[0, -1].float()
             segment, _ = self.read((), ids[:-1])
-            steps = self.step(self.cache([segment]), ids[-1])
-        gap = float((plain.cpu().log_softmax(-1) - torch.from_numpy(steps).log_softmax(-1)).abs().max())
-        if not gap <= (0.05 if self.dtype == torch.float32 else 1.0):
+            step_logits = torch.from_numpy(self.step(self.cache([segment]), ids[-1]))
+        gap = float((pass_logits.cpu().log_softmax(-1) - step_logits.log_softmax(-1)).abs().max())
+        largest_gap = 0.05 if self.dtype == torch.float32 else 1.0
+        if not gap <= largest_gap:  # NaN as well
             raise ConfigError(
                 f"the architecture {type(self._model).__name__} is not supported: its steps are {gap:.2g} nats off "
                 "a plain pass",

@@ -84,7 +84,7 @@ class RowDecoder:
     def run(
         self, requests: list[RowRequest], more: Callable[[], list[RowRequest]], ended: Callable[[FinishedRow], None]
     ) -> None:
-        """Decode rows until all have ended. If a row fails, only this row ends.
+        """Decode rows until all have ended. The failure of a row ends this row alone.
 
         Args:
             requests: The requests of the first rows.
@@ -107,7 +107,7 @@ class RowDecoder:
         running: list[_Running],
         ended: Callable[[FinishedRow], None],
     ) -> None:
-        """Start waiting rows, in order, while there is room; cancelled rows end even without room."""
+        """Start waiting rows, in order, while there is room. Cancelled rows end even without room."""
         for _ in range(len(waiting)):
             rows, index, path = waiting.popleft()
             if len(running) < self._max_rows or rows.cancelled:
@@ -128,14 +128,16 @@ class RowDecoder:
                 running.append(_Running(state, path, self._model.cache(path.state)))
                 return
         except Exception as failure:  # noqa: BLE001 - no memory, or a predicate raised: only this row fails
-            ended(FinishedRow(rows, index, failed_row(failure), None, 0))
+            ended(FinishedRow(rows, index, failed_row(failure), path=None, reused=0))
             return
         end_path = None if finish == "cancelled" else CachedPath(path.ids, path.state, state.path_text())
-        ended(FinishedRow(rows, index, state.sample(finish), end_path, 0))
+        ended(FinishedRow(rows, index, state.sample(finish), end_path, reused=0))
 
     def _draw_token(self, row: _Running, ended: Callable[[FinishedRow], None]) -> bool:
         """Draw one token for a row; return whether the row goes on."""
-        state, path, end_path, error = row.state, row.path, None, ""
+        state, path = row.state, row.path
+        end_path: CachedPath | None = None
+        error = ""
         try:
             finish = "cancelled" if state.rows.cancelled else self._append(row)
             if finish is None:
@@ -145,15 +147,16 @@ class RowDecoder:
                 end_path = CachedPath((*path.ids, *state.ids), (*path.state, segment), state.path_text())
         except Exception as failure:  # noqa: BLE001 - bad logits, or a predicate raised: only this row fails
             finish, error = "error", error_line(failure)
-        ended(FinishedRow(state.rows, state.index, state.sample(finish, error=error), end_path, len(path.ids)))
+        sample = state.sample(finish, error=error)
+        ended(FinishedRow(state.rows, state.index, sample, end_path, reused=len(path.ids)))
         return False
 
     def _append(self, row: _Running) -> Finish | None:
         """Draw a row's next token; return the row's finish, None if the row goes on."""
         state = row.state
+        last_token = state.ids[-1] if state.ids else row.path.ids[-1]
         start = time.perf_counter()
-        logits = self._model.step(row.cache, (state.ids or row.path.ids)[-1])
+        logits = self._model.step(row.cache, last_token)
         state.seconds += time.perf_counter() - start
-        return state.append(
-            *draw(logits, state.rows.request.sampling, uniform(state.row.stream, state.position, state.row.word))
-        )
+        number = uniform(state.row.stream, state.position, state.row.word)
+        return state.append(*draw(logits, state.rows.request.sampling, number))

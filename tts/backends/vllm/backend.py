@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tts.backends.text.rendering import Renderer
     from tts.backends.vllm.engine import VLLMEngine
 
-_MOST_ENDS = 256  # tokens that contain a stop text, sent with every request
+_MOST_STOP_TOKENS = 256  # tokens with a stop text that are sent with every request
 
 DRAWS = "tts_draws"  # the extra argument of a request that holds the address and the sampling of its draws
 
@@ -142,7 +142,7 @@ class VLLMBackend(RenderingBackend):
         self._engine = engine
         self._room = context
         self._vocab = vocab
-        self._ends: dict[tuple[str, ...], list[int]] = {}
+        self._stop_tokens_of: dict[tuple[str, ...], list[int]] = {}  # by stop texts
         self._live: set[VLLMRows] = set()
         self._reads: set[asyncio.Future[Any]] = set()
 
@@ -191,7 +191,7 @@ class VLLMBackend(RenderingBackend):
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text, which the next row reads.
 
-        Text that the path's last token carries into its continuation begins the next row's text.
+        The last token of a path may carry text into the continuation. The next row's text begins with that text.
 
         Raises:
             PromptTooLong: a path with its text passes the context.
@@ -214,11 +214,12 @@ class VLLMBackend(RenderingBackend):
             if not ids:
                 return Reply(np.empty(0), 0)
             output, reply = await self._read(handle.ids + ids, prompt_logprobs=0)
-            token_logprobs = output.prompt_logprobs[len(handle.ids) :]
-            values = [logprobs[token].logprob for logprobs, token in zip(token_logprobs, ids, strict=True)]
+            text_logprobs = output.prompt_logprobs[len(handle.ids) :]
+            values = [logprobs[token].logprob for logprobs, token in zip(text_logprobs, ids, strict=True)]
             return dataclasses.replace(reply, value=np.minimum(values, 0.0))
 
-        return await self._await_replies([score_row(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
+        pairs = self._with_text(handles, texts, self._room - 1)
+        return await self._await_replies([score_row(handle, ids) for handle, ids in pairs])
 
     async def next_logprobs(
         self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
@@ -235,9 +236,11 @@ class VLLMBackend(RenderingBackend):
         async def read_next(handle: VLLMHandle, ids: tuple[int, ...]) -> Reply[NDArray[np.float64]]:
             output, reply = await self._read(handle.ids + ids, logprob_token_ids=sorted(set(token_ids)))
             logprobs = output.outputs[0].logprobs[0]
-            return dataclasses.replace(reply, value=np.minimum([logprobs[token].logprob for token in token_ids], 0.0))
+            values = [logprobs[token].logprob for token in token_ids]
+            return dataclasses.replace(reply, value=np.minimum(values, 0.0))
 
-        return await self._await_replies([read_next(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
+        pairs = self._with_text(handles, texts, self._room - 1)
+        return await self._await_replies([read_next(handle, ids) for handle, ids in pairs])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return the log-probabilities of all tokens of prompts, each of which vLLM reads anew.
@@ -255,37 +258,50 @@ class VLLMBackend(RenderingBackend):
         async def read_prompt(ids: tuple[int, ...]) -> Reply[PromptLogprobs]:
             num_tops = min(top, self._vocab)
             output, reply = await self._read(ids, prompt_logprobs=num_tops, logprobs=num_tops)
-            laws = output.prompt_logprobs[1:]
-            logprobs = [math.nan, *(min(0.0, law[token].logprob) for token, law in zip(ids[1:], laws, strict=True))]
-            likely = [(), *(_rank(law)[:top] for law in (*laws, output.outputs[0].logprobs[0]))]
+            # entries by token at each place; the first token has none
+            entries_in_prompt = output.prompt_logprobs[1:]
+            entries_after = output.outputs[0].logprobs[0]
+            logprobs = [math.nan]
+            for token, entries in zip(ids[1:], entries_in_prompt, strict=True):
+                logprobs.append(min(0.0, entries[token].logprob))
+            likely = [(), *(_rank(entries)[:top] for entries in (*entries_in_prompt, entries_after))]
             return dataclasses.replace(reply, value=self._renderer.prompt_logprobs(ids, logprobs, likely))
 
         return await self._await_replies([read_prompt(ids) for ids in prompt_ids])
 
     async def _read(self, ids: tuple[int, ...], **settings: Any) -> tuple[Any, Reply[Any]]:
-        """Return vLLM's output for a prompt, in the engine's loop, ignoring the one generated token."""
+        """Return vLLM's output for a prompt, and a reply with its cost but without a value.
+
+        This runs in the engine's loop. vLLM always generates a token, which is ignored.
+        """
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with aclosing(self._engine.outputs(ids, streams=False, max_tokens=1, **settings)) as outputs:
-            output = [output async for output in outputs][-1]
+            all_outputs = [output async for output in outputs]
+        output = all_outputs[-1]
         num_cached = output.num_cached_tokens or 0
-        return output, Reply(None, len(ids) - num_cached, num_cached, loop.time() - began)
+        cost = Reply(None, computed=len(ids) - num_cached, reused=num_cached, seconds=loop.time() - began)
+        return output, cost
 
     async def _await_replies(self, reads: Sequence[Coroutine[Any, Any, Reply[Any]]]) -> list[Reply[Any]]:
-        """Return the replies of reads in the engine's loop, and count them even if another read failed."""
+        """Run reads in the engine's loop, count the tokens of all replies, and return the replies.
+
+        Raises:
+            Exception: the first failure of a read.
+        """
         futures = [asyncio.wrap_future(self._engine.submit(read)) for read in reads]
         self._reads.update(futures)
         try:
-            ends = await asyncio.gather(*futures, return_exceptions=True)
+            results = await asyncio.gather(*futures, return_exceptions=True)
         finally:
             self._reads.difference_update(futures)
-        replies = [end for end in ends if not isinstance(end, BaseException)]
+        replies = [result for result in results if not isinstance(result, BaseException)]
         for reply in replies:
             self.counters.prompt_tokens += reply.computed
             self.counters.reused_tokens += reply.reused or 0
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise closed_error() if self._closed else end
+        for result in results:
+            if isinstance(result, BaseException):
+                raise closed_error() if self._closed else result
         return replies
 
     # Rows -------------------------------------------------------------------------------------------------------------
@@ -309,14 +325,15 @@ class VLLMBackend(RenderingBackend):
         return rows
 
     def _start(self, rows: VLLMRows, deliver: Deliver) -> None:
-        """Begin every row, in the engine's loop."""
+        """Begin every row of a request, in the engine's loop."""
         for index in range(len(rows.request.rows)):
             asyncio.get_running_loop().create_task(self._write(rows, index, deliver))
 
     async def _write(self, rows: VLLMRows, index: int, deliver: Deliver) -> None:
         """Generate a row, in the engine's loop, and deliver the row even if it failed."""
         handle: VLLMHandle = rows.request.handle
-        use, task = _InputUse(), asyncio.current_task()
+        use = _InputUse()
+        task = asyncio.current_task()
         assert task is not None, "rows are written in tasks"
         rows.tasks.add(task)
         continuation: VLLMHandle | None = None
@@ -336,7 +353,7 @@ class VLLMBackend(RenderingBackend):
                 error = ""
             except asyncio.CancelledError:
                 finish, error = "cancelled", ""
-            except Exception as failure:  # noqa: BLE001 - vLLM's, or of the row's predicate: fails this row only
+            except Exception as failure:  # noqa: BLE001 - a failure of vLLM or of the predicate fails this row only
                 finish, error = "error", error_line(failure)
             state.seconds = asyncio.get_running_loop().time() - began
             sample = state.sample(finish, error=error)
@@ -346,7 +363,8 @@ class VLLMBackend(RenderingBackend):
             sample = failed_row(failure)
         rows.tasks.discard(task)
         computed = (len(handle.ids) - use.reused) if use.began else 0
-        deliver(self._resolve, rows, index, dataclasses.replace(sample, handle=continuation), computed, use.reused)
+        sample = dataclasses.replace(sample, handle=continuation)
+        deliver(self._resolve, rows, index, sample, computed, use.reused)
 
     async def _generate_row(self, state: RowState, handle: VLLMHandle, use: _InputUse) -> Finish:
         """Let vLLM generate until the row ends, and return the row's finish."""
@@ -361,11 +379,12 @@ class VLLMBackend(RenderingBackend):
             sampling.top_k,
             sampling.min_p,
         ]
+        # most likely tokens to report at each place; vLLM adds the drawn token itself
+        num_tops = min(TOP_TOKENS, self._vocab) if request.spreads or request.sampling_logprobs else 0
         settings = {
             "max_tokens": min(row.max_tokens, self._room - len(handle.ids)),
-            "stop_token_ids": self._ending(request.stop),
-            # vLLM adds the log-probability of the drawn token itself
-            "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads or request.sampling_logprobs else 0,
+            "stop_token_ids": self._stop_tokens(request.stop),
+            "logprobs": num_tops,
             "extra_args": {DRAWS: draws} if sampling.temperature else None,  # else vLLM draws greedily
         }
         use.began = True
@@ -378,29 +397,34 @@ class VLLMBackend(RenderingBackend):
                     logprob = logprobs[token].logprob
                     if not logprob > -math.inf:  # NaN as well
                         raise EngineError(f"the logits of token {len(state.ids)} are no law", hint="try dtype float32")
-                    top = [entry.logprob for entry in logprobs.values()]
-                    spread = top_spread(top) if request.spreads else None
-                    sampled_logprob = (
-                        top_sampling_logprob(top, logprob, sampling) if request.sampling_logprobs else None
-                    )
-                    finish = state.append(token, min(0.0, logprob), spread, sampled_logprob)
+                    top_logprobs = [entry.logprob for entry in logprobs.values()]
+                    spread = top_spread(top_logprobs) if request.spreads else None
+                    sampling_logprob: float | None = None
+                    if request.sampling_logprobs:
+                        sampling_logprob = top_sampling_logprob(top_logprobs, logprob, sampling)
+                    finish = state.append(token, min(0.0, logprob), spread, sampling_logprob)
                     if finish is not None:
                         return finish
         raise EngineError("vLLM ended the row without a reason that it was given")
 
-    def _ending(self, stop: StopCondition) -> list[int]:
+    def _stop_tokens(self, stop: StopCondition) -> list[int]:
         """Return the tokens that always end a row: ends of sequence, and tokens with a step's stop text."""
         eos = sorted(self._renderer.eos)
-        if not (texts := ends_of(stop)):
+        stop_texts = ends_of(stop)
+        if not stop_texts:
             return eos
-        if texts not in self._ends:
-            decode = self._renderer.decode
-            holding = [token for token in range(self._vocab) if any(text in decode((token,)) for text in texts)]
-            self._ends[texts] = holding if len(holding) <= _MOST_ENDS else []
-        return [*eos, *self._ends[texts]]
+        if stop_texts not in self._stop_tokens_of:
+            tokens: list[int] = []
+            for token in range(self._vocab):
+                token_text = self._renderer.decode((token,))
+                if any(stop_text in token_text for stop_text in stop_texts):
+                    tokens.append(token)
+            # of too many tokens none is sent, and rows are ended here
+            self._stop_tokens_of[stop_texts] = tokens if len(tokens) <= _MOST_STOP_TOKENS else []
+        return [*eos, *self._stop_tokens_of[stop_texts]]
 
     def _resolve(self, rows: VLLMRows, index: int, sample: Sample, computed: int, reused: int) -> None:
-        """Count and resolve a row, in the caller's loop."""
+        """Count a row's tokens, and give the row its sample, in the caller's loop."""
         if rows.done:  # the backend was closed
             return
         self.counters.prompt_tokens += computed
@@ -417,6 +441,7 @@ class VLLMBackend(RenderingBackend):
     def _with_text(
         self, handles: Sequence[Any], texts: Sequence[str], room: int
     ) -> list[tuple[VLLMHandle, tuple[int, ...]]]:
+        """Return the handles with the tokens of their texts, checked to fit `room` tokens."""
         self._check_open()
         pairs = [(handle, self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
         for handle, ids in pairs:
@@ -443,11 +468,11 @@ class _InputUse:
     reused: int = 0
 
 
-def _rank(law: Mapping[int, Any]) -> list[tuple[int, float]]:
+def _rank(entries: Mapping[int, Any]) -> list[tuple[int, float]]:
     """Return the tokens that vLLM shows at a place, with their log-probabilities.
 
     The most likely token comes first, and the lowest id among equals.
     """
-    return sorted(
-        ((token, min(0.0, entry.logprob)) for token, entry in law.items()), key=lambda entry: (-entry[1], entry[0])
-    )
+    logprobs = {token: min(0.0, entry.logprob) for token, entry in entries.items()}
+    ranked_tokens = sorted(logprobs, key=lambda token: (-logprobs[token], token))
+    return [(token, logprobs[token]) for token in ranked_tokens]

@@ -67,29 +67,31 @@ class VLLMEngine:
         version: The version of vLLM.
 
     Raises:
-        MissingDependency, ConfigError: vLLM is missing, or does not start with these.
+        MissingDependency: vLLM is not installed.
+        ConfigError: vLLM does not start with these arguments.
     """
 
     def __init__(self, arguments: Mapping[str, Any], lora: str | None = None) -> None:
         vllm = import_module("vllm")
         self._tokens = import_module("vllm.inputs.engine").tokens_input
-        self._lora = import_module("vllm.lora.request").LoRARequest("adapter", 1, lora) if lora else None
-        self._kinds = import_module("vllm.sampling_params").RequestOutputKind
-        self._numbers = itertools.count()
+        self._lora: Any = None  # the adapter that is sent with every request
+        if lora:
+            self._lora = import_module("vllm.lora.request").LoRARequest("adapter", 1, lora)
+        self._output_kinds = import_module("vllm.sampling_params").RequestOutputKind
+        self._request_numbers = itertools.count()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tts-vllm", daemon=True)
         self._thread.start()
         self.closed = False
         self.version = str(vllm.__version__)
 
-        async def start() -> Any:
-            os.environ[STARTER] = str(os.getpid())
-            return import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(
-                vllm.AsyncEngineArgs(**arguments)
-            )
+        async def start_vllm() -> Any:
+            os.environ[STARTER] = str(os.getpid())  # vLLM's process ends with this one
+            engine_class = import_module("vllm.v1.engine.async_llm").AsyncLLM
+            return engine_class.from_engine_args(vllm.AsyncEngineArgs(**arguments))
 
         try:
-            self._llm = self.submit(start()).result()
+            self._llm = self.submit(start_vllm()).result()
         except Exception as failure:
             self._stop()
             if isinstance(failure, ConfigError | ImportError):
@@ -120,17 +122,16 @@ class VLLMEngine:
             EngineError: vLLM failed, or refused the request.
         """
         vllm = import_module("vllm")
-        kind = self._kinds.DELTA if streams else self._kinds.FINAL_ONLY
+        output_kind = self._output_kinds.DELTA if streams else self._output_kinds.FINAL_ONLY
         try:
             params = vllm.SamplingParams(
-                temperature=0.0, detokenize=False, output_kind=kind, ignore_eos=True, **settings
+                temperature=0.0, detokenize=False, output_kind=output_kind, ignore_eos=True, **settings
             )
             stream = self._llm.generate(
-                self._tokens(list(ids)), params, f"tts-{next(self._numbers)}", lora_request=self._lora
+                self._tokens(list(ids)), params, self._new_request_id(), lora_request=self._lora
             )
-            async with aclosing(
-                stream
-            ):  # otherwise the request would continue until the generator is garbage-collected
+            # without closing, the request would continue until the generator is garbage-collected
+            async with aclosing(stream):
                 async for output in stream:
                     yield output
         except (EngineError, asyncio.CancelledError, GeneratorExit):
@@ -151,11 +152,14 @@ class VLLMEngine:
         vllm = import_module("vllm")
         try:
             params = vllm.PoolingParams(task=task, use_activation=False)
-            stream = self._llm.encode(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}")
+            stream = self._llm.encode(self._tokens(list(ids)), params, self._new_request_id())
             [output] = [output async for output in stream]
         except Exception as failure:
             raise _engine_failure(failure) from failure
         return np.atleast_2d(output.outputs.data.double().numpy())
+
+    def _new_request_id(self) -> str:
+        return f"tts-{next(self._request_numbers)}"
 
     def call_in_loop(self, fn: Any, *args: Any) -> None:
         """Call a function in the engine's loop, unless the loop has ended."""
@@ -168,20 +172,20 @@ class VLLMEngine:
             return
         self.closed = True
 
-        async def end() -> None:
+        async def end_vllm() -> None:
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # so that the tasks end
             self._llm.shutdown()
-            self._llm = (
-                None  # its destructor must not run at the interpreter's end, when the functions it calls are gone
-            )
+            # the engine's destructor calls functions that are gone at the interpreter's end, so it must run before
+            self._llm = None
 
         with suppress(TimeoutError):
-            self.submit(end()).result(_ENDS_S)
+            self.submit(end_vllm()).result(_ENDS_S)
         self._stop()
 
     def _stop(self) -> None:
+        """End the engine's loop and thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_ENDS_S)
         if not self._thread.is_alive():

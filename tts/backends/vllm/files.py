@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,13 +46,16 @@ class ModelFiles:
         """
         config, generation, tokenizer = local_first(record, partial(_read, location))
         folder = Path(location)
-        local = folder.is_dir()
+        is_local = folder.is_dir()
+        weights = record.sha256
+        if not weights:
+            weights = digest(folder) if is_local else location
         return cls(
             config=config,
             generation=generation,
             tokenizer=tokenizer,
-            weights=record.sha256 or (digest(folder) if local else location),
-            parameters=_parameters(folder) if local else None,
+            weights=weights,
+            parameters=_parameters(folder) if is_local else None,
         )
 
 
@@ -73,7 +77,7 @@ def _read(location: str, *, local_files_only: bool) -> tuple[Any, Any, Any]:
 def digest(folder: Path) -> str:
     """Return a checksum of a folder's JSON files, and of evenly spaced stretches of its weights.
 
-    So any training changes the checksum.
+    Training changes all weights, and so the checksum.
     """
     checksum = hashlib.sha256()
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
@@ -83,7 +87,8 @@ def digest(folder: Path) -> str:
             if path.suffix == ".json":
                 checksum.update(file.read())
                 continue
-            for start in range(0, size, max(1, size // _SAMPLED)):
+            distance = max(1, size // _SAMPLED)
+            for start in range(0, size, distance):
                 file.seek(start)
                 checksum.update(file.read(_STRETCH))
     return checksum.hexdigest()
@@ -95,9 +100,6 @@ def _parameters(folder: Path) -> int | None:
     total = 0
     for path in files:
         with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
-                size = 1
-                for length in file.get_slice(name).get_shape():
-                    size *= length
-                total += size
+            for name in file.keys():  # noqa: SIM118 - the file is no mapping
+                total += math.prod(file.get_slice(name).get_shape())
     return total if files else None

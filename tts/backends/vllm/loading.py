@@ -71,19 +71,27 @@ def load_parts(
     """
     refuse_url(record)
     _check(dtype, kv_gib, max_rows, devices)
-    adapter = None if lora is None else lora_rank(lora)
+    adapter_rank = None if lora is None else lora_rank(lora)
     platform = import_module("vllm.platforms").current_platform
     if platform.is_cpu() and dtype == "bfloat16":
         from tts.backends.loading.cpu import check_bfloat16
 
         check_bfloat16("dtype", "'float32'")
-    arguments = _arguments(record) | {"enable_prefix_caching": True, "tensor_parallel_size": devices}
+    arguments = _arguments(record)
+    arguments["enable_prefix_caching"] = True
+    arguments["tensor_parallel_size"] = devices
     arguments["logits_processors"] = ["tts.backends.vllm.processor:Streams"]
-    arguments |= {} if dtype is None else {"dtype": dtype}
-    arguments |= {} if eager is None else {"enforce_eager": eager}
-    arguments |= {} if kv_gib is None else {"kv_cache_memory_bytes": int(kv_gib * 2**30)}
-    arguments |= {} if max_rows is None else {"max_num_seqs": max_rows}
-    arguments |= {} if adapter is None else {"enable_lora": True, "max_lora_rank": adapter}
+    if dtype is not None:
+        arguments["dtype"] = dtype
+    if eager is not None:
+        arguments["enforce_eager"] = eager
+    if kv_gib is not None:
+        arguments["kv_cache_memory_bytes"] = int(kv_gib * 2**30)
+    if max_rows is not None:
+        arguments["max_num_seqs"] = max_rows
+    if adapter_rank is not None:
+        arguments["enable_lora"] = True
+        arguments["max_lora_rank"] = adapter_rank
     with readable(record, gguf=False) as location:
         files = ModelFiles.of(record, location)
         engine = VLLMEngine({"model": location, **arguments}, lora)
@@ -115,25 +123,29 @@ def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[
     """
     refuse_url(record)
     import_module("vllm")
-    arguments = _arguments(record) | {"runner": "pooling", "hf_overrides": overrides}
-    arguments |= {"pooler_config": import_module("vllm.config").PoolerConfig(**pooler)} if pooler else {}
+    arguments = _arguments(record)
+    arguments["runner"] = "pooling"
+    arguments["hf_overrides"] = overrides
+    if pooler:
+        arguments["pooler_config"] = import_module("vllm.config").PoolerConfig(**pooler)
     with readable(record, gguf=False) as location:
         return VLLMEngine({"model": location, **arguments})
 
 
 def _arguments(record: ModelRecord) -> dict[str, Any]:
-    """Return vLLM's default arguments for a model."""
-    arguments: dict[str, Any] = {"skip_tokenizer_init": True, "max_model_len": record.context}
-    arguments |= {"disable_log_stats": True, "use_tqdm_on_load": False}
-    if not import_module("vllm.platforms").current_platform.is_cpu():
-        return arguments
-    space = int(_CPU_KV_GIB * 2**30)
-    return arguments | {
-        "dtype": "float32",
-        "enforce_eager": True,
-        "block_size": _CPU_BLOCK,
-        "kv_cache_memory_bytes": space,
+    """Return the arguments that a model gets without any options."""
+    arguments: dict[str, Any] = {
+        "skip_tokenizer_init": True,
+        "max_model_len": record.context,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
     }
+    if import_module("vllm.platforms").current_platform.is_cpu():
+        arguments["dtype"] = "float32"
+        arguments["enforce_eager"] = True
+        arguments["block_size"] = _CPU_BLOCK
+        arguments["kv_cache_memory_bytes"] = int(_CPU_KV_GIB * 2**30)
+    return arguments
 
 
 def _check(dtype: str | None, kv_gib: float | None, max_rows: int | None, devices: int) -> None:
@@ -153,7 +165,8 @@ def lora_rank(folder: str) -> int:
     """
     try:
         settings: Any = json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))
-        ranks = [int(settings["r"]), *map(int, (settings.get("rank_pattern") or {}).values())]
+        layer_ranks = settings.get("rank_pattern") or {}  # of layers with a rank of their own
+        ranks = [int(settings["r"]), *map(int, layer_ranks.values())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
         raise ConfigError(
             f"lora is {folder!r}, but must be the folder of an adapter, with adapter_config.json and its rank r",
@@ -170,9 +183,10 @@ def lora_rank(folder: str) -> int:
 
 def _kv_bytes(config: Any, itemsize: int) -> int | None:
     """Return the size of one token's keys and values; None for models with another state."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or getattr(config, "kv_lora_rank", None) is not None:
+    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    has_compressed_state = getattr(config, "kv_lora_rank", None) is not None
+    if layer_types != {"full_attention"} or has_compressed_state:
         return None
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * size * itemsize
+    num_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * num_heads * head_size * itemsize

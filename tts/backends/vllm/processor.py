@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,20 @@ from tts.backends.vllm.draw import draw_tokens
 from tts.backends.vllm.engine import STARTER
 from tts.randomness import uniforms
 
-_LOOKS_S = 2.0
+_WATCH_S = 2.0  # seconds between two looks for the process that started vLLM
+
+
+class _DrawnRow(NamedTuple):
+    """A row of vLLM's batch whose tokens are drawn here: the address of its draws, and its generated tokens.
+
+    The list `written` is vLLM's own, and grows. The next draw is at `position` plus the list's length.
+    """
+
+    stream: int
+    position: int
+    word: int
+    sampling: Sampling
+    written: list[int]
 
 
 class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
@@ -37,7 +50,7 @@ class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: Any) -> None:
         del vllm_config, device, is_pin_memory
         _end_with(int(os.environ.get(STARTER, "0")))
-        self._rows: dict[int, tuple[list[Any], Sampling, list[int]]] = {}
+        self._rows: dict[int, _DrawnRow] = {}  # by place in the batch
 
     def is_argmax_invariant(self) -> bool:
         """Whether the most likely token stays the same: no."""
@@ -48,34 +61,33 @@ class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
         process_dict_updates(self._rows, batch_update, _read_request)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Raise each row's drawn token above all others."""
+        """Draw a token for each row, and raise its logit above all others."""
         if not self._rows:
             return logits
         places = list(self._rows)
-        requests = list(self._rows.values())
-        streams = np.array([address[0] for address, _, _ in requests], np.uint64)
-        positions = np.array([address[1] + len(output) for address, _, output in requests], np.int64)
-        words = np.array([address[2] for address, _, _ in requests], np.uint64)
-        tokens = draw_tokens(
-            logits[places], [sampling for _, sampling, _ in requests], uniforms(streams, positions, words)
-        )
+        rows = list(self._rows.values())
+        streams = np.array([row.stream for row in rows], np.uint64)
+        positions = np.array([row.position + len(row.written) for row in rows], np.int64)
+        words = np.array([row.word for row in rows], np.uint64)
+        samplings = [row.sampling for row in rows]
+        tokens = draw_tokens(logits[places], samplings, uniforms(streams, positions, words))
         logits[places, tokens] = torch.finfo(logits.dtype).max
         return logits
 
 
 def _end_with(starter: int) -> None:
-    """End vLLM when the process that started it has ended.
+    """Watch the process `starter`, which started vLLM, and end vLLM after it; 0: nothing is watched.
 
-    Otherwise the engine of a killed process would wait for ever. This runs in a worker, which is the engine's child, or
-    in the engine itself.
+    Otherwise the engine of a killed process would wait for ever. The caller is a worker, which is the engine's child,
+    or the engine itself.
     """
     parent = os.getppid()
 
     def watch() -> None:
         with suppress(ProcessLookupError):
             while True:
-                os.kill(starter, 0)
-                time.sleep(_LOOKS_S)
+                os.kill(starter, 0)  # sends nothing, and raises once the process has ended
+                time.sleep(_WATCH_S)
         if parent not in (starter, 0) and os.getppid() == parent:
             os.kill(parent, signal.SIGKILL)
         os._exit(1)
@@ -84,11 +96,12 @@ def _end_with(starter: int) -> None:
         threading.Thread(target=watch, name="tts-starter", daemon=True).start()
 
 
-def _read_request(params: Any, prompt: Any, written: list[int]) -> tuple[list[Any], Sampling, list[int]] | None:
-    """Return a request's address, sampling and generated tokens; `written` has the tokens, and grows."""
+def _read_request(params: Any, prompt: Any, written: list[int]) -> _DrawnRow | None:
+    """Return the row of a request; None where vLLM draws the row's tokens itself."""
     del prompt
     draws = (params.extra_args or {}).get(DRAWS)
     if draws is None:
         return None
-    temperature, top_p, top_k, min_p = draws[3:]
-    return draws[:3], Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p), written
+    stream, position, word, temperature, top_p, top_k, min_p = draws
+    sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
+    return _DrawnRow(stream, position, word, sampling, written)
