@@ -92,7 +92,7 @@ def test_rows_that_threads_take_apart_between_the_products_have_the_bits_of_one_
     for threads in (1, 2):
         backend = engine_of(model_of("qwen3"), tiny_tokenizer(), threads=threads, executor="reference")
         found.append(run(backend, lambda backend=backend: main(backend)))
-        assert len(backend.runner.decoder._apart) == (0 if threads == 1 else threads)
+        assert len(backend.runner.decoder._thread_operations) == (0 if threads == 1 else threads)
         assert backend.stats.rows_histogram[20] == 3
     assert found[0] == found[1]
 

@@ -112,8 +112,9 @@ class EngineBackend(StateBackend[PathState]):
             self.caps = dataclasses.replace(
                 self.caps, steps="absent", score="absent", next_logprobs="absent", prompt_logprobs="absent"
             )
-        self._service = Service([runner, *(model.runner for model in self.reward_models.values())], self.counters)
-        self._prompts: dict[Ids, KVNode] = {}
+        runners = [runner, *(model.runner for model in self.reward_models.values())]
+        self._service = Service(runners, self.counters)
+        self._prompts: dict[Ids, KVNode] = {}  # the nodes of open prompts, by their tokens
         runner.tree.root_gone = self._forget_prompt
 
     @classmethod
@@ -221,22 +222,31 @@ class EngineBackend(StateBackend[PathState]):
 
         def start(deliver: Deliver) -> None:
             node = self.runner.tree.retain(state.node)
-            self.runner.add_samples(SampleJob(rows, node, state.at, lambda end: self._deliver_row(end, state, deliver)))
+            ended = lambda row_end: self._deliver_row(row_end, state, deliver)  # noqa: E731
+            self.runner.add_samples(SampleJob(rows, node, state.at, ended))
 
         self._service.submit(EngineTask(start, rows.fail, lambda: rows.done))
         return rows
 
-    def _deliver_row(self, end: RowEnd, state: PathState, deliver: Deliver) -> None:
-        """Deliver an ended row from the engine's thread to the event loop."""
-        continuation = None
-        if end.state is None:
-            sample = Sample("", (), (), end.finish, None, 0, error=end.error)
+    def _deliver_row(self, row_end: RowEnd, state: PathState, deliver: Deliver) -> None:
+        """Deliver an ended row, which continued the path of `state`, from the engine's thread to the event loop."""
+        continuation: PathState | None = None
+        if row_end.state is None:
+            sample = Sample(
+                text="",
+                token_ids=(),
+                logprobs=(),
+                finish=row_end.finish,
+                handle=None,
+                num_tokens=0,
+                error=row_end.error,
+            )
         else:
-            sample = end.state.sample(end.finish, error=end.error)
-            if end.node is not None:
-                continuation = state.append(end.node, end.state.path_text(), sample.text)
-        reused_tokens = state.node.end if end.began else 0
-        deliver(self._resolve, end.job.rows, end.index, sample, continuation, reused_tokens)
+            sample = row_end.state.sample(row_end.finish, error=row_end.error)
+            if row_end.node is not None:
+                continuation = state.append(row_end.node, row_end.state.path_text(), sample.text)
+        reused_tokens = state.node.end if row_end.began else 0
+        deliver(self._resolve, row_end.job.rows, row_end.index, sample, continuation, reused_tokens)
 
     def _resolve(
         self, rows: RowSet, index: int, sample: Sample, continuation: PathState | None, reused_tokens: int

@@ -84,7 +84,7 @@ class Runner:
         self._sample_jobs: list[SampleJob] = []
         self._kept_logits: OrderedDict[KVNode, Floats] = OrderedDict()
         self._waiting_for: dict[KVNode, list[SampleJob]] = {}
-        self._count = 0
+        self._num_added = 0
 
     @property
     def busy(self) -> bool:
@@ -98,14 +98,14 @@ class Runner:
 
     def add_prefill(self, prefill: PrefillJob) -> None:
         """Add a prefill job."""
-        self._count += 1
-        prefill.order = (self._count, 0)
+        self._num_added += 1
+        prefill.order = (self._num_added, 0)
         self._scheduler.add(prefill)
 
     def add_samples(self, job: SampleJob) -> None:
         """Add rows to sample."""
-        self._count += 1
-        job.order = (self._count, 0)
+        self._num_added += 1
+        job.order = (self._num_added, 0)
         self._sample_jobs.append(job)
 
     def abandon(self, failure: Exception) -> None:
@@ -192,8 +192,9 @@ class Runner:
             waiting_jobs = self._waiting_for.setdefault(job.node, [])
             waiting_jobs.append(job)
             if len(waiting_jobs) == 1:
-                size = len(job.node.tokens)
-                prefill = PrefillJob(self.tree.retain(job.node), size, size - 1, self._deliver_logits)
+                num_tokens = len(job.node.tokens)
+                node = self.tree.retain(job.node)
+                prefill = PrefillJob(node, upto=num_tokens, wanted=num_tokens - 1, done=self._deliver_logits)
                 prefill.order = job.order
                 self._scheduler.add(prefill)
         return job.logits

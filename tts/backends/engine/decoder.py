@@ -31,10 +31,10 @@ from tts.errors import ConfigError
 
 Weights = Mapping[str, Tensor]
 
-_CACHED = 24 << 20  # bytes of weights that stay in a CPU's caches, so that reading them once a thread is cheap
-_APART_ROWS = 8  # least rows a thread, for threads that each pass rows of their own through all layers
-_COMPILED_ROWS = 4  # least rows a thread, for threads that each run all layers in one compiled call
-_TOGETHER = 16  # least tokens for threads to share products, in a step whose tokens read each other's keys
+_CACHED_BYTES = 24 << 20  # bytes of weights that stay in a CPU's caches, so that reading them once a thread is cheap
+_LEAST_ROWS_APART = 8  # least rows a thread, for threads that each pass rows of their own through all layers
+_LEAST_COMPILED_ROWS = 4  # least rows a thread, for threads that each run all layers in one compiled call
+_LEAST_SHARED_TOKENS = 16  # least tokens for threads to share products, in a step whose tokens read each other's keys
 
 
 class _Layer(NamedTuple):
@@ -119,20 +119,24 @@ class Decoder:
         self.team = Team(threads)
         self.spans: Spans | None = None
         self.operations: Operations = _operations(config, executor, self.team, device, self.dtype)
-        make = _Maker(
+        maker = _Maker(
             config, weights, precision, self.dtype, strict=executor != "triton", team=self.team, device=device
         )
-        self._embedding = make.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
-        self._layers = [make.layer(f"model.layers.{number}.") for number in range(config.layers)]
-        self._norm = make.tensor("model.norm.weight", config.hidden)
-        self._head = make.head(self._embedding) if output_layer else None
-        self.parameters = make.parameters
-        linears = [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        self._embedding = maker.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
+        self._layers = [maker.layer(f"model.layers.{number}.") for number in range(config.layers)]
+        self._norm = maker.tensor("model.norm.weight", config.hidden)
+        self._head = maker.head(self._embedding) if output_layer else None
+        self.parameters = maker.parameters
+        linears: list[Linear] = []
+        for layer in self._layers:
+            linears += (layer.qkv, layer.out, layer.gate_up, layer.down)
         layer_bytes = sum(linear.weight_bytes for linear in linears)
-        is_small = layer_bytes <= _CACHED
+        is_small = layer_bytes <= _CACHED_BYTES
         self._stack = self._stack_linears(linears) if is_small else None
         # operations for each thread, where threads pass rows of their own through all layers
-        self._apart = self._operations_apart(linears) if is_small and threads > 1 and self._stack is None else []
+        self._thread_operations: list[Operations] = []
+        if is_small and threads > 1 and self._stack is None:
+            self._thread_operations = self._make_thread_operations(linears)
         head_bytes = self._head.weight_bytes if self._head else 0
         self.weight_bytes = layer_bytes + head_bytes
         layer_weights = sum(linear.in_features * linear.out_features for linear in linears)
@@ -140,7 +144,10 @@ class Decoder:
         self.products = (layer_weights, head_weights)
 
     def _stack_linears(self, linears: Sequence[Linear]) -> Stack | None:
-        """Return small weights stacked for one compiled call; None where that call lacks their products."""
+        """Return the weights of all layers, stacked for one compiled call; None where they cannot be.
+
+        The call has the strict executor's attention, and needs all products in float32 or all in int8.
+        """
         all_float = all(isinstance(linear, HostLinear) for linear in linears)
         all_int8 = all(isinstance(linear, HostInt8Linear) for linear in linears)
         if self.executor != "strict" or not (all_float or all_int8):
@@ -158,7 +165,7 @@ class Decoder:
         cosines, sines = (table.numpy() for table in rotary_tables(self.config))
         return Stack(**arrays, cosines=cosines, sines=sines)
 
-    def _operations_apart(self, linears: Sequence[Linear]) -> list[Operations]:
+    def _make_thread_operations(self, linears: Sequence[Linear]) -> list[Operations]:
         """Return operations for each thread; [] where a step cannot be split by rows.
 
         A split needs layers with the same bits on one thread and on several.
@@ -220,11 +227,11 @@ class Decoder:
         self._run(self.operations, hidden, pool, _Timer(None))
 
     def _run_layers(self, ids: NDArray[np.int64], planned: StepPlan, pool: BlockPool, *, apart: bool) -> Tensor:
-        """Return tokens' hidden states after the last layer, [T, K]."""
+        """Return tokens' hidden states after the last layer, [T, K], by the fastest way for the step's size."""
         hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
-        if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _TOGETHER):
+        if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _LEAST_SHARED_TOKENS):
             self._run_compiled(self._stack, hidden, planned, pool, apart=apart)
-        elif apart and self._apart and len(ids) >= _APART_ROWS * len(self._apart):
+        elif apart and self._thread_operations and len(ids) >= _LEAST_ROWS_APART * len(self._thread_operations):
             self._run_apart(hidden, planned, pool)
         else:
             self.operations.begin(planned)
@@ -260,7 +267,7 @@ class Decoder:
     def _run_compiled(self, stack: Stack, hidden: Tensor, planned: StepPlan, pool: BlockPool, *, apart: bool) -> None:
         """Pass tokens through all layers in one compiled call, or with `apart` in one call a thread."""
         rows = len(hidden)
-        threads = max(1, min(self.team.threads, rows // _COMPILED_ROWS)) if apart else 1
+        threads = max(1, min(self.team.threads, rows // _LEAST_COMPILED_ROWS)) if apart else 1
         edges = [rows * index // threads for index in range(threads + 1)]
         hidden_array, keys, values = hidden.numpy(), kernel_array(pool.keys), kernel_array(pool.values)
         shared_args = (keys, values, stack, self.config.eps, self.config.group, self.config.intermediate)
@@ -276,7 +283,7 @@ class Decoder:
 
     def _run_apart(self, hidden: Tensor, planned: StepPlan, pool: BlockPool) -> None:
         """Let each thread pass a part of the tokens through all layers, without waiting between layers."""
-        threads = len(self._apart)
+        threads = len(self._thread_operations)
         edges = [len(hidden) * index // threads for index in range(threads + 1)]
         timers = [_Timer(None)] * (threads - 1) + [_Timer(self.spans)]  # the last part is this thread's
 
@@ -285,7 +292,7 @@ class Decoder:
                 operations.begin(planned.part(begin, end))
                 self._run(operations, hidden[begin:end], pool, timer)
 
-        self.team.run(run, list(zip(self._apart, timers, edges[:-1], edges[1:], strict=True)))
+        self.team.run(run, list(zip(self._thread_operations, timers, edges[:-1], edges[1:], strict=True)))
 
     def close(self) -> None:
         """End the threads of the decoder."""
@@ -293,7 +300,10 @@ class Decoder:
 
 
 class _Timer:
-    """A timer that each call stops: the time since the last call is added to a part of the spans, if there are any."""
+    """Measures the parts of a step. Each call adds the time since the last call to a part of the spans.
+
+    Without spans a call does nothing.
+    """
 
     def __init__(self, spans: Spans | None) -> None:
         self._spans = spans

@@ -92,13 +92,13 @@ class HostOperations:
         config = self._config
         cosines, sines = self._tables
         plan, places = self._planned.plan, self._planned.places
-        heads, group, size = config.kv_heads, config.group, config.head_size
+        heads, group, head_size = config.kv_heads, config.group, config.head_size
         rows, columns = qkv.shape
-        queries = np.empty((heads, rows, group, size), np.float32)
+        queries = np.empty((heads, rows, group, head_size), np.float32)
         kv_arrays = kernel_array(keys), kernel_array(values)
         args = (qkv.numpy(), plan.positions, cosines, sines, places, norms.numpy(), config.eps, *kv_arrays, queries)
         self._share_rows(layers.rotate_write, args, rows, columns)
-        out = torch.empty(rows, heads, group, size)
+        out = torch.empty(rows, heads, group, head_size)
         if self._executor == "strict":
             attention_strict.attend(plan, queries, *kv_arrays, out.numpy(), self._team)
         else:

@@ -21,7 +21,7 @@ from tts.backends.engine.work import DecodeSequence, PrefillJob, Schedulable
 from tts.backends.kernels.plan import BLOCK
 from tts.errors import KVBudgetError
 
-_GROWTH = 2  # blocks that a job is expected to need beyond its blocks at admission
+_EXPECTED_GROWTH = 2  # blocks that a job is expected to need beyond its blocks at admission
 
 
 class Feed(NamedTuple):
@@ -216,7 +216,7 @@ class Scheduler:
         path = work.node.path()
         num_own_tokens = work.upto if isinstance(work, PrefillJob) else len(work.node.tokens)
         ancestor_blocks = sum(_num_blocks(len(node.tokens)) for node in path[:-1] if node.pins == 0)
-        return ancestor_blocks + _num_blocks(num_own_tokens) + _GROWTH
+        return ancestor_blocks + _num_blocks(num_own_tokens) + _EXPECTED_GROWTH
 
     def _preempt(self, work: Schedulable) -> KVNode:
         """Put a running job back into the queue, and return its node, which the caller unpins."""

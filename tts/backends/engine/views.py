@@ -27,7 +27,6 @@ from tts.backends.text.lengths import check_known
 from tts.errors import ConfigError, PromptTooLong
 
 Readings = NDArray[np.float64]
-Failed = Exception | None
 Piece = str | tuple[int, ...]  # a step: its text, or the policy's own tokens of it
 
 
@@ -49,7 +48,7 @@ class ViewReadings:
     prompt: int
     reused: int
     seconds: float
-    failure: Failed
+    failure: Exception | None
 
 
 Done = Callable[[ViewReadings], None]
@@ -77,9 +76,9 @@ class _StepNode:
         self.below: dict[Piece, _StepNode] = {}
         self.reading: float | None = None
         self.logprob: float | None = None
-        self.failure: Failed = None
+        self.failure: Exception | None = None
         self.released = False
-        self.waiting: list[Callable[[Failed, float], None]] = []
+        self.waiting: list[Callable[[Exception | None, float], None]] = []
 
     def take(self, job: PrefillJob, read: Callable[[Floats], None]) -> None:
         """Read a job's result with `read`, and keep the failure of the job or of `read`."""
@@ -127,9 +126,11 @@ class View:
         path = self._known_nodes(steps)
         new_steps = [(piece, self._template.tokens(piece)) for piece in steps[len(path) :]]
         last_known = path[-1] if path else self._root
-        reused = last_known.node.end if last_known else 0
-        # the nodes of a likelihood end one token early
-        tokens_before = reused + self._by_likelihood if last_known else len(self._prompt)
+        if last_known is None:
+            reused, tokens_before = 0, len(self._prompt)
+        else:
+            reused = last_known.node.end
+            tokens_before = reused + 1 if self._by_likelihood else reused  # the nodes of a likelihood end a token early
         self._check(tokens_before, [ids for _, ids in new_steps])
         prompt_tokens = 0
         if self._root is None and new_steps:
@@ -151,7 +152,7 @@ class View:
             path.append(step)
             self._read(parent, beginning, step, piece)
 
-        def finish(readings: Readings, seconds: float, failure: Failed) -> None:
+        def finish(readings: Readings, seconds: float, failure: Exception | None) -> None:
             done(ViewReadings(readings, computed, prompt_tokens, reused, seconds, failure))
 
         _call_after_reading(path, finish)
@@ -245,7 +246,7 @@ def _find_beginning(parent: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tu
     return parent, ids
 
 
-def _call_after_reading(path: Sequence[_StepNode], done: Callable[[Readings, float, Failed], None]) -> None:
+def _call_after_reading(path: Sequence[_StepNode], done: Callable[[Readings, float, Exception | None], None]) -> None:
     """Call `done` once all steps of a path are read.
 
     The arguments are the steps' readings, the seconds of the jobs that were waited for, and the first failure.
@@ -258,7 +259,7 @@ def _call_after_reading(path: Sequence[_StepNode], done: Callable[[Readings, flo
         readings = np.array([np.nan if step.reading is None else step.reading for step in path], np.float64)
         done(readings, sum(job_seconds, 0.0), failures[0] if failures else None)
 
-    def receive(failure: Failed, seconds: float) -> None:
+    def receive(failure: Exception | None, seconds: float) -> None:
         job_seconds.append(seconds)
         if failure is not None:
             failures.append(failure)

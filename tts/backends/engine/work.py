@@ -139,8 +139,10 @@ def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] 
 
     Without `logit_rows` all tokens are drawn from the first row.
     """
+    if logit_rows is None:
+        logit_rows = np.zeros(len(sequences), np.int64)
     return DrawRequest(
-        rows=np.zeros(len(sequences), np.int64) if logit_rows is None else logit_rows,
+        rows=logit_rows,
         samplings=[sequence.state.rows.request.sampling for sequence in sequences],
         streams=np.array([sequence.state.row.stream for sequence in sequences], np.uint64),
         positions=np.array([sequence.state.position for sequence in sequences], np.int64),

@@ -59,8 +59,8 @@ def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) 
     queries = np.asarray(queries).astype(np.float64)
     keys = np.asarray(keys).astype(np.float64)
     values = np.asarray(values).astype(np.float64)
-    num_heads, num_queries, group, size = queries.shape
-    out = np.zeros((num_queries, num_heads, group, size))
+    num_heads, num_queries, group, head_size = queries.shape
+    out = np.zeros((num_queries, num_heads, group, head_size))
     lse = np.full((num_queries, num_heads, group), -np.inf)
     for t in range(num_queries):
         numbers, offsets = visible_keys(plan, t)

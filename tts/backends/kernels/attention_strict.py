@@ -26,9 +26,9 @@ from tts.backends.kernels.products import LANES, add_values, dot_keys
 
 Floats = NDArray[np.float32]
 
-_TILE = 4 * BLOCK  # keys between two rescalings
-_BATCH = 32  # query heads whose scores of one tile are kept at once
-_HIDDEN = f32(-1e30)  # below every score
+_TILE_KEYS = 4 * BLOCK  # keys between two rescalings
+_BATCH_ROWS = 32  # query heads whose scores of one tile are kept at once
+_HIDDEN_SCORE = f32(-1e30)  # the score of keys that a query may not see, below every other score
 
 
 def attend(plan: AttentionPlan, queries: Floats, keys: Floats, values: Floats, out: Floats, team: Team) -> None:
@@ -45,11 +45,11 @@ def attend(plan: AttentionPlan, queries: Floats, keys: Floats, values: Floats, o
     Raises:
         ValueError: d is no multiple of 16.
     """
-    heads, rows, group, size = queries.shape
-    if size % BLOCK:
-        raise ValueError(f"the head size is {size}, but must be a multiple of {BLOCK}")
+    heads, rows, group, head_size = queries.shape
+    if head_size % BLOCK:
+        raise ValueError(f"the head size is {head_size}, but must be a multiple of {BLOCK}")
     keys_read = np.cumsum(plan.positions + 1)  # [T] by each query and the queries before
-    work = int(keys_read[-1]) * heads * group * size
+    work = int(keys_read[-1]) * heads * group * head_size
     # a part has an interval of heads and an interval of queries
     if rows < 2 * team.threads:  # too few queries to be divided
         parts = [(head_begin, head_end, 0, rows) for head_begin, head_end in team.cuts(heads, work)]
@@ -79,15 +79,15 @@ def attend_part(
 
     A row here is one query of one query head. Other parameters are those of `attend`.
     """
-    group, size = queries.shape[2], queries.shape[3]
+    group, head_size = queries.shape[2], queries.shape[3]
     rows = (end - begin) * group
-    sums = np.empty((rows, size), np.float32)
+    sums = np.empty((rows, head_size), np.float32)
     best = np.empty(rows, np.float32)
     weight = np.empty((rows, BLOCK), np.float32)
-    scores = np.empty((_BATCH, _TILE), np.float32)
+    scores = np.empty((_BATCH_ROWS, _TILE_KEYS), np.float32)
     for head in range(head_begin, head_end):
         sums[:] = f32(0)
-        best[:] = _HIDDEN
+        best[:] = _HIDDEN_SCORE
         weight[:] = f32(0)
         for item in range(items.shape[0]):
             first_block, block_end = items[item, 0], items[item, 1]
@@ -96,7 +96,7 @@ def attend_part(
             if first_query < query_end:
                 first_row = (first_query - begin) * group
                 _fold(
-                    queries[head, first_query:query_end].reshape(-1, size),
+                    queries[head, first_query:query_end].reshape(-1, head_size),
                     positions[first_query:query_end],
                     group,
                     blocks[first_block:block_end],
@@ -112,7 +112,7 @@ def attend_part(
             for lane in range(BLOCK):
                 total += weight[row, lane]
             out_row = out[begin + row // group, head, row % group]
-            for column in range(size):
+            for column in range(head_size):
                 out_row[column] = sums[row, column] / total
 
 
@@ -146,46 +146,55 @@ def _fold(
         best: [rows] best scores so far, relative to which weights are kept.
         weight: [rows, BLOCK] sums of weights so far, in lanes.
     """
-    size = queries.shape[1]
+    head_size = queries.shape[1]
     num_keys = BLOCK * (blocks.shape[0] - 1) + blocks[-1, 2]
     scores_at, keys_at = np.uintp(scores.ctypes.data), np.uintp(keys.ctypes.data)
-    for first_block in range(0, blocks.shape[0], _TILE // BLOCK):
-        tile_blocks = min(_TILE // BLOCK, blocks.shape[0] - first_block)
+    for first_block in range(0, blocks.shape[0], _TILE_KEYS // BLOCK):
+        tile_blocks = min(_TILE_KEYS // BLOCK, blocks.shape[0] - first_block)
         tile_position, tile_keys = blocks[first_block, 1], num_keys - BLOCK * first_block
-        for first_row in range(0, queries.shape[0], _BATCH):
-            rows = min(_BATCH, queries.shape[0] - first_row)
+        for first_row in range(0, queries.shape[0], _BATCH_ROWS):
+            rows = min(_BATCH_ROWS, queries.shape[0] - first_row)
             # the keys of these blocks that the last of these rows sees; earlier rows see no more
             most_visible = min(positions[(first_row + rows - 1) // group] - tile_position + 1, tile_keys)
             num_blocks = min(tile_blocks, (most_visible + BLOCK - 1) // BLOCK)
             if num_blocks <= 0:
                 continue
-            queries_at = np.uintp(queries.ctypes.data + 4 * size * first_row)
-            numbers_at = np.uintp(blocks.ctypes.data + 8 * 3 * first_block)
+            queries_at = np.uintp(queries.ctypes.data + 4 * head_size * first_row)
+            numbers_at = np.uintp(blocks.ctypes.data + 8 * 3 * first_block)  # a row of `blocks` has three int64
             dot_keys(
                 scores_at,
-                _TILE,
+                _TILE_KEYS,
                 queries_at,
                 rows,
                 keys_at,
-                size * BLOCK,
+                head_size * BLOCK,
                 keys.itemsize,
                 numbers_at,
                 3,
                 num_blocks,
-                size,
+                head_size,
             )
             for index in range(rows):
                 row = first_row + index
                 visible = min(positions[row // group] - tile_position + 1, tile_keys)
                 _weigh(scores[index], BLOCK * num_blocks, visible, best[row:], weight[row], sums[row])
-            sums_at = np.uintp(sums.ctypes.data + 4 * size * first_row)
+            sums_at = np.uintp(sums.ctypes.data + 4 * head_size * first_row)
             for block in range(num_blocks):
                 depth = min(BLOCK, most_visible - BLOCK * block)
                 number = blocks[first_block + block, 0]
                 weights_at = np.uintp(scores_at + 4 * BLOCK * block)
-                values_at = np.uintp(values.ctypes.data + values.itemsize * size * BLOCK * number)
+                values_at = np.uintp(values.ctypes.data + values.itemsize * head_size * BLOCK * number)
                 add_values(
-                    sums_at, size, weights_at, _TILE, rows, values_at, size, values.itemsize, depth, size // LANES
+                    sums_at,
+                    head_size,
+                    weights_at,
+                    _TILE_KEYS,
+                    rows,
+                    values_at,
+                    head_size,
+                    values.itemsize,
+                    depth,
+                    head_size // LANES,
                 )
 
 
@@ -196,7 +205,7 @@ def _weigh(scores: Any, count: int, visible: int, best: Any, weight: Any, sums: 
     Only the first `visible` keys of the tile are seen. `best` holds the best score so far in its first number.
     """
     for key in range(max(visible, 0), count):
-        scores[key] = _HIDDEN
+        scores[key] = _HIDDEN_SCORE
     top = max(best[0], _largest(scores, count))
     factor = exponential(best[0] - top)
     best[0] = top
@@ -216,7 +225,7 @@ def _weigh(scores: Any, count: int, visible: int, best: Any, weight: Any, sums: 
 
 @compile_function(fastmath={"nnan", "nsz"})
 def _largest(scores: Any, count: int) -> Any:
-    top = _HIDDEN
+    top = _HIDDEN_SCORE
     for key in range(count):
         top = max(top, scores[key])
     return top

@@ -95,29 +95,29 @@ def rotate_write(
         begin: The first row of this call.
         end: The row after the last row of this call.
     """
-    heads, _, group, size = queries.shape
-    scale = f32(1.0 / math.sqrt(size))
-    rotated = np.empty(size, np.float32)
+    heads, _, group, head_size = queries.shape
+    scale = f32(1.0 / math.sqrt(head_size))
+    rotated = np.empty(head_size, np.float32)
     for token in range(begin, end):
         row = qkv[token]
         cos, sin = cosines[positions[token]], sines[positions[token]]
         block, offset = places[token, 0], places[token, 1]
         for query_head in range(heads * group):
-            query_start = query_head * size
-            _norm_and_rotate(row[query_start : query_start + size], cos, sin, norms[:1], eps, rotated)
+            query_start = query_head * head_size
+            _norm_and_rotate(row[query_start : query_start + head_size], cos, sin, norms[:1], eps, rotated)
             query = queries[query_head // group, token, query_head % group]
-            for j in range(size):
+            for j in range(head_size):
                 query[j] = rotated[j] * scale
         for head in range(heads):
-            key_start = (heads * group + head) * size
-            _norm_and_rotate(row[key_start : key_start + size], cos, sin, norms[1:], eps, rotated)
+            key_start = (heads * group + head) * head_size
+            _norm_and_rotate(row[key_start : key_start + head_size], cos, sin, norms[1:], eps, rotated)
             key_block = keys[head, block]  # [d, BLOCK]
-            for j in range(size):
+            for j in range(head_size):
                 key_block[j, offset] = _store(rotated[j], key_block)
-            value_start = key_start + heads * size  # the values come after all keys
-            new_value = row[value_start : value_start + size]
+            value_start = key_start + heads * head_size  # the values come after all keys
+            new_value = row[value_start : value_start + head_size]
             value = values[head, block, offset]
-            for j in range(size):
+            for j in range(head_size):
                 value[j] = _store(new_value[j], value)
 
 

@@ -90,14 +90,14 @@ def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[In
     """
     first_block, block_end, first_query, query_end = plan.items[is_private].T
     # pairs of an item and a query that reads it, ordered by query, then from root to leaf
-    pair_item, nth = ragged_ranges(query_end - first_query)
-    pair_query = first_query[pair_item] + nth
+    pair_item, reader_index = ragged_ranges(query_end - first_query)
+    pair_query = first_query[pair_item] + reader_index
     order = np.argsort(pair_query, kind="stable")
     pair_item, pair_query = pair_item[order], pair_query[order]
     # the blocks of all pairs, as rows of `plan.blocks`
     num_blocks = block_end - first_block
-    pair, nth = ragged_ranges(num_blocks[pair_item])
-    rows, query = first_block[pair_item[pair]] + nth, pair_query[pair]
+    pair, block_index = ragged_ranges(num_blocks[pair_item])
+    rows, query = first_block[pair_item[pair]] + block_index, pair_query[pair]
     first_position = plan.blocks[rows, 1]
     is_visible = first_position <= plan.positions[query]
     lengths = np.bincount(query[is_visible], minlength=len(plan.positions))
@@ -203,8 +203,8 @@ def _cut(runs: Ints, num_blocks: int) -> Ints:
     """Return runs [n, 4] cut every `num_blocks` blocks from their beginning."""
     first_block, block_end, first_query, query_end = runs.T
     num_parts = -(-(block_end - first_block) // num_blocks)  # rounded up
-    run, nth = ragged_ranges(num_parts)
-    part_begin = first_block[run] + nth * num_blocks
+    run, part_index = ragged_ranges(num_parts)
+    part_begin = first_block[run] + part_index * num_blocks
     part_end = np.minimum(block_end[run], part_begin + num_blocks)
     return np.stack([part_begin, part_end, first_query[run], query_end[run]], axis=1)
 
@@ -213,8 +213,8 @@ def _tile(runs: Ints, num_queries: int) -> Ints:
     """Return runs [n, 4] with their queries cut into tiles of at most `num_queries`."""
     first_block, block_end, first_query, query_end = runs.T
     num_tiles = -(-(query_end - first_query) // num_queries)  # rounded up
-    run, nth = ragged_ranges(num_tiles)
-    tile_begin = first_query[run] + nth * num_queries
+    run, tile_index = ragged_ranges(num_tiles)
+    tile_begin = first_query[run] + tile_index * num_queries
     tile_end = np.minimum(query_end[run], tile_begin + num_queries)
     return np.stack([first_block[run], block_end[run], tile_begin, tile_end], axis=1)
 
@@ -229,9 +229,9 @@ def _trim(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
     last_position = np.maximum.reduceat(np.append(positions, 0), query_edges)[::2]
     # positions rise along a run, so that its last block tells whether blocks lie after all queries
     late_tiles = np.flatnonzero(blocks[block_end - 1, 1] > last_position)
-    late_index, nth = ragged_ranges((block_end - first_block)[late_tiles])
+    late_index, block_index = ragged_ranges((block_end - first_block)[late_tiles])
     tile = late_tiles[late_index]
-    is_seen = blocks[first_block[tile] + nth, 1] <= last_position[tile]
+    is_seen = blocks[first_block[tile] + block_index, 1] <= last_position[tile]
     num_seen = np.bincount(late_index[is_seen], minlength=len(late_tiles))
     trimmed_end = block_end.copy()
     trimmed_end[late_tiles] = first_block[late_tiles] + num_seen
@@ -242,8 +242,8 @@ def _trim(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
 def _slots(tiles: Ints, blocks: Ints, num_queries: int) -> tuple[Ints, Ints]:
     """Return the slot of each query of each tile, [S], and the beginnings of the queries' slots, [T + 1]."""
     first_block, _, first_query, query_end = tiles.T
-    tile, nth = ragged_ranges(query_end - first_query)  # pairs of a tile and a query
-    query = first_query[tile] + nth
+    tile, query_index = ragged_ranges(query_end - first_query)  # pairs of a tile and a query
+    query = first_query[tile] + query_index
     first_position = blocks[first_block[tile], 1]
     order = np.lexsort((first_position, query))  # by query, then from root to leaf
     slots = np.empty(len(tile), np.int64)

@@ -44,9 +44,9 @@ def rope_reference(
     Returns:
         [H, T, G, d] contiguous, of qkv's type.
     """
-    num_heads, _, _, size = keys.shape
+    num_heads, _, _, head_size = keys.shape
     wide_type = torch.float64 if qkv.dtype == torch.float64 else torch.float32
-    heads = qkv.to(wide_type).unflatten(1, (-1, size))  # [T, H*G + 2*H, d]
+    heads = qkv.to(wide_type).unflatten(1, (-1, head_size))  # [T, H*G + 2*H, d]
     num_query_heads = heads.shape[1] - 2 * num_heads
     new_queries, new_keys, new_values = heads.split([num_query_heads, num_heads, num_heads], 1)
     if norms is not None:
@@ -54,7 +54,7 @@ def rope_reference(
         new_queries = _rms_norm(new_queries, query_weight.to(wide_type), eps)
         new_keys = _rms_norm(new_keys, key_weight.to(wide_type), eps)
     cos, sin = (table[positions].to(wide_type).unsqueeze(1) for table in tables)  # [T, 1, d/2]
-    new_queries = _rotate(new_queries, cos, sin) * size**-0.5
+    new_queries = _rotate(new_queries, cos, sin) * head_size**-0.5
     new_keys = _rotate(new_keys, cos, sin)
     keys[:, *places] = new_keys.transpose(0, 1).to(keys.dtype)
     values[:, *places] = new_values.transpose(0, 1).to(values.dtype)

@@ -150,13 +150,13 @@ def pass_layers(
         ticks: [3] the processor's ticks of each part, added to.
     """
     rows, width = hidden.shape
-    heads, size = values.shape[1], values.shape[4]
+    heads, head_size = values.shape[1], values.shape[4]
     normed = np.empty((rows, width), np.float32)
     change = np.empty((0, width), np.float32)  # without rows, as nothing is added before the first layer
     projected = np.empty((rows, _outputs(stack.out)), np.float32)
     qkv = np.empty((rows, _outputs(stack.qkv)), np.float32)
-    queries = np.empty((heads, rows, group, size), np.float32)
-    attended = np.empty((rows, heads, group, size), np.float32)
+    queries = np.empty((heads, rows, group, head_size), np.float32)
+    attended = np.empty((rows, heads, group, head_size), np.float32)
     gate_up = np.empty((rows, _outputs(stack.gate_up)), np.float32)
     gated = np.empty((rows, feed), np.float32)
     since = _read_ticks()
@@ -173,7 +173,7 @@ def pass_layers(
         attend_part(0, heads, 0, rows, positions, items, blocks, queries, layer_keys, layer_values, attended)
         since = _count(ticks, ATTENTION, since)
         change = projected
-        _linear(attended.reshape(rows, heads * group * size), stack.out[layer], stack.out_bias[layer], change)
+        _linear(attended.reshape(rows, heads * group * head_size), stack.out[layer], stack.out_bias[layer], change)
         since = _count(ticks, LINEAR, since)
         layers.add_norm(hidden, change, stack.feed_norm[layer], eps, normed, 0, rows)
         since = _count(ticks, OTHER, since)

@@ -136,7 +136,9 @@ def _is_part(text: str, start: int, end: int) -> bool:
     """Whether a sum in a text is a part of a larger expression."""
     text_before = text[max(0, start - _SIGN_DISTANCE) : start]
     text_after = text[end : end + _SIGN_DISTANCE]
-    return _OPERATOR_BEFORE.search(text_before) is not None or _OPERATOR_AFTER.match(text_after) is not None
+    has_operator_before = _OPERATOR_BEFORE.search(text_before) is not None
+    has_operator_after = _OPERATOR_AFTER.match(text_after) is not None
+    return has_operator_before or has_operator_after
 
 
 @dataclass(slots=True, eq=False)
@@ -305,8 +307,9 @@ def token_text(token: int) -> str:
             f"the text has the token {token}, which the toy model does not have",
             hint="tokens are those of its language",
         )
-    number = token - 1000
-    return str(number // 2 if number % 2 == 0 else -(number + 1) // 2)
+    code = token - 1000  # as in `token_id`
+    number = code // 2 if code % 2 == 0 else -(code + 1) // 2
+    return str(number)
 
 
 class ToyTokenizer:
@@ -340,10 +343,15 @@ def tokens_of(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def token_id(token: str) -> int:
-    """Return the id of a token: words, then numbers from 1000 on (zigzag), then foreign text by checksum."""
-    if (word_id := _WORD_IDS.get(token)) is not None:
-        return word_id
+    """Return the id of a token.
+
+    Words have ids below 1000. Numbers have ids from 1000 on, in the order 0, -1, 1, -2, 2. Foreign text has a negative
+    id by its checksum.
+    """
+    if token in _WORD_IDS:
+        return _WORD_IDS[token]
     if is_number(token):
         number = int(token)
-        return 1000 + (2 * number if number >= 0 else -2 * number - 1)
+        code = 2 * number if number >= 0 else -2 * number - 1
+        return 1000 + code
     return -1 - zlib.crc32(token.encode("utf-8"))

@@ -94,7 +94,8 @@ class RowDecoder:
         waiting: deque[tuple[RowSet, int, CachedPath]] = deque()
         running: list[_Running] = []
         while True:
-            waiting.extend((rows, index, path) for rows, path in requests for index in range(len(rows.request.rows)))
+            for rows, path in requests:
+                waiting.extend((rows, index, path) for index in range(len(rows.request.rows)))
             if not waiting and not running:
                 return
             self._admit(waiting, running, ended)

@@ -123,6 +123,7 @@ class FixedSteps:
         if not 0 < num_tokens <= self._room.tokens:
             return None
         work = self._operations.lower_plan(planned.plan)
+        # the sizes of the padded step
         padded_tokens = next(size for size in _TOKENS if size >= num_tokens)
         num_wide = len(work.items) - work.num_narrow
         shape = WorkShape(
