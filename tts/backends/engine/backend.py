@@ -221,8 +221,10 @@ class EngineBackend(StateBackend[PathState]):
         rows, state = RowSet(request), self._state_of(request.handle)
 
         def start(deliver: Deliver) -> None:
+            def ended(row_end: RowEnd) -> None:
+                self._deliver_row(row_end, state, deliver)
+
             node = self.runner.tree.retain(state.node)
-            ended = lambda row_end: self._deliver_row(row_end, state, deliver)  # noqa: E731
             self.runner.add_samples(SampleJob(rows, node, state.at, ended))
 
         self._service.submit(EngineTask(start, rows.fail, lambda: rows.done))

@@ -345,7 +345,7 @@ class _Maker:
             raise ConfigError(
                 f"the weight {name} has the shape {tuple(weight.shape)}, but the configuration says {shape}"
             )
-        # the sum is a cheap first test; it may overflow, so that only the second test is exact
+        # a finite sum shows cheaply that all numbers are finite; another sum may have overflowed
         if not weight.sum().isfinite() and not weight.isfinite().all():
             raise ConfigError(
                 f"the weight {name} is not finite, but must hold numbers alone", hint="get the files again"

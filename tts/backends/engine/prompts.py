@@ -115,7 +115,7 @@ class PromptReads:
         self._seconds = [0.0] * len(prompts)
 
     def charges(self) -> list[tuple[int, int]]:
-        """Return for each prompt the number of tokens it computes, and of tokens shared with earlier prompts."""
+        """Return for each prompt how many tokens are computed for it, and how many earlier prompts share."""
         charges: list[tuple[int, int]] = []
         for place, pieces in enumerate(self._prompts):
             num_tokens = sum(len(piece.tokens) for piece in pieces)
@@ -161,7 +161,7 @@ class PromptReads:
     def _take(self, piece: Piece, logits: Floats) -> None:
         try:
             piece.read(logits, self._top)
-        except Exception as failure:  # noqa: BLE001 - such as logits that are not finite: fails the prompts of this piece only
+        except Exception as failure:  # noqa: BLE001 - a failure fails the prompts of this piece only
             piece.failure = engine_error(failure)
 
     def _result(self, place: int) -> ReadPrompt:

@@ -56,7 +56,7 @@ class Feed(NamedTuple):
 
     @property
     def wants_logits(self) -> bool:
-        """Whether the job wants logits; else it wants hidden states, or there is no job."""
+        """Whether the job wants logits. If not, the job wants hidden states, or there is no job."""
         if isinstance(self.work, PrefillJob):
             return self.work.logits
         return self.work is not None

@@ -61,7 +61,7 @@ class CallFuture:
         """Call `compute` in this thread, and set its result or the exception that it raises."""
         try:
             result = compute()
-        except Exception as failure:  # noqa: BLE001 - such as logits that are not finite: fails this item only
+        except Exception as failure:  # noqa: BLE001 - a failure, such as logits that are not finite, fails this item only
             self.set_exception(failure)
         else:
             self.set_result(lambda: result)

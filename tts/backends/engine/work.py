@@ -151,5 +151,5 @@ def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] 
 
 
 def engine_error(failure: Exception) -> EngineError:
-    """Return a failure as an EngineError; an EngineError is returned as it is."""
+    """Return a failure as an EngineError; an EngineError is returned unchanged."""
     return as_engine_error(failure, "the engine")

@@ -48,7 +48,7 @@ def attend(plan: AttentionPlan, queries: Floats, keys: Floats, values: Floats, o
     heads, rows, group, head_size = queries.shape
     if head_size % BLOCK:
         raise ValueError(f"the head size is {head_size}, but must be a multiple of {BLOCK}")
-    keys_read = np.cumsum(plan.positions + 1)  # [T] by each query and the queries before
+    keys_read = np.cumsum(plan.positions + 1)  # [T] keys that each query and the queries before read
     work = int(keys_read[-1]) * heads * group * head_size
     # a part has an interval of heads and an interval of queries
     if rows < 2 * team.threads:  # too few queries to be divided

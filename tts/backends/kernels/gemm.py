@@ -106,23 +106,23 @@ def multiply_panels(x: Any, panels: Any, out: Any, begin: int, end: int) -> None
 
     The rows of a block are divided evenly into groups of at most `_ROWS`. Names that end with "_at" are addresses.
     """
-    inputs, stride = x.shape[1], out.shape[1]
+    inputs, out_stride = x.shape[1], out.shape[1]
     panel_bytes = 4 * inputs * PANEL
-    for start in range(0, x.shape[0], _BLOCK_ROWS):
-        rows = min(_BLOCK_ROWS, x.shape[0] - start)
+    for first_of_block in range(0, x.shape[0], _BLOCK_ROWS):
+        rows = min(_BLOCK_ROWS, x.shape[0] - first_of_block)
         groups = (rows + _ROWS - 1) // _ROWS
         for panel in range(begin, end):
             panel_at = np.uintp(panels.ctypes.data + panel_bytes * panel)
             next_panel = panels.ctypes.data + panel_bytes * min(panel + 1, end - 1)
             lines_fetched = 0
             for group in range(groups):
-                first_row = start + rows * group // groups
-                count = start + rows * (group + 1) // groups - first_row
+                first_row = first_of_block + rows * group // groups
+                group_rows = first_of_block + rows * (group + 1) // groups - first_row
                 lines = _lines_to_fetch(group, groups)
-                out_at = np.uintp(out.ctypes.data + 4 * (first_row * stride + PANEL * panel))
+                out_at = np.uintp(out.ctypes.data + 4 * (first_row * out_stride + PANEL * panel))
                 rows_at = np.uintp(x.ctypes.data + 4 * first_row * inputs)
                 ahead_at = np.uintp(next_panel + 4 * _LINE * inputs * lines_fetched)
-                _group(count, lines, out_at, stride, rows_at, inputs, panel_at, inputs, ahead_at)
+                _group(group_rows, lines, out_at, out_stride, rows_at, inputs, panel_at, inputs, ahead_at)
                 lines_fetched += lines
 
 

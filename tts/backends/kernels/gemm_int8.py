@@ -176,18 +176,18 @@ def multiply_panels(levels: Any, steps: Any, panels: Any, outputs: Any, out: Any
 
     The rows of a block are divided evenly into groups of at most six. Names that end with "_at" are addresses.
     """
-    pairs, stride = panels.shape[1], out.shape[1]
-    for start in range(0, levels.shape[0], _BLOCK_ROWS):
-        rows = min(_BLOCK_ROWS, levels.shape[0] - start)
+    pairs, out_stride = panels.shape[1], out.shape[1]
+    for first_of_block in range(0, levels.shape[0], _BLOCK_ROWS):
+        rows = min(_BLOCK_ROWS, levels.shape[0] - first_of_block)
         groups = (rows + _ROWS - 1) // _ROWS
         for panel in range(begin, end):
             panel_at = np.uintp(panels.ctypes.data + 2 * _PANEL * pairs * panel)
             scales_at = np.uintp(outputs.ctypes.data + 4 * _PANEL * panel)
             biases_at = np.uintp(scales_at + 4 * outputs.shape[1])
             for group in range(groups):
-                first_row = start + rows * group // groups
-                count = start + rows * (group + 1) // groups - first_row
-                out_at = np.uintp(out.ctypes.data + 4 * (first_row * stride + _PANEL * panel))
+                first_row = first_of_block + rows * group // groups
+                group_rows = first_of_block + rows * (group + 1) // groups - first_row
+                out_at = np.uintp(out.ctypes.data + 4 * (first_row * out_stride + _PANEL * panel))
                 levels_at = np.uintp(levels.ctypes.data + 4 * pairs * first_row)
                 steps_at = np.uintp(steps.ctypes.data + 4 * first_row)
-                _group(count, out_at, stride, levels_at, steps_at, panel_at, scales_at, biases_at, pairs)
+                _group(group_rows, out_at, out_stride, levels_at, steps_at, panel_at, scales_at, biases_at, pairs)

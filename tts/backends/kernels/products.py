@@ -118,7 +118,7 @@ def _switch_of_both(builder: Any, rows: Any, width: Any, max_rows: int, write: C
     A number has `width` bytes: 4, or 2 where the CPU widens halves. `write` writes the code for a number of rows and a
     type.
     """
-    first_float_case = max_rows + 1  # the case of halves is the number of rows; that of floats has this added
+    first_float_case = max_rows + 1  # added to the number of rows for floats; for halves the number is the case
 
     def write_case(case: int) -> None:
         if case > first_float_case:
@@ -258,22 +258,22 @@ def dot_keys(
         blocks: The number of blocks.
         depth: The size of a key.
     """
-    num_done = 0
-    while num_done < blocks:
-        tile_at, numbers_at = np.uintp(c + 4 * LANES * num_done), np.uintp(numbers + 8 * apart * num_done)
-        width, max_rows = _tile(rows, blocks - num_done)
+    blocks_done = 0
+    while blocks_done < blocks:
+        tile_at, numbers_at = np.uintp(c + 4 * LANES * blocks_done), np.uintp(numbers + 8 * apart * blocks_done)
+        width, max_rows = _tile(rows, blocks - blocks_done)
         row = 0
         while row < rows:
-            count = min(rows - row, max_rows)
+            group_rows = min(rows - row, max_rows)
             c_at, a_at = np.uintp(tile_at + 4 * row * c_stride), np.uintp(a + 4 * row * depth)
             if width == 4:
-                _dot_4(count, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
+                _dot_4(group_rows, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
             elif width == 2:
-                _dot_2(count, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
+                _dot_2(group_rows, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
             else:
-                _dot_1(count, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
-            row += count
-        num_done += width
+                _dot_1(group_rows, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
+            row += group_rows
+        blocks_done += width
 
 
 @compile_function
@@ -305,22 +305,22 @@ def add_values(
         depth: The number of columns of `a`.
         vectors: The number of vectors of 16 numbers in a row of `b`.
     """
-    num_done = 0
-    while num_done < vectors:
-        tile_at, b_at = np.uintp(c + 4 * LANES * num_done), np.uintp(b + bytes_each * LANES * num_done)
-        width, max_rows = _tile(rows, vectors - num_done)
+    vectors_done = 0
+    while vectors_done < vectors:
+        tile_at, b_at = np.uintp(c + 4 * LANES * vectors_done), np.uintp(b + bytes_each * LANES * vectors_done)
+        width, max_rows = _tile(rows, vectors - vectors_done)
         row = 0
         while row < rows:
-            count = min(rows - row, max_rows)
+            group_rows = min(rows - row, max_rows)
             c_at, a_at = np.uintp(tile_at + 4 * row * c_stride), np.uintp(a + 4 * row * a_stride)
             if width == 4:
-                _add_4(count, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
+                _add_4(group_rows, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
             elif width == 2:
-                _add_2(count, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
+                _add_2(group_rows, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
             else:
-                _add_1(count, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
-            row += count
-        num_done += width
+                _add_1(group_rows, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
+            row += group_rows
+        vectors_done += width
 
 
 @compile_function(inline="always")

@@ -163,7 +163,7 @@ class TransformersBackend(StateBackend[CachedPath]):
             backend = cls(
                 loaded.model,
                 loaded.tokenizer,
-                identity="?",  # set below, so that no second checksum is computed
+                identity="?",  # set below from the checksum that the loader computed
                 rates=rates(record),
                 max_rows=max_rows,
                 thoughts=thought_marks(record),
