@@ -194,11 +194,11 @@ class EngineBackend(StateBackend[PathState]):
                 num_prompt=len(ids),
                 views=Views(gone, views[index]),
             )
-            last = len(ids) - 1  # the last token is computed when its logits are asked for
+            num_computed = len(ids) - 1  # the last token is computed with its logits, once they are asked for
             self._prefill(
                 node,
-                upto=last,
-                first_wanted=last,
+                upto=num_computed,
+                first_wanted=num_computed,
                 on_end=lambda job: future.set_prefilled(job, lambda: self._keep(state)),
                 logits=self.runner.decoder.has_output_layer,
             )
@@ -221,11 +221,11 @@ class EngineBackend(StateBackend[PathState]):
         rows, state = RowSet(request), self._state_of(request.handle)
 
         def start(deliver: Deliver) -> None:
-            def ended(row_end: RowEnd) -> None:
+            def finish(row_end: RowEnd) -> None:
                 self._deliver_row(row_end, state, deliver)
 
             node = self.runner.tree.retain(state.node)
-            self.runner.add_samples(SampleJob(rows, node, state.at, ended))
+            self.runner.add_samples(SampleJob(rows, node, state.at, finish))
 
         self._service.submit(EngineTask(start, rows.fail, lambda: rows.done))
         return rows
@@ -277,11 +277,11 @@ class EngineBackend(StateBackend[PathState]):
             node.pieces = self._renderer.pieces(state.at.tail, ids)
             longer = state.append(node, PathText.skip((*state.at.tail, *ids), state.at.carry), text)
             make_extension = lambda: Extension(self._keep(longer), ids)  # noqa: E731
-            last = len(ids) - 1  # the last token is computed when its logits are asked for
+            num_computed = len(ids) - 1  # the last token is computed with its logits, once they are asked for
             return self._prefill(
                 node,
-                upto=last,
-                first_wanted=last,
+                upto=num_computed,
+                first_wanted=num_computed,
                 on_end=lambda job: future.set_prefilled(job, make_extension),
             )
 

@@ -167,7 +167,7 @@ class Runner:
                 return
             logits = self._logits_behind(job)
             if logits is None:
-                room -= job.num_waiting  # kept for the rows of this older job
+                room -= job.num_waiting  # so that rows of younger jobs do not take this job's place
                 continue
             num_begun = min(room, job.num_waiting)
             new_sequences = [self._begin_sequence(job) for _ in range(num_begun)]

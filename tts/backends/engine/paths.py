@@ -81,7 +81,7 @@ def step_ids(
 
     The tokens of a piece end with the token that completes the piece. A piece is () where its token also completes the
     piece before. Tokens that have no text yet, such as the first bytes of a character, come after all pieces. Where the
-    last piece is an unfinished step, they belong to this piece. End-of-sequence tokens are left out.
+    last piece is an unfinished step, these tokens belong to that piece. End-of-sequence tokens are left out.
     """
     tokens, completing_indices = _complete(state, step)
     ids = [node.tokens[index] for node, index in tokens]

@@ -56,7 +56,8 @@ class Piece:
         """Take the logits of the next tokens.
 
         Args:
-            logits: [tokens, V] logits, from the first token on whose logits were not taken before.
+            logits: [tokens, V] logits after some tokens of the piece, in order. A piece may be read in several calls,
+                and each call continues after the call before.
             top: The number of most likely tokens to keep for each place.
         """
         for row in logits:

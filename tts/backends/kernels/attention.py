@@ -62,15 +62,15 @@ def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) 
     num_heads, num_queries, group, head_size = queries.shape
     out = np.zeros((num_queries, num_heads, group, head_size))
     lse = np.full((num_queries, num_heads, group), -np.inf)
-    for t in range(num_queries):
-        numbers, offsets = visible_keys(plan, t)
+    for query in range(num_queries):
+        numbers, offsets = visible_keys(plan, query)
         if len(numbers):
-            scores = queries[:, t] @ keys[:, numbers, offsets].swapaxes(1, 2)  # [H, G, L]
+            scores = queries[:, query] @ keys[:, numbers, offsets].swapaxes(1, 2)  # [H, G, L]
             top = scores.max(-1, keepdims=True)
             weights = np.exp(scores - top)
             total = weights.sum(-1, keepdims=True)
-            out[t] = weights @ values[:, numbers, offsets] / total
-            lse[t] = (top + np.log(total))[..., 0]
+            out[query] = weights @ values[:, numbers, offsets] / total
+            lse[query] = (top + np.log(total))[..., 0]
     return out, lse
 
 

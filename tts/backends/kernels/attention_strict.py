@@ -170,7 +170,7 @@ def _fold(
                 head_size * BLOCK,
                 keys.itemsize,
                 numbers_at,
-                3,
+                3,  # from a block's number to the next block's
                 num_blocks,
                 head_size,
             )

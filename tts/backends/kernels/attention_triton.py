@@ -253,8 +253,8 @@ def attend(
         return launch
     padded = max(16, triton.next_power_of_2(size))
     shape = {"group": group, "size": size, "padded": padded}
-    narrow_and_wide = ((0, work.num_narrow, False), (work.num_narrow, len(work.items), True))
-    for first_item, item_end, is_wide in narrow_and_wide:
+    narrow_items, wide_items = (0, work.num_narrow, False), (work.num_narrow, len(work.items), True)
+    for first_item, item_end, is_wide in (narrow_items, wide_items):
         if item_end > first_item:
             launch_at(tree_partial, item_end - first_item, num_heads)(
                 queries,

@@ -97,8 +97,9 @@ def _write_draws(
 ) -> None:
     """Write the tokens and log-probabilities of the draws from `begin` to before `end`."""
     size = logits.shape[1]
+    num_stretches = (size + _STRIDE - 1) // _STRIDE
     weights = np.empty(size, np.float32)
-    sums = np.empty(-(-size // _STRIDE), np.float64)  # of the weights of each stretch
+    sums = np.empty(num_stretches, np.float64)  # of the weights of each stretch
     for draw in range(begin, end):
         row = logits[rows[draw]]
         best = _best(row)

@@ -69,9 +69,9 @@ def cut(
     """
     sorted_logits, ids = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
     rank = torch.arange(sorted_logits.shape[1], device=sorted_logits.device)
-    heat = torch.where(temperatures == 0, 1.0, temperatures).double().unsqueeze(1)  # [R, 1], to be divided by
+    divisor = torch.where(temperatures == 0, 1.0, temperatures).double().unsqueeze(1)  # [R, 1]
     depths = sorted_logits.double() - sorted_logits[:, :1].double()
-    weights = (depths / heat).exp()  # [R, V]; the largest of a row is 1, since only ratios count
+    weights = (depths / divisor).exp()  # [R, V]; the largest of a row is 1, since only ratios count
     is_top_k = rank < torch.where(top_k == 0, len(rank), top_k).unsqueeze(1)
     # integers in units of 2**-44, whose sums are the same in any order: torch's order of a row's sum depends on the
     # number of rows
@@ -179,8 +179,8 @@ def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constex
 
     The weight is 1 for a logit of `top`, and 0 for a token that is filtered out.
     """
-    heat = tl.where(temperature == 0.0, 1.0, temperature)  # to be divided by
-    weight = tl.where(x == float("-inf"), 0.0, tl.exp((x - top) / heat))
+    divisor = tl.where(temperature == 0.0, 1.0, temperature)
+    weight = tl.where(x == float("-inf"), 0.0, tl.exp((x - top) / divisor))
     if is_cut:
         floor, last = tl.load(floors + draw), tl.load(lasts + draw)
         weight = tl.where((x > floor) | ((x == floor) & (token <= last)), weight, 0.0)
@@ -260,10 +260,10 @@ def draw_rows(
     top = tl.where(is_finite, top, 0.0)
     depths = tl.where(tl.abs(block_tops) == float("inf"), 0.0, block_tops - top)  # a block of -inf alone has the sum 0
     temperature = tl.load(temperatures + draw).to(tl.float32)
-    heat = tl.where(temperature == 0.0, 1.0, temperature)
+    divisor = tl.where(temperature == 0.0, 1.0, temperature)
     # the sums of blocks are relative to the blocks' largest logits, so they are scaled to the row's
     plain = tl.exp(depths.to(tl.float64)) * tl.load(sums + entry, mask=is_block, other=0.0)
-    scale = tl.exp((depths / heat).to(tl.float64))
+    scale = tl.exp((depths / divisor).to(tl.float64))
     weight = scale * tl.load(sums + num_draws * num_blocks + entry, mask=is_block, other=0.0)
 
     u = _uniform(tl.load(streams + draw), tl.load(positions + draw), word)

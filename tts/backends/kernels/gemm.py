@@ -75,7 +75,7 @@ def _group(
         fetch = cgutils.get_or_insert_function(builder.module, fetch_type, "llvm.prefetch.p0")
         starts = [offset_pointer(builder, b, INT(LANES * vector)) for vector in range(PANEL // LANES)]
 
-        # the loop is written once for each pair of numbers, which one number encodes: lines * (_ROWS + 1) + rows
+        # there is a case for each number of lines and of rows, with the number lines * (_ROWS + 1) + rows
         def write_case(case: int) -> None:
             num_lines, num_rows = divmod(case, _ROWS + 1)
 
@@ -93,8 +93,8 @@ def _group(
             if num_lines <= _LINES:
                 first_case = num_lines * (_ROWS + 1)
                 cases += range(first_case + 1, first_case + _ROWS + 1)
-        encoded_pair = builder.add(builder.mul(lines, INT(_ROWS + 1)), rows)
-        switch(builder, encoded_pair, cases, write_case)
+        case = builder.add(builder.mul(lines, INT(_ROWS + 1)), rows)
+        switch(builder, case, cases, write_case)
         return ctx.get_dummy_value()
 
     return signature, emit

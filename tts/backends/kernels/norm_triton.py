@@ -19,7 +19,10 @@ from tts.backends.kernels.attention_triton import launch_at
 
 @triton.jit
 def norm_rows(hidden, change, weight, out, eps, size: tl.constexpr, padded: tl.constexpr, has_change: tl.constexpr):
-    """Add a row's change to the row, and write the row's RMS norm times the weight."""
+    """Add a row's change to the row, and write the row's RMS norm times the weight.
+
+    A row has `size` numbers; `padded` is the size, rounded up to a power of two.
+    """
     column = tl.arange(0, padded)
     is_column = column < size
     place = tl.program_id(0).to(tl.int64) * size + column

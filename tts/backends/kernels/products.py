@@ -118,18 +118,19 @@ def _switch_of_both(builder: Any, rows: Any, width: Any, max_rows: int, write: C
     A number has `width` bytes: 4, or 2 where the CPU widens halves. `write` writes the code for a number of rows and a
     type.
     """
-    first_float_case = max_rows + 1  # added to the number of rows for floats; for halves the number is the case
+    # the case of r rows is r for halves, and r + float_offset for floats
+    float_offset = max_rows + 1
 
     def write_case(case: int) -> None:
-        if case > first_float_case:
-            write(case - first_float_case, _FLOAT)
+        if case > float_offset:
+            write(case - float_offset, _FLOAT)
         else:
             write(case, ir.HalfType())
 
     half_cases = range(1, max_rows + 1) if WIDENS_HALVES else ()
-    float_cases = range(first_float_case + 1, first_float_case + max_rows + 1)
-    is_float = builder.ashr(width, INT(2))  # 4 -> 1, 2 -> 0
-    case = builder.add(builder.mul(is_float, INT(first_float_case)), rows)
+    float_cases = range(float_offset + 1, float_offset + max_rows + 1)
+    is_float = builder.ashr(width, INT(2))  # 4 bytes -> 1, 2 bytes -> 0
+    case = builder.add(builder.mul(is_float, INT(float_offset)), rows)
     switch(builder, case, [*half_cases, *float_cases], write_case)
 
 

@@ -51,7 +51,9 @@ def _instructions() -> Instructions:
         return "NEON"
     if {"+avx512f", "+fma"} <= features:
         return "AVX-512"
-    return "AVX2" if {"+avx2", "+fma"} <= features else "portable"
+    if {"+avx2", "+fma"} <= features:
+        return "AVX2"
+    return "portable"
 
 
 INSTRUCTIONS = _instructions()
