@@ -275,8 +275,8 @@ class EngineBackend(StateBackend[PathState]):
                 return future.set_result(lambda: Extension(self._keep(state), ids))
             node = self.runner.tree.add(state.node, ids)
             node.pieces = self._renderer.pieces(state.at.tail, ids)
-            longer = state.append(node, PathText.skip((*state.at.tail, *ids), state.at.carry), text)
-            make_extension = lambda: Extension(self._keep(longer), ids)  # noqa: E731
+            continuation = state.append(node, PathText.skip((*state.at.tail, *ids), state.at.carry), text)
+            make_extension = lambda: Extension(self._keep(continuation), ids)  # noqa: E731
             num_computed = len(ids) - 1  # the last token is computed with its logits, once they are asked for
             return self._prefill(
                 node,

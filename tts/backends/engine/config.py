@@ -100,6 +100,11 @@ def read_config(config: Any) -> DecoderConfig:
 
 
 def _rotary(config: Any, head_size: int) -> tuple[NDArray[np.float32], float]:
+    """Return the frequencies of the rotary positions, and the factor of their cosines and sines.
+
+    Raises:
+        ConfigError: the rotary positions are of a kind that is not supported.
+    """
     rope = config.rope_parameters
     kind = rope.get("rope_type", "default")
     if kind not in _ROPES or rope.get("partial_rotary_factor", 1.0) != 1.0:

@@ -409,6 +409,7 @@ class _Maker:
 def _operations(
     config: DecoderConfig, executor: AttentionExecutor, team: Team, device: torch.device, dtype: torch.dtype
 ) -> Operations:
+    """Return the operations of the executor: the CPU's kernels, or Triton's."""
     if device.type == "cpu" and executor not in ("triton", "triton_strict"):
         return HostOperations(config, executor, team)
     from tts.backends.engine.device.operations import DeviceOperations

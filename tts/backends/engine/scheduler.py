@@ -289,6 +289,7 @@ class Scheduler:
         step.tokens_left -= feed.num_tokens - 1 if is_row else feed.num_tokens  # a row's first token is free
 
     def _too_small(self, work: Schedulable) -> KVBudgetError:
+        """Return the error for a job whose path alone does not fit the memory."""
         block_bytes = BLOCK * self._tree.pool.shape.bytes_per_token
         needed_bytes = block_bytes * sum(_num_blocks(len(node.tokens)) for node in work.node.path())
         return KVBudgetError(

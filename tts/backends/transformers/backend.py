@@ -381,6 +381,7 @@ class TransformersBackend(StateBackend[CachedPath]):
         end.rows.resolve(end.index, dataclasses.replace(end.sample, handle=handle))
 
     def _fail(self, jobs: list[_Job], failure: Exception) -> None:
+        """Fail calls and requests of rows."""
         error = _engine_error(failure)
         for job in jobs:
             if isinstance(job, _Call):
