@@ -16,7 +16,7 @@ import numpy as np
 from tts.budget.account import Account
 from tts.display import cell
 from tts.errors import ConfigError, TTSError, hint_methods, unknown_name
-from tts.experiments.analysis.comparing import Comparison, compare
+from tts.experiments.analysis.comparing import Comparison, Gain, compare
 from tts.experiments.analysis.curves import Curve, choose_curves, curves_of, line_words
 from tts.experiments.analysis.pairs import PairedRow, compare_pairs
 from tts.experiments.analysis.points import front_points, points_of
@@ -89,9 +89,16 @@ class Study(Replayable):
         self._set(study_config(settings))
 
     def _set(self, config: StudyConfig | None, *, find: str | None = None, store: str | Path | None = None) -> Self:
-        self._config, self._find = config, find
-        self._id: int | None = None
-        self._of_store = False  # whether its configuration is a store's
+        """Set the attributes of a new study, and return the study.
+
+        Args:
+            config: The configuration; None: the store has it.
+            find: The id or name of the study in the store; None: the newest, or the study of `config`.
+            store: The file of the results.
+        """
+        self._config, self._name_in_store = config, find
+        self._id: int | None = None  # in the store, once the study is found there
+        self._is_of_store = False  # whether the configuration was read from a store
         self.store = default_store() if store is None else Path(store)
         return self
 
@@ -132,7 +139,7 @@ class Study(Replayable):
         if self._config is None:
             with self._open_store() as (_, study):
                 self._config = stored_config(study.runs[-1].snapshot)
-            self._of_store = True
+            self._is_of_store = True
         return self._config
 
     @property
@@ -153,12 +160,13 @@ class Study(Replayable):
 
     def __repr__(self) -> str:
         """Return the study's name and the file of its results, in one line."""
-        return f"Study({(self._config.name if self._config is not None else self._find)!r}, store={str(self.store)!r})"
+        name = self._name_in_store if self._config is None else self._config.name
+        return f"Study({name!r}, store={str(self.store)!r})"
 
     def _repr_html_(self) -> str:
         try:
             return f"<p>{cell(repr(self))}</p>{tables.as_html(self.rows())}"
-        except TTSError:  # nothing is stored yet
+        except TTSError:  # the store has no results
             return f"<p>{cell(repr(self))}</p>"
 
     # running
@@ -201,7 +209,7 @@ class Study(Replayable):
                 f"shard is {shard}, but must be (i, n) with i from 1 to n", hint="for example (1, 8), for jobs 1 to 8"
             )
         config = self.config
-        if self._of_store:
+        if self._is_of_store:
             check_servers(config)
         if store is not None:
             self.store = Path(store)
@@ -230,11 +238,11 @@ class Study(Replayable):
         Raises:
             ConfigError, TTSError, KeyboardInterrupt: as `run`.
         """
-        pool = pool_study(self.config, n).model_copy(update={"name": name or f"{self.config.name}-pool"})
-        sampled = Study.__new__(Study)._set(pool, store=self.store)
-        sampled._of_store = self._of_store
-        sampled.run(store, progress=progress)
-        return sampled
+        pool_config = pool_study(self.config, n).model_copy(update={"name": name or f"{self.config.name}-pool"})
+        pool = Study.__new__(Study)._set(pool_config, store=self.store)
+        pool._is_of_store = self._is_of_store
+        pool.run(store, progress=progress)
+        return pool
 
     def results(self) -> list[Result]:
         """Return all results, in the order in which cells were added, recorded candidates included.
@@ -341,7 +349,7 @@ class Study(Replayable):
     def front(self, x: str = "tokens", *, form: tables.Form = "text", width: int = tables.WIDTH) -> str:
         """Return the Pareto front as a table, cheapest point first.
 
-        A point is on the front where every point of at least its accuracy costs more.
+        A point is on the front if it is more accurate than every cheaper point.
 
         Args:
             x: The cost, as in `plot`.
@@ -409,23 +417,13 @@ class Study(Replayable):
             raise ConfigError(
                 "there is no path and no ax, but the figure must go somewhere", hint="give a path such as curve.png"
             )
-        figure_look, all_curves = (
-            _look_of(look),
-            [*self.curves(by_group=by_group), *(comparison.curve for comparison in replayed)],
-        )
+        figure_look = _look_of(look)
+        all_curves = [*self.curves(by_group=by_group), *(replayed_curve.curve for replayed_curve in replayed)]
         figure_look = dataclasses.replace(figure_look, labels=line_words(all_curves, figure_look.labels))
         curves = choose_curves(all_curves, strategies)
-        comparisons = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
-        gains = [
-            comparison.gain
-            for comparison in comparisons
-            if comparison.gain is not None and comparison.gain.ratio.low > 1
-        ]
-        largest_gain = (
-            max(gains, key=lambda gain: gain.ratio.value)
-            if gains and len({comparison.group for comparison in comparisons}) == 1
-            else None
-        )
+        comparisons: list[Comparison] = []
+        if baseline is not None:
+            comparisons = compare(curves, baseline, x, rng=np.random.default_rng(SEED))
         palette = Palette.from_project(self.store)
         figure = plots.draw(
             curves,
@@ -434,7 +432,7 @@ class Study(Replayable):
             scale=scale,
             bands=bands,
             front=front,
-            gained=largest_gain,
+            gained=_largest_gain(comparisons),
             look=figure_look,
             palette=palette,
             ax=ax,
@@ -504,9 +502,10 @@ class Study(Replayable):
         if form is not None and form in FORMS:
             return self.export_training(path, form, model=model, strategy=strategy, licence=licence, **filters).rows
         filter_values = {"model": model, "strategy": strategy, "licence": licence, **filters}
-        if unused := sorted(name for name, value in filter_values.items() if value is not None):
+        given_names = sorted(name for name, value in filter_values.items() if value is not None)
+        if given_names:
             raise ConfigError(
-                f"{unused[0]} was given, but the form {form!r} has no filters",
+                f"{given_names[0]} was given, but the form {form!r} has no filters",
                 hint=f"forms with filters: {', '.join(FORMS)}",
             )
         with self._open_store("these are not all its results") as (store, study):
@@ -551,40 +550,38 @@ class Study(Replayable):
             PartialResults: Cells have no result yet.
         """
         selected_filters = Filters(**filters)
-        target, needs_tokens = check_target(path), form_of(form, selected_filters).tokens
-        by_step = form == "trl-prm" and selected_filters.judge == "score"
+        target = check_target(path)
+        needs_tokens = form_of(form, selected_filters).tokens
+        needs_step_scores = form == "trl-prm" and selected_filters.judge == "score"
         with self._open_store("these are not all its searches") as (store, study), ExitStack() as stack:
             facts = {"study": study.name, "licence": licence or _licences(study)}
             select_results = partial(select, model=model, strategy=strategy)
-            settings = self.imported
-            if settings is not None or not (needs_tokens or by_step or not self.config.record.texts):
+            import_settings = self.imported
+            records: Iterable[SearchRows]
+            if import_settings is not None:
                 if needs_tokens:
                     raise ConfigError(
                         f"the form {form} needs token ids, but the samples of the study {study.name!r} were imported "
                         "without",
-                        hint="forms of texts: " + ", ".join(name for name, one in FORMS.items() if not one.tokens),
+                        hint="forms of texts: " + ", ".join(name for name in FORMS if not FORMS[name].tokens),
                     )
-                recorded_searches = RecordedSearches(
-                    None if settings is not None else self.config,
-                    (settings or {}).get("task"),
-                    selected_filters.verifier,
+                searches = RecordedSearches(None, import_settings.get("task"), selected_filters.verifier)
+                records = (searches.record(*sampled) for sampled in select_results(_sample(store, study)))
+            elif self.config.record.texts and not needs_tokens and not needs_step_scores:
+                searches = RecordedSearches(self.config, None, selected_filters.verifier)
+                records = (searches.record(*sampled) for sampled in select_results(_sample(store, study)))
+            else:
+                without_samples = ((result, {}) for result in store.results(study.id, drawn=False))
+                costs = [result.usage.tokens for result, _ in select_results(without_samples)]
+                if self._is_of_store:
+                    check_servers(self.config)
+                redrawn_searches = stack.enter_context(
+                    RedrawnSearches(self.config, selected_filters.verifier, needs_tokens=needs_tokens)
                 )
-                records: Iterable[SearchRows] = (
-                    recorded_searches.record(*one) for one in select_results(_sample(store, study))
-                )
-                return export_searches(records, target, form, selected_filters, facts=facts)
-            costs = [
-                result.usage.tokens
-                for result, _ in select_results((one, {}) for one in store.results(study.id, drawn=False))
-            ]
-            if self._of_store:
-                check_servers(self.config)
-            searches = stack.enter_context(
-                RedrawnSearches(self.config, selected_filters.verifier, needs_tokens=needs_tokens)
-            )
-            announce(len(costs), sum(costs))
-            results = (result for result, _ in select_results((one, {}) for one in store.results(study.id)))
-            return export_searches(searches.records(results), target, form, selected_filters, facts=facts)
+                announce(len(costs), sum(costs))
+                with_samples = ((result, {}) for result in store.results(study.id))
+                records = redrawn_searches.records(result for result, _ in select_results(with_samples))
+            return export_searches(records, target, form, selected_filters, facts=facts)
 
     def samples(self, path: str | Path) -> int:
         """Write one page with all samples of the study, with a search field and filters.
@@ -622,34 +619,52 @@ class Study(Replayable):
         """Open the store, and find this study in it.
 
         Args:
-            unfinished: The end of the warning, where cells have no result: what follows from that; None: no warning.
+            unfinished: The end of the warning that is given if cells have no result; None: no warning.
+
+        Raises:
+            ConfigError: The store has none of this study.
         """
         if self._config is not None and not self.store.exists():
             raise self._no_results()
         with Store.existing(self.store) as store:
-            study = store.find(self._find) if self._config is None and self._id is None else self._own(store.studies())
+            if self._config is None and self._id is None:
+                study = store.find(self._name_in_store)
+            else:
+                study = self._own(store.studies())
             self._id = study.id
-            if unfinished is not None and (finished := study.done + study.failed) < study.cells:
-                _warn(f"study {study.name}: {finished:,} of {study.cells:,} cells are done, so {unfinished}")
+            num_finished = study.done + study.failed
+            if unfinished is not None and num_finished < study.cells:
+                _warn(f"study {study.name}: {num_finished:,} of {study.cells:,} cells are done, so {unfinished}")
             yield store, study
 
     def _own(self, studies: Sequence[StoredStudy]) -> StoredStudy:
         """Return the stored study that this object ran, else the newest with the same configuration."""
         for study in reversed(studies):
-            if study.id == self._id or (
-                self._id is None and study.runs[-1].snapshot.get("configuration") == self.config.plain_settings()
-            ):
+            if self._id is not None:
+                is_own = study.id == self._id
+            else:
+                is_own = study.runs[-1].snapshot.get("configuration") == self.config.plain_settings()
+            if is_own:
                 return study
         raise self._no_results()
 
     def _no_results(self) -> ConfigError:
-        name = self._find if self._config is None else self._config.name
+        name = self._name_in_store if self._config is None else self._config.name
         return ConfigError(f"the study {name!r} has no results in {self.store}", hint="call its run() first")
 
 
 def _sample(store: Store, study: StoredStudy) -> Iterator[Sampled]:
     """Yield the results of a study, with the samples and texts that were recorded."""
     return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
+
+
+def _largest_gain(comparisons: Sequence[Comparison]) -> Gain | None:
+    """Return the largest gain whose interval lies above 1; None: there is none, or there are several groups."""
+    if len({comparison.group for comparison in comparisons}) != 1:
+        return None
+    gains = [comparison.gain for comparison in comparisons if comparison.gain is not None]
+    significant_gains = [gain for gain in gains if gain.ratio.low > 1]
+    return max(significant_gains, key=lambda gain: gain.ratio.value, default=None)
 
 
 def _look_of(options: Mapping[str, Any]) -> Look:
@@ -659,7 +674,8 @@ def _look_of(options: Mapping[str, Any]) -> Look:
         ConfigError: An option is unknown, or its value is not allowed.
     """
     look_options = {field.name for field in dataclasses.fields(Look)}
-    if unknown_options := options.keys() - look_options:
+    unknown_options = options.keys() - look_options
+    if unknown_options:
         plot_options = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
         raise unknown_name("option of a figure", min(unknown_options), plot_options | look_options)
     return Look(**options)
@@ -668,9 +684,9 @@ def _look_of(options: Mapping[str, Any]) -> Look:
 def _licences(study: StoredStudy) -> str:
     """Return the licences that the data sets of a study state."""
     data = study.runs[-1].snapshot.get("data")
-    licences = (
-        [entry.get("licence") for entry in data.values() if isinstance(entry, dict)] if isinstance(data, dict) else []
-    )
+    if not isinstance(data, dict):
+        return ""
+    licences = [dataset.get("licence") for dataset in data.values() if isinstance(dataset, dict)]
     return ", ".join(dict.fromkeys(str(licence) for licence in licences if licence))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tts.checks import check_int
 from tts.errors import ConfigError, unknown_name
@@ -55,78 +55,100 @@ def calibrate_study(
     """
     check_int("n", n, 1)
     if n is None:
-        names, cell, outcomes = _result_outcomes(study.results(), strategy, model)
+        outcomes = _result_outcomes(study.results(), strategy, model)
     else:
-        names, cell, outcomes = _pool_outcomes(
-            study.results(), parse(strategy or "best_of_n | majority", file_scope()), n, model
-        )
-    link = ProblemOutcomes(
-        use=_use(study.config, cell), confidences=[one[0] for one in outcomes], right=[one[1] for one in outcomes]
+        plan = parse(strategy or "best_of_n | majority", file_scope())
+        outcomes = _pool_outcomes(study.results(), plan, n, model)
+    use = _use(study.config, outcomes.cell)
+    problem_outcomes = ProblemOutcomes(use=use, confidences=outcomes.confidences, right=outcomes.right)
+    return Thresholds.calibrate(outcomes.names, [problem_outcomes], risk, delta)
+
+
+class _Outcomes(NamedTuple):
+    """The outcomes of the problems of one setting.
+
+    `names` has a name for each problem. `cell` is a cell (one problem with one seed) of the setting. `confidences` has
+    the confidence in each answer; NaN: there is no answer. `right` has whether each answer is right.
+    """
+
+    names: list[str]
+    cell: Cell
+    confidences: list[float]
+    right: list[bool]
+
+
+def _result_outcomes(results: Iterable[Result], strategy: str | None, model: str | None) -> _Outcomes:
+    judged_results = [result for result in results if result.right is not None and result.error is None]
+    first_results = _first_of_problems(judged_results, [result.cell for result in judged_results], strategy, model)
+    return _Outcomes(
+        names=[_name(result.cell) for result in first_results],
+        cell=first_results[0].cell,
+        confidences=[math.nan if result.answer is None else result.confidence for result in first_results],
+        right=[bool(result.right) for result in first_results],
     )
-    return Thresholds.calibrate(names, [link], risk, delta)
 
 
-Outcomes = list[tuple[float, bool]]  # confidence, and whether the answer is right
+def _pool_outcomes(results: Iterable[Result], plan: Plan, n: int, model: str | None) -> _Outcomes:
+    """Return the outcomes of a plan on the first n samples of each pool.
 
-
-def _result_outcomes(
-    results: Iterable[Result], strategy: str | None, model: str | None
-) -> tuple[list[str], Cell, Outcomes]:
-    known = [result for result in results if result.right is not None and result.error is None]
-    first = _first(known, [result.cell for result in known], strategy, model)
-    outcomes = [(result.confidence if result.answer is not None else math.nan, bool(result.right)) for result in first]
-    return [_name(result.cell) for result in first], first[0].cell, outcomes
-
-
-def _pool_outcomes(
-    results: Iterable[Result], plan: Plan, n: int, model: str | None
-) -> tuple[list[str], Cell, Outcomes]:
+    Raises:
+        ConfigError: The plan cannot be replayed on pools, a pool is too small, or no pool fits.
+    """
     if not isinstance(plan.strategy, BestOfN) or plan.stopping is not None or plan.strategy.n is not None:
         raise ConfigError(
             f"strategy is {str(plan)!r}, but samples of a pool are chosen from by best_of_n, without its n and "
             "without a stop rule",
             hint="write best_of_n | SELECTION, and n as --n",
         )
-    pools = [pool for pool in pools_of(results).pools if not any(drawn.right is None for drawn in pool.drawn)]
-    pools = [pool for pool in pools if pool.law == plan.strategy or plan.strategy == BestOfN()]
-    if short := [pool for pool in pools if len(pool.drawn) < n]:
-        raise ConfigError(
-            f"n is {n}, but the pool of problem {short[0].cell.problem!r} has {len(short[0].drawn)} samples"
-        )
-    pools_of_setting = _first(pools, [pool.cell for pool in pools], None, model)
-    plan = dataclasses.replace(
-        plan,
-        strategy=pools_of_setting[0].law,
-        selection=plan.selection or plan.strategy.default_selection(verified=False),
-    )
-    outcomes = [_choose(pool, plan, n) for pool in pools_of_setting]
-    whole = dataclasses.replace(plan, strategy=dataclasses.replace(pools_of_setting[0].law, n=n))
-    cell = dataclasses.replace(pools_of_setting[0].cell, strategy=str(whole), budget={"samples": n})
-    return [_name(pool.cell) for pool in pools_of_setting], cell, outcomes
+    pools: list[ProblemPool] = []
+    for pool in pools_of(results).pools:
+        has_law = plan.strategy in (pool.law, BestOfN())
+        if has_law and all(sample.right is not None for sample in pool.drawn):
+            pools.append(pool)
+    too_small_pools = [pool for pool in pools if len(pool.drawn) < n]
+    if too_small_pools:
+        pool = too_small_pools[0]
+        raise ConfigError(f"n is {n}, but the pool of problem {pool.cell.problem!r} has {len(pool.drawn)} samples")
+    first_pools = _first_of_problems(pools, [pool.cell for pool in pools], None, model)
+    law = first_pools[0].law
+    selection = plan.selection or plan.strategy.default_selection(verified=False)
+    pool_plan = dataclasses.replace(plan, strategy=law, selection=selection)
+    names: list[str] = []
+    confidences: list[float] = []
+    is_right: list[bool] = []
+    for pool in first_pools:
+        outcome, confidence = RecordedSearch(pool, pool_plan).sure(range(n))
+        names.append(_name(pool.cell))
+        confidences.append(math.nan if outcome.answer is None else confidence)
+        is_right.append(bool(outcome.right))
+    live_plan = dataclasses.replace(pool_plan, strategy=dataclasses.replace(law, n=n))
+    cell = dataclasses.replace(first_pools[0].cell, strategy=str(live_plan), budget={"samples": n})
+    return _Outcomes(names=names, cell=cell, confidences=confidences, right=is_right)
 
 
-def _choose(pool: ProblemPool, plan: Plan, n: int) -> tuple[float, bool]:
-    """Return the confidence in the answer of a pool's first n samples, and whether this answer is right."""
-    outcome, confidence = RecordedSearch(pool, plan).sure(range(n))
-    return (math.nan if outcome.answer is None else confidence, bool(outcome.right))
+def _first_of_problems(items: Sequence[T], cells: Sequence[Cell], strategy: str | None, model: str | None) -> list[T]:
+    """Return the item of each problem's first seed, in the only setting that fits a strategy and a model.
 
-
-def _first(found: Sequence[T], cells: Sequence[Cell], strategy: str | None, model: str | None) -> list[T]:
-    """Return the items of the one setting that is named, each problem by its first seed.
+    Args:
+        items: Results or pools.
+        cells: The cell of each item.
+        strategy: The strategy of the items; None: any.
+        model: The model of the items; None: any.
 
     Raises:
         ConfigError: No item fits, or the fitting items have several settings.
     """
-    by_setting: dict[tuple[str, ...], dict[str, T]] = {}
+    by_setting: dict[tuple[str, ...], dict[str, T]] = {}  # by setting and problem
     first_seeds: dict[tuple[tuple[str, ...], str], int] = {}
-    for item, cell in zip(found, cells, strict=True):
+    for item, cell in zip(items, cells, strict=True):
         if strategy not in (None, cell.strategy) or model not in (None, cell.model):
             continue
         budget = ", ".join(f"{unit}={limit:g}" for unit, limit in sorted(cell.budget.items()))
-        key, name = (cell.model, cell.setting, cell.strategy, budget), _name(cell)
-        if cell.seed < first_seeds.get((key, name), cell.seed + 1):
-            by_setting.setdefault(key, {})[name] = item
-            first_seeds[key, name] = cell.seed
+        setting = (cell.model, cell.setting, cell.strategy, budget)
+        problem = _name(cell)
+        if (setting, problem) not in first_seeds or cell.seed < first_seeds[setting, problem]:
+            by_setting.setdefault(setting, {})[problem] = item
+            first_seeds[setting, problem] = cell.seed
     if not by_setting:
         if not cells:
             raise ConfigError("no result of the study is known to be right or wrong", hint=_CURE)
@@ -139,7 +161,8 @@ def _first(found: Sequence[T], cells: Sequence[Cell], strategy: str | None, mode
             f"the study has {len(by_setting)} settings, but one is calibrated: {listed}",
             hint="name --strategy, or --model",
         )
-    return list(next(iter(by_setting.values())).values())
+    ((_, items_by_problem),) = by_setting.items()
+    return list(items_by_problem.values())
 
 
 def _name(cell: Cell) -> str:
@@ -147,23 +170,27 @@ def _name(cell: Cell) -> str:
 
 
 def _use(config: StudyConfig, cell: Cell) -> CalibratedUse:
-    """Return the use that thresholds are calibrated for, from a prepared run of a cell that is not begun."""
+    """Return the use that thresholds are calibrated for: the parts of a search of a cell's first problem.
+
+    The search is prepared, but not run.
+    """
     spec, problems = config.models[cell.model], load_problems(config)
-    tasks = {problem.task for of in problems.values() for problem in of.values()}
+    tasks = {problem.task for dataset_problems in problems.values() for problem in dataset_problems.values()}
     if len(tasks) > 1:
         raise ConfigError(
             f"the problems of the study have {len(tasks)} tasks, but a calibration holds for one",
             hint="set task: … for all",
         )
-    problem, plan = next(iter(problems[cell.dataset].values())), parse(cell.strategy, file_scope())
+    first_problem, *_ = problems[cell.dataset].values()
+    plan = parse(cell.strategy, file_scope())
     with Solver(
         spec.records(),
         config.verifiers_of(cell.model),
         backend=spec.backend,
-        url=next(iter(spec.url), None),
+        url=spec.url[0] if spec.url else None,
         task=config.task,
         sampling=config.sampling_of(cell.model),
         allow_oracle=config.allow_oracle,
         expected_tokens=spec.expected_tokens,
     ) as solver:
-        return solver.prepare(problem, dict(cell.budget), strategy=plan).use
+        return solver.prepare(first_problem, dict(cell.budget), strategy=plan).use

@@ -119,28 +119,59 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
     Raises:
         ConfigError: the plan needs a score that was not recorded.
     """
-    selection, stopping = (plan, None) if isinstance(plan, Measure) else (plan.selection, plan.stopping)
-    verified = isinstance(plan, Plan) and any(
-        needs_of(part).verifiers for part in (selection, stopping) if part is not None
-    )
-    closed_form = (
-        _CLOSED.get(type(selection)) if stopping is None and getattr(selection, "temperature", None) is None else None
-    )
-    if closed_form is not None and not reading.first and reading.unit == "samples":
-        averages = closed_form(pool, selection, reading)
-        scoring = mean_costs(pool.drawn, reading.sizes) if verified else np.zeros(len(reading.sizes))
-        tokens = [drawn.tokens for drawn in pool.drawn]
-        usd = float(np.mean([usd_of(drawn) for drawn in pool.drawn]))
-        mean, longest = float(np.mean(tokens)), max_at_k(tokens, reading.sizes)
-        columns = (reading.sizes, averages.value.tolist(), averages.error.tolist(), scoring.tolist(), longest.tolist())
-        return [
-            _UNKNOWN if math.isnan(right) else RunMeans(right, error, n, n * mean, cost, path, n * usd)
-            for n, right, error, cost, path in zip(*columns, strict=True)
-        ]
-    outcomes = (
-        partial(_measure_counts, pool, plan) if isinstance(plan, Measure) else RecordedSearch(pool, plan).prefixes
-    )
-    return _means(pool, reading, outcomes, verified=verified)
+    if isinstance(plan, Measure):
+        selection, stop_rule, reads_scores = plan, None, False
+    else:
+        selection, stop_rule = plan.selection, plan.stopping
+        parts = [part for part in (selection, stop_rule) if part is not None]
+        reads_scores = any(needs_of(part).verifiers for part in parts)
+    takes_subsets = not reading.first and reading.unit == "samples"
+    if takes_subsets and stop_rule is None and getattr(selection, "temperature", None) is None:
+        closed_form = _CLOSED.get(type(selection))
+        if closed_form is not None:
+            averages = closed_form(pool, selection, reading)
+            return _closed_form_means(pool, averages, reading.sizes, verified=reads_scores)
+    if isinstance(plan, Measure):
+        outcomes = partial(_measure_counts, pool, plan)
+    else:
+        outcomes = RecordedSearch(pool, plan).prefixes
+    return _means(pool, reading, outcomes, verified=reads_scores)
+
+
+def _closed_form_means(
+    pool: ProblemPool, averages: Averaged, sizes: Sequence[int], *, verified: bool
+) -> list[RunMeans]:
+    """Return the means over all subsets of a pool at each size.
+
+    Args:
+        pool: The recorded samples.
+        averages: The mean and the error of right answers at each size; NaN: the pool is too small.
+        sizes: The numbers of samples of a subset.
+        verified: Whether verifiers score the samples.
+    """
+    tokens = [sample.tokens for sample in pool.drawn]
+    mean_tokens = float(np.mean(tokens))
+    mean_usd = float(np.mean([usd_of(sample) for sample in pool.drawn]))
+    verifier_tokens = mean_costs(pool.drawn, sizes) if verified else np.zeros(len(sizes))  # [sizes]
+    longest = max_at_k(tokens, sizes)  # [sizes]
+    means: list[RunMeans] = []
+    for i, size in enumerate(sizes):
+        right = float(averages.value[i])
+        if math.isnan(right):
+            means.append(_UNKNOWN)
+            continue
+        means.append(
+            RunMeans(
+                right=right,
+                error=float(averages.error[i]),
+                samples=size,
+                generated_tokens=size * mean_tokens,
+                verifier_tokens=float(verifier_tokens[i]),
+                path_tokens=float(longest[i]),
+                usd=size * mean_usd,
+            )
+        )
+    return means
 
 
 def tokens_of(pool: ProblemPool, *, verified: bool) -> Floats:
@@ -154,38 +185,30 @@ def tokens_of(pool: ProblemPool, *, verified: bool) -> Floats:
 def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
     """Return the means of runs at one size.
 
-    `exact` states whether these outcomes are of all possible runs, so that `error` is 0.
+    Args:
+        outcomes: The outcome of each run.
+        exact: Whether the outcomes are of all possible runs, so that `error` is 0.
     """
     if len(outcomes) == 1:
         (outcome,) = outcomes
-        costs = (
-            outcome.samples,
-            outcome.generated_tokens,
-            outcome.verifier_tokens,
-            outcome.path_tokens,
-            math.nan if outcome.usd is None else outcome.usd,
+        return RunMeans(
+            right=float(outcome.right or 0),
+            error=0.0,
+            samples=float(outcome.samples),
+            generated_tokens=float(outcome.generated_tokens),
+            verifier_tokens=float(outcome.verifier_tokens),
+            path_tokens=float(outcome.path_tokens),
+            usd=math.nan if outcome.usd is None else outcome.usd,
         )
-        return RunMeans(float(outcome.right or 0), 0.0, *map(float, costs))
-    table = np.array(
-        [
-            [
-                outcome.right,
-                outcome.samples,
-                outcome.generated_tokens,
-                outcome.verifier_tokens,
-                outcome.path_tokens,
-                outcome.usd,
-            ]
-            for outcome in outcomes
-        ],
-        np.float64,
-    )
-    error = 0.0 if exact else float(table[:, 0].std(ddof=1)) / math.sqrt(len(outcomes))
-    right, *costs = table.mean(axis=0).tolist()
-    return RunMeans(right, error, *costs)
+    names = [name for name in RunMeans._fields if name != "error"]
+    # a row for each run and a column for each name; the conversion turns None into NaN
+    table = np.array([[getattr(outcome, name) for name in names] for outcome in outcomes], np.float64)
+    means = dict(zip(names, table.mean(axis=0).tolist(), strict=True))
+    error = 0.0 if exact else float(table[:, names.index("right")].std(ddof=1)) / math.sqrt(len(outcomes))
+    return RunMeans(error=error, **means)
 
 
-def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, verified: bool) -> list[RunMeans]:
+def _means(pool: ProblemPool, settings: ReplaySettings, outcomes: _Outcomes, *, verified: bool) -> list[RunMeans]:
     """Return the means over runs at each size.
 
     Runs are all ordered subsets where these are few, else the beginnings of random orders. Subsets in the recorded
@@ -193,24 +216,34 @@ def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, v
 
     A limit in tokens ends a run before the first sample that does not fit. A pool that fits as a whole therefore does
     not show where a run ends.
+
+    Args:
+        pool: The recorded samples.
+        settings: The settings of the replay.
+        outcomes: The function that runs a plan or measure on an order of samples.
+        verified: Whether verifiers score the samples.
     """
-    num, costs = len(pool.drawn), tokens_of(pool, verified=verified)
+    num_samples = len(pool.drawn)
+    costs = tokens_of(pool, verified=verified)  # [samples]
+    largest_size = num_samples if settings.unit == "samples" else costs.sum()
+    takes_subsets = settings.unit == "samples" and not settings.first
     means: dict[int, RunMeans] = {}
-    for size in reading.sizes:
-        if size > (num if reading.unit == "samples" else costs.sum()):
+    for size in settings.sizes:
+        if size > largest_size:
             means[size] = _UNKNOWN
-        elif reading.unit == "samples" and not reading.first and math.perm(num, size) <= reading.draws:
-            means[size] = mean_of(
-                [outcomes(subset, [size])[0] for subset in permutations(range(num), size)], exact=True
-            )
-    remaining = [size for size in reading.sizes if size not in means]
-    if remaining:
-        orders = [np.arange(num)] if reading.first else reading.orders(pool)
-        by_order = [outcomes(order.tolist(), _counts(costs[order], remaining, reading.unit)) for order in orders]
-        means |= {
-            size: mean_of([runs[i] for runs in by_order], exact=reading.first) for i, size in enumerate(remaining)
-        }
-    return [means[size] for size in reading.sizes]
+        elif takes_subsets and math.perm(num_samples, size) <= settings.draws:
+            subsets = permutations(range(num_samples), size)
+            means[size] = mean_of([outcomes(subset, [size])[0] for subset in subsets], exact=True)
+    remaining_sizes = [size for size in settings.sizes if size not in means]
+    if remaining_sizes:
+        orders = [np.arange(num_samples)] if settings.first else settings.orders(pool)
+        runs: list[list[ReplayOutcome]] = []  # for each order, an outcome for each remaining size
+        for order in orders:
+            counts = _counts(costs[order], remaining_sizes, settings.unit)
+            runs.append(outcomes(order.tolist(), counts))
+        for size, size_outcomes in zip(remaining_sizes, zip(*runs, strict=True), strict=True):
+            means[size] = mean_of(size_outcomes, exact=settings.first)
+    return [means[size] for size in settings.sizes]
 
 
 def _counts(costs: Floats, sizes: Sequence[int], unit: Unit) -> list[int]:
@@ -224,47 +257,65 @@ def _measure_counts(
     """Return the outcomes of a measure on the first samples of an order, one outcome for each count."""
     outcomes: list[ReplayOutcome] = []
     for count in counts:
-        drawn = [pool.drawn[i] for i in order[:count]]
-        tokens = [sample.tokens for sample in drawn]
-        dollars = (
-            sum(sample.usd for sample in drawn if sample.usd is not None)
-            if all(sample.usd is not None for sample in drawn)
-            else None
+        samples = [pool.drawn[i] for i in order[:count]]
+        tokens = [sample.tokens for sample in samples]
+        known_usd = [sample.usd for sample in samples if sample.usd is not None]
+        value = 0.0
+        if samples:
+            right_share = sum(sample.right is True for sample in samples) / len(samples)
+            value = measure.of_run(right_share)
+        outcomes.append(
+            ReplayOutcome(
+                answer=None,
+                right=value,
+                samples=len(samples),
+                generated_tokens=sum(tokens),
+                verifier_tokens=0,
+                path_tokens=max(tokens, default=0),
+                stopped_by="done",
+                usd=sum(known_usd) if len(known_usd) == len(samples) else None,
+            )
         )
-        value = measure.of_run(sum(sample.right is True for sample in drawn) / len(drawn)) if drawn else 0.0
-        outcomes.append(ReplayOutcome(None, value, len(drawn), sum(tokens), 0, max(tokens, default=0), "done", dollars))
     return outcomes
 
 
 def _answers(pool: ProblemPool, truncated: str) -> tuple[list[int], list[float]]:
-    """Return the class of each sample's answer, -1 without a vote, and 1 for right answers, else 0."""
-    is_silent = [
-        drawn.answer_class is None or (truncated == "drop" and drawn.status == "truncated") for drawn in pool.drawn
-    ]
-    classes = [-1 if silent else drawn.answer_class or 0 for drawn, silent in zip(pool.drawn, is_silent, strict=True)]
-    return classes, [float(drawn.right is True) for drawn in pool.drawn]
+    """Return the class of each sample's answer, and 1 for each right answer, else 0.
+
+    Args:
+        pool: The recorded samples.
+        truncated: Whether truncated samples vote: "drop" gives them the class -1, which samples without an answer also
+            have.
+    """
+    classes: list[int] = []
+    for sample in pool.drawn:
+        is_dropped = truncated == "drop" and sample.status == "truncated"
+        classes.append(-1 if sample.answer_class is None or is_dropped else sample.answer_class)
+    return classes, [float(sample.right is True) for sample in pool.drawn]
 
 
-def _measure(pool: ProblemPool, measure: Measure, reading: ReplaySettings) -> Averaged:
-    return _exact(measure.at_k(len(pool.drawn), sum(drawn.right is True for drawn in pool.drawn), reading.sizes))
+def _measure(pool: ProblemPool, measure: Measure, settings: ReplaySettings) -> Averaged:
+    num_right = sum(sample.right is True for sample in pool.drawn)
+    return _exact(measure.at_k(len(pool.drawn), num_right, settings.sizes))
 
 
-def _majority(pool: ProblemPool, selection: Majority, reading: ReplaySettings) -> Averaged:
-    return _exact(majority_at_k(*_answers(pool, selection.truncated), reading.sizes))
+def _majority(pool: ProblemPool, selection: Majority, settings: ReplaySettings) -> Averaged:
+    classes, right = _answers(pool, selection.truncated)
+    return _exact(majority_at_k(classes, right, settings.sizes))
 
 
-def _best(pool: ProblemPool, selection: Best, reading: ReplaySettings) -> Averaged:
+def _best(pool: ProblemPool, selection: Best, settings: ReplaySettings) -> Averaged:
     classes, right = _answers(pool, selection.truncated)
     scores = RecordedScores(pool).aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
-    return _exact(best_at_k(classes, scores, right, reading.sizes))
+    return _exact(best_at_k(classes, scores, right, settings.sizes))
 
 
-def _weigh(pool: ProblemPool, selection: Weighted, reading: ReplaySettings) -> Averaged:
+def _weigh(pool: ProblemPool, selection: Weighted, settings: ReplaySettings) -> Averaged:
     classes, right = _answers(pool, selection.truncated)
     recorded = RecordedScores(pool)
     scores = recorded.aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
     weights = to_unit(scores, range_of(recorded.get(selection.verifier), scores))
-    return weighted_at_k(classes, weights, right, reading.sizes, rng=reading.rng(pool), draws=reading.draws)
+    return weighted_at_k(classes, weights, right, settings.sizes, rng=settings.rng(pool), draws=settings.draws)
 
 
 def _exact(values: Floats) -> Averaged:

@@ -22,7 +22,7 @@ from tts.statistics import Estimate, bootstrap, paired_difference
 
 @dataclass(frozen=True, slots=True)
 class FrontPoint:
-    """A point that no other beats in both cost and accuracy."""
+    """A point of a curve, such that every other point costs more or is less accurate."""
 
     cost: float
     accuracy: float
@@ -32,7 +32,7 @@ class FrontPoint:
 def pareto_front(curves: Sequence[Curve], axis: str) -> list[FrontPoint]:
     """Return the points of the Pareto front, cheapest first.
 
-    A point is on the front where every point of at least its accuracy costs more. Oracles are left out.
+    A point is on the front if it is more accurate than every cheaper point. Oracles are left out.
     """
     points = [
         FrontPoint(float(cost), estimate.value, curve.label)
@@ -90,28 +90,43 @@ def gain(
     Raises:
         ConfigError: the axis is unknown for a curve, a cost is not above 0, or the curves share no problem.
     """
-    (x, mine), (base_x, theirs) = _pair(curve, base, axis)
+    (costs, shares), (base_costs, base_shares) = _pair(curve, base, axis)
+    log_costs, log_base_costs = np.log(costs), np.log(base_costs)
+    num_problems = shares.shape[1]
 
-    def logs(counts: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return [R] each: the accuracy compared at, and the logarithms of both costs."""
+    def log_costs_at_level(counts: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the accuracy of the comparison, and the logarithms of both costs of this accuracy, [R] each.
+
+        Args:
+            counts: [R, P], the number of times that each resample contains each problem.
+        """
         total = counts.sum(axis=1, keepdims=True)
-        means, base_means = counts @ mine.T / total, counts @ theirs.T / total
-        level = (
-            np.minimum(means.max(axis=1), base_means.max(axis=1))
-            if accuracy is None
-            else np.full(len(counts), accuracy)
+        means, base_means = counts @ shares.T / total, counts @ base_shares.T / total  # [R, B]
+        if accuracy is None:
+            level = np.minimum(means.max(axis=1), base_means.max(axis=1))
+        else:
+            level = np.full(len(counts), accuracy)
+        return (
+            level,
+            _crossing_points(means, log_costs, level),
+            _crossing_points(base_means, log_base_costs, level),
         )
-        return level, _crossing_points(means, np.log(x), level), _crossing_points(base_means, np.log(base_x), level)
 
     def ratio(counts: Floats) -> Floats:
-        _, cost, base_cost = logs(counts)
-        return np.exp(base_cost - cost)
+        _, log_cost, log_base_cost = log_costs_at_level(counts)
+        return np.exp(log_base_cost - log_cost)
 
-    level, log_cost, log_base = (float(value[0]) for value in logs(np.ones((1, mine.shape[1]))))
-    if level <= 0 or np.isnan(log_cost) or np.isnan(log_base):
+    every_problem_once = np.ones((1, num_problems))
+    level, log_cost, log_base_cost = (float(values[0]) for values in log_costs_at_level(every_problem_once))
+    if level <= 0 or np.isnan(log_cost) or np.isnan(log_base_cost):
         return None
-    at_least = bool(log_cost <= np.log(x[0]) and log_base > np.log(base_x[0]))
-    return Gain(level, float(np.exp(log_cost)), float(np.exp(log_base)), bootstrap(ratio, mine.shape[1], rng), at_least)
+    return Gain(
+        accuracy=level,
+        cost=float(np.exp(log_cost)),
+        base_cost=float(np.exp(log_base_cost)),
+        ratio=bootstrap(ratio, num_problems, rng),
+        at_least=bool(log_cost <= log_costs[0] and log_base_cost > log_base_costs[0]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +145,14 @@ def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generato
     Raises:
         ConfigError: as `gain`.
     """
-    (x, mine), (base_x, theirs) = _pair(curve, base, axis)
-    low, high = max(x[0], base_x[0]), min(x[-1], base_x[-1])
-    places = [float(cost) for cost in np.union1d(x, base_x) if low <= cost <= high]
-    pairs = zip(_interpolate_shares(mine, x, places), _interpolate_shares(theirs, base_x, places), strict=True)
+    (costs, shares), (base_costs, base_shares) = _pair(curve, base, axis)
+    lowest_cost, highest_cost = max(costs[0], base_costs[0]), min(costs[-1], base_costs[-1])
+    common_costs = [float(cost) for cost in np.union1d(costs, base_costs) if lowest_cost <= cost <= highest_cost]
+    shares_at = _interpolate_shares(shares, costs, common_costs)
+    base_shares_at = _interpolate_shares(base_shares, base_costs, common_costs)
     return [
-        CurveDifference(cost, paired_difference(*pair, rng=rng).mean) for cost, pair in zip(places, pairs, strict=True)
+        CurveDifference(cost, paired_difference(cost_shares, base_cost_shares, rng=rng).mean)
+        for cost, cost_shares, base_cost_shares in zip(common_costs, shares_at, base_shares_at, strict=True)
     ]
 
 
@@ -155,18 +172,24 @@ class Crossing:
 
 
 def crossings(found: Sequence[CurveDifference]) -> list[Crossing]:
-    """Return the crossings where `differences` change sign, cheapest first. Touching curves do not cross."""
+    """Return the crossings: costs between which `differences` change their sign, cheapest first.
+
+    Differences of 0 are skipped, so that curves that only touch do not cross.
+
+    Args:
+        found: The differences of two curves, cheapest first.
+    """
     nonzero = [difference for difference in found if difference.value.value != 0]
-    flips = [i for i in range(1, len(nonzero)) if (nonzero[i].value.value > 0) != (nonzero[i - 1].value.value > 0)]
+    values = [difference.value.value for difference in nonzero]
+    flips = [i for i in range(1, len(values)) if (values[i] > 0) != (values[i - 1] > 0)]  # indices after a crossing
+    bounds = [0, *flips, len(nonzero)]  # between two bounds, all differences have one sign
     found_crossings: list[Crossing] = []
-    for number, i in enumerate(flips):
-        left, right = nonzero[i - 1], nonzero[i]
-        share = left.value.value / (left.value.value - right.value.value)
-        cost = float(np.exp((1 - share) * np.log(left.cost) + share * np.log(right.cost)))
-        before = nonzero[flips[number - 1] if number else 0 : i]
-        after = nonzero[i : flips[number + 1] if number + 1 < len(flips) else len(nonzero)]
-        clear = all(any(0.0 not in difference.value for difference in side) for side in (before, after))
-        found_crossings.append(Crossing(cost, right.value.value > 0, clear))
+    for previous_bound, i, next_bound in zip(bounds, flips, bounds[2:], strict=False):
+        share = values[i - 1] / (values[i - 1] - values[i])  # of the way between both costs, in logarithms
+        log_cost = (1 - share) * np.log(nonzero[i - 1].cost) + share * np.log(nonzero[i].cost)
+        sides = (nonzero[previous_bound:i], nonzero[i:next_bound])
+        is_clear = all(any(0.0 not in difference.value for difference in side) for side in sides)
+        found_crossings.append(Crossing(cost=float(np.exp(log_cost)), rises=values[i] > 0, clear=is_clear))
     return found_crossings
 
 
@@ -202,57 +225,61 @@ def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Gen
     Raises:
         ConfigError: as `bases_of`, or as `gain`.
     """
-    bases, comparisons = bases_of(curves, base), list[Comparison]()
+    bases = bases_of(curves, base)
+    comparisons: list[Comparison] = []
     for curve in curves:
-        candidates = [
+        panel_bases = [
             base_curve for base_curve in bases if (base_curve.dataset, base_curve.group) == (curve.dataset, curve.group)
         ]
-        if not candidates or curve in bases or curve.role == "oracle":
+        if not panel_bases or curve in bases or curve.role == "oracle":
             continue
-        nearest = max(
-            candidates, key=lambda base_curve: [getattr(base_curve, part) == getattr(curve, part) for part in _ALIKE]
-        )
-        curve_differences = differences(curve, nearest, axis, rng=rng)
-        curve_gain = gain(curve, nearest, axis, rng=rng)
+        is_equal = [
+            [getattr(base_curve, name) == getattr(curve, name) for name in _ALIKE] for base_curve in panel_bases
+        ]
+        most_similar = panel_bases[is_equal.index(max(is_equal))]
+        curve_differences = differences(curve, most_similar, axis, rng=rng)
         comparisons.append(
             Comparison(
-                curve.label,
-                nearest.label,
-                curve.dataset,
-                curve.group,
-                curve_gain,
-                curve_differences,
-                crossings(curve_differences),
+                label=curve.label,
+                base=most_similar.label,
+                dataset=curve.dataset,
+                group=curve.group,
+                gain=gain(curve, most_similar, axis, rng=rng),
+                differences=curve_differences,
+                crossings=crossings(curve_differences),
             )
         )
     return comparisons
 
 
 def bases_of(curves: Sequence[Curve], base: str) -> list[Curve]:
-    """Return the curves with a label, else the curves of a strategy, as `strategy_of` reads it.
+    """Return the curves with the label `base`, else the curves of a strategy.
+
+    The strategy is the one that `strategy_of` finds for `base`.
 
     Raises:
         ConfigError: There is no such curve.
     """
-    if matches := [curve for curve in curves if curve.label == base]:
-        return matches
-    strategy = strategy_of(
-        base, {name for curve in curves for name in (curve.label, curve.strategy) if name}, "baseline"
-    )
+    labeled_curves = [curve for curve in curves if curve.label == base]
+    if labeled_curves:
+        return labeled_curves
+    labels = {curve.label for curve in curves}
+    strategies = {curve.strategy for curve in curves}
+    strategy = strategy_of(base, (labels | strategies) - {""}, "baseline")
     return [curve for curve in curves if strategy in (curve.strategy, curve.label)]
 
 
 def amount(value: float) -> str:
     """Return a cost in short form: 1.5k, 20M, 0.004."""
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{letter}"
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g}{letter}"
     return f"{value:.3g}"
 
 
 def format_points(difference: Estimate) -> str:
     """Return a difference of shares in percentage points, with its interval."""
-    value, low, high = (100 * part for part in (difference.value, difference.low, difference.high))
+    value, low, high = 100 * difference.value, 100 * difference.low, 100 * difference.high
     return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points"
 
 
@@ -260,15 +287,16 @@ def describe_result(what: Gain | CurveDifference | Crossing, axis: str) -> str:
     """Return a gain, difference or crossing as a phrase, with its interval."""
     unit = AXES[axis].unit
     if isinstance(what, Crossing):
-        return (
-            f"{'ahead' if what.rises else 'behind'} from {amount(what.cost)} "
-            f"{unit}{'' if what.clear else ', within the noise'}"
-        )
+        side = "ahead" if what.rises else "behind"
+        doubt = "" if what.clear else ", within the noise"
+        return f"{side} from {amount(what.cost)} {unit}{doubt}"
     if isinstance(what, Gain):
-        ratio, prefix = what.ratio, "at most " if what.at_least else ""
-        cost, low, high = (f"{1 / bound:.2g}" for bound in (ratio.value, ratio.high, ratio.low))
-        accuracy = f"{100 * what.accuracy:.{2 if what.accuracy < 0.995 else 3}g} %"  # 100 of two digits is 1e+02
-        return f"{prefix}{cost} times [{low}, {high}] the {unit} for {accuracy}"
+        prefix = "at most " if what.at_least else ""
+        # the share of the base's cost is the inverse of the ratio, whose bounds change places
+        share, low, high = (f"{1 / bound:.2g}" for bound in (what.ratio.value, what.ratio.high, what.ratio.low))
+        percent = 100 * what.accuracy
+        accuracy = f"{percent:.2g} %" if what.accuracy < 0.995 else f"{percent:.3g} %"  # two digits of 100: 1e+02
+        return f"{prefix}{share} times [{low}, {high}] the {unit} for {accuracy}"
     return f"{format_points(what.value)} at {amount(what.cost)} {unit}"
 
 
@@ -277,50 +305,73 @@ def _pair(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats], 
 
     A common problem has a value at every point of both curves.
     """
-    base_complete = np.flatnonzero(~np.isnan(base.shares).any(axis=0)).tolist()
-    places = {base.problems[i]: i for i in base_complete}
-    complete = np.flatnonzero(~np.isnan(curve.shares).any(axis=0)).tolist()
-    pairs = [(i, places[curve.problems[i]]) for i in complete if curve.problems[i] in places]
-    if not pairs or curve.dataset != base.dataset:
+    columns_by_problem = _complete_columns(curve)
+    base_columns_by_problem = _complete_columns(base)
+    common_problems = [problem for problem in columns_by_problem if problem in base_columns_by_problem]
+    if not common_problems or curve.dataset != base.dataset:
         raise ConfigError(
             f"{curve.label!r} and {base.label!r} have no problem in common that is finished at every point of both",
             hint="finish the study, or compare curves of one data set",
         )
-    columns, base_columns = (np.asarray(side) for side in zip(*pairs, strict=True))
+    columns = np.asarray([columns_by_problem[problem] for problem in common_problems])
+    base_columns = np.asarray([base_columns_by_problem[problem] for problem in common_problems])
     return _sort(curve, axis, columns), _sort(base, axis, base_columns)
 
 
+def _complete_columns(curve: Curve) -> dict[str, int]:
+    """Return the columns in `shares` of the problems with a value at every point, by problem."""
+    is_complete = ~np.isnan(curve.shares).any(axis=0)  # [P]
+    return {curve.problems[i]: i for i in np.flatnonzero(is_complete).tolist()}
+
+
 def _sort(curve: Curve, axis: str, columns: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    cost = curve.cost(axis)
-    if not (cost > 0).all():
+    """Return the costs [B] of a curve, ascending, and the shares [B, len(columns)] of the problems of some columns.
+
+    Raises:
+        ConfigError: A cost is not above 0.
+    """
+    costs = curve.cost(axis)
+    if not (costs > 0).all():
         raise ConfigError(
-            f"{axis} is {float(cost.min()):g} at a point of {curve.label!r}, but costs that are compared as ratios "
+            f"{axis} is {float(costs.min()):g} at a point of {curve.label!r}, but costs that are compared as ratios "
             "must be above 0",
             hint="compare by another axis, such as tokens",
         )
-    order = np.argsort(cost, kind="stable")
-    return cost[order], curve.shares[np.ix_(order, columns)]
+    order = np.argsort(costs, kind="stable")
+    return costs[order], curve.shares[np.ix_(order, columns)]
 
 
 def _crossing_points(accuracy: Floats, x: Floats, level: Floats) -> Floats:
-    """Return the x where lines of accuracy [R, B] over x [B] first reach their level [R]; NaN: nowhere."""
-    point = (accuracy >= level[:, None]).argmax(axis=1)
-    row = np.arange(len(accuracy))
-    previous = np.maximum(point - 1, 0)
-    low, high = accuracy[row, previous], accuracy[row, point]
-    share = np.where(point > 0, (level - low) / np.where(point > 0, high - low, 1), 1)
-    return np.where(high >= level, x[previous] + share * (x[point] - x[previous]), np.nan)
+    """Return the x where lines of accuracy first reach their level, [R]; NaN: a line never reaches its level.
 
-
-def _interpolate_shares(shares: Floats, x: Floats, places: Sequence[float]) -> Floats:
-    """Return shares [B, P] over costs x [B], interpolated at other costs: [len(places), P].
-
-    Interpolation is linear in the logarithm of the cost.
+    Args:
+        accuracy: [R, B], the accuracy of each line at each point.
+        x: [B], the place of each point, ascending.
+        level: [R], the accuracy to reach.
     """
-    logs, log_places = np.log(x), np.log(np.asarray(places))
-    right = np.clip(np.searchsorted(logs, log_places), 1, max(1, len(x) - 1))
-    if len(x) == 1:
-        return np.repeat(shares, len(places), axis=0)
-    width = logs[right] - logs[right - 1]
-    share = np.where(width > 0, (log_places - logs[right - 1]) / np.where(width > 0, width, 1), 1)[:, None]
-    return (1 - share) * shares[right - 1] + share * shares[right]
+    row = np.arange(len(accuracy))
+    point = (accuracy >= level[:, None]).argmax(axis=1)  # [R], the first point that reaches the level, else 0
+    previous = np.maximum(point - 1, 0)
+    previous_accuracy, point_accuracy = accuracy[row, previous], accuracy[row, point]
+    rise = np.where(point > 0, point_accuracy - previous_accuracy, 1)
+    share = np.where(point > 0, (level - previous_accuracy) / rise, 1)  # of the way from the previous point
+    crossing = x[previous] + share * (x[point] - x[previous])
+    return np.where(point_accuracy >= level, crossing, np.nan)
+
+
+def _interpolate_shares(shares: Floats, costs: Floats, new_costs: Sequence[float]) -> Floats:
+    """Return shares at other costs, [len(new_costs), P], linear in the logarithm of the cost between points.
+
+    Args:
+        shares: [B, P], the shares at each point.
+        costs: [B], the cost of each point, ascending.
+        new_costs: The costs to interpolate at, within the range of `costs`.
+    """
+    if len(costs) == 1:
+        return np.repeat(shares, len(new_costs), axis=0)
+    log_costs, log_new_costs = np.log(costs), np.log(np.asarray(new_costs))
+    right = np.clip(np.searchsorted(log_costs, log_new_costs), 1, len(costs) - 1)  # the point after each new cost
+    width = log_costs[right] - log_costs[right - 1]
+    safe_width = np.where(width > 0, width, 1)
+    right_weight = np.where(width > 0, (log_new_costs - log_costs[right - 1]) / safe_width, 1)[:, None]
+    return (1 - right_weight) * shares[right - 1] + right_weight * shares[right]

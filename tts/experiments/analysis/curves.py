@@ -139,16 +139,16 @@ def accuracies(shares: Floats, rng: np.random.Generator) -> tuple[Estimate, ...]
 
 
 def accuracy(shares: Sequence[float] | Floats, rng: np.random.Generator) -> Estimate:
-    """Return the accuracy, the mean over problems of their means over seeds, with an interval.
+    """Return the accuracy: the mean over problems of the mean over seeds, with an interval over problems.
 
-    The interval is over problems. Tables, curves and replays all use this estimator. A problem counts once, however
-    many of its runs are finished.
+    Tables, curves and replays all use this estimator. Each problem has the same weight, however many of its runs are
+    finished.
 
     Args:
         shares: [P], the share of each problem's seeds that were right.
         rng: The generator of the resamples.
 
-    Random: a copy of the generator, so that equal shares in any order have equal intervals.
+    Random: the resamples of the interval, from a copy of the generator. Equal shares in any order have equal intervals.
     """
     return clustered_mean(np.sort(shares), rng=copy.deepcopy(rng), bounds=(0.0, 1.0))
 
@@ -170,26 +170,32 @@ _ROLES: Mapping[str, Role] = {
     "best_of_n": "uniform",
 }  # roles of strategies, in figures with an allocator
 
-# Parts of a line that its label gets, in this order, until no two lines of a panel have the same label.
+_LINE, _BUDGET, _PROBLEM, _SEED = range(4)  # columns of `_ResultColumns.keys`
+
+# Fields of a line that its label gets, in this order, until no two lines of a panel have the same label.
 _TOLD_APART_BY = {"model": "on {}", "verifier": "with verifier {}", "units": "by {}", "setting": "setting {:.8}"}
 
 
 @dataclass
 class _ResultColumns:
-    """Results as columns, with a row for each judged result."""
+    """Results as columns of numbers, with a row for each result that is known to be right or wrong.
+
+    The tables of lines, budgets and problems give each distinct value its number, in order of first appearance.
+    """
 
     lines: dict[CurveKey, int] = field(default_factory=dict[CurveKey, int])
     budgets: dict[tuple[tuple[str, float], ...], int] = field(default_factory=dict[tuple[tuple[str, float], ...], int])
     problems: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     failed: Counter[CurveKey] = field(default_factory=Counter[CurveKey])
-    place: array[int] = field(default_factory=lambda: array("q"))  # line, budget, problem and seed of each row
+    keys: array[int] = field(default_factory=lambda: array("q"))  # numbers of line, budget and problem, and the seed
     right: array[int] = field(default_factory=lambda: array("b"))
     costs: array[float] = field(default_factory=lambda: array("d"))  # costs of each row in the order of AXES
-    bound: array[int] = field(default_factory=lambda: array("b"))  # whether the budget of each row ended the search
+    ended_by_budget: array[int] = field(default_factory=lambda: array("b"))  # whether the budget ended the search
     unchecked: Counter[str] = field(default_factory=Counter[str])
     oracles: set[CurveKey] = field(default_factory=set[CurveKey])  # lines with a verifier that saw the reference answer
 
     def add(self, result: Result, *, by_group: bool) -> None:
+        """Add a row for a result, or count the result as failed or unchecked."""
         cell, usage = result.cell, result.usage
         line = _line(cell, by_group=by_group)
         if result.error is not None:
@@ -200,15 +206,13 @@ class _ResultColumns:
             return
         if result.oracle:
             self.oracles.add(line)
-        row = (
-            self.lines.setdefault(line, len(self.lines)),
-            self.budgets.setdefault(tuple(sorted(cell.budget.items())), len(self.budgets)),
-            self.problems.setdefault((cell.dataset, cell.problem), len(self.problems)),
-            cell.seed,
-        )
-        self.place.extend(row)
+        budget = tuple(sorted(cell.budget.items()))
+        line_number = self.lines.setdefault(line, len(self.lines))
+        budget_number = self.budgets.setdefault(budget, len(self.budgets))
+        problem_number = self.problems.setdefault((cell.dataset, cell.problem), len(self.problems))
+        self.keys.extend((line_number, budget_number, problem_number, cell.seed))
         self.right.append(result.right)
-        self.bound.append(result.stopped_by.startswith("budget"))
+        self.ended_by_budget.append(result.stopped_by.startswith("budget"))
         costs = (axis.of(usage) for axis in AXES.values())
         self.costs.extend(math.nan if value is None else value for value in costs)
 
@@ -221,27 +225,30 @@ def choose_curves(curves: Sequence[Curve], names: Sequence[str]) -> list[Curve]:
         names: Labels, or strategies as `strategy_of` reads them.
 
     Raises:
-        ConfigError: No curve has a name.
+        ConfigError: A name fits no curve.
     """
-    labels, strategies = {curve.label for curve in curves}, {curve.strategy for curve in curves if curve.strategy}
+    if not names:
+        return list(curves)
+    labels = {curve.label for curve in curves}
+    strategies = {curve.strategy for curve in curves if curve.strategy}
     chosen_names = {name if name in labels else strategy_of(name, strategies | labels) for name in names}
-    return [curve for curve in curves if not names or curve.label in chosen_names or curve.strategy in chosen_names]
+    return [curve for curve in curves if curve.label in chosen_names or curve.strategy in chosen_names]
 
 
 def line_words(curves: Sequence[Curve], words: Mapping[str, str]) -> dict[str, str]:
-    """Return the words of lines by their labels.
+    """Return the words of curves by their labels.
 
     Args:
         curves: The curves.
         words: The words by label, or by a strategy as `strategy_of` reads it.
 
     Raises:
-        ConfigError: No line has a name.
+        ConfigError: A name fits no curve.
     """
     words_by_label: dict[str, str] = {}
     for name, text in words.items():
-        matches = choose_curves(curves, [name])
-        words_by_label |= {curve.label: text for curve in matches}
+        for curve in choose_curves(curves, [name]):
+            words_by_label[curve.label] = text
     return words_by_label
 
 
@@ -265,38 +272,33 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     for result in results:
         columns.add(result, by_group=by_group)
     if columns.unchecked:
-        where = ", ".join(f"{count} of data set {name!r}" for name, count in columns.unchecked.items())
+        unchecked = ", ".join(f"{count} of data set {name!r}" for name, count in columns.unchecked.items())
         raise ConfigError(
-            f"results without a reference answer: {where}; accuracy is unknown for them",
+            f"results without a reference answer: {unchecked}; accuracy is unknown for them",
             hint="give the problems answers, or leave the data set out of the study",
         )
     if not columns.lines:
         failed = columns.failed.total()
+        reason = f"all {failed} runs failed" if failed else "no run is finished"
         raise ConfigError(
-            f"there is nothing to draw: {f'all {failed} runs failed' if failed else 'no run is finished'}",
+            f"there is nothing to draw: {reason}",
             hint="tts show lists what failed, and why" if failed else "start the study with tts run",
         )
-    place = np.frombuffer(columns.place, np.int64).reshape(-1, 4)
-    right = np.frombuffer(columns.right, np.int8)
-    costs = np.frombuffer(columns.costs, np.float64).reshape(-1, len(AXES))
-    bound = np.frombuffer(columns.bound, np.int8) == 1
-    order = np.argsort(place[:, 0], kind="stable")
-    ends = np.searchsorted(place[order, 0], np.arange(len(columns.lines) + 1))
+    keys = np.frombuffer(columns.keys, np.int64).reshape(-1, 4)  # [rows, (line, budget, problem, seed)]
+    right = np.frombuffer(columns.right, np.int8)  # [rows]
+    costs = np.frombuffer(columns.costs, np.float64).reshape(-1, len(AXES))  # [rows, axes]
+    ended_by_budget = np.frombuffer(columns.ended_by_budget, np.int8) == 1  # [rows]
+    line_of_row = keys[:, _LINE]
     names = np.asarray([name for _, name in columns.problems], object)
     labels = labels_of(list(columns.lines))
     has_allocator = any(_kind(line) == "auto" for line in columns.lines)
+    order = np.argsort(line_of_row, kind="stable")  # rows of the first line, then of the second line, …
+    line_starts = np.searchsorted(line_of_row[order], np.arange(len(columns.lines) + 1))
     curves: list[Curve] = []
     for number, line in enumerate(columns.lines):
-        rows = order[ends[number] : ends[number + 1]]
-        curve = _curve(
-            line,
-            labels[number],
-            names,
-            _pool_equal(place[rows], costs[rows], bound[rows]),
-            right[rows],
-            costs[rows],
-            rng=rng,
-        )
+        rows = order[line_starts[number] : line_starts[number + 1]]
+        line_keys = _pool_equal(keys[rows], costs[rows], ended_by_budget[rows])
+        curve = _curve(line, labels[number], names, line_keys, right[rows], costs[rows], rng=rng)
         role: Role = "oracle" if line in columns.oracles else "strategy"
         if has_allocator and role == "strategy":  # the allocator and its reference line
             role = _ROLES.get(_kind(line), role)
@@ -304,29 +306,29 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     return curves
 
 
-def _pool_equal(place: Whole, costs: Floats, bound: NDArray[np.bool_]) -> Whole:
-    """Return the places of a line's rows. Budgets that made no difference become the first of them.
+def _pool_equal(keys: Whole, costs: Floats, ended_by_budget: NDArray[np.bool_]) -> Whole:
+    """Return the keys of a line's rows, in which budgets that made no difference become the first of them.
+
+    Two budgets made no difference if they ended no search, and if every run under both drew equally many samples.
 
     Args:
-        place: [N, 4] line, budget, problem and seed of each row.
+        keys: [N, 4], the numbers of line, budget and problem of each row, and its seed.
         costs: [N, axes] in the order of `AXES`.
-        bound: [N] whether the budget ended the search.
+        ended_by_budget: [N], whether the budget ended the search.
     """
-    samples, budgets = costs[:, list(AXES).index("samples")], np.unique(place[:, 1])
-    sample_counts = {
-        int(budget): np.unique(samples[place[:, 1] == budget])
-        for budget in budgets
-        if not bound[place[:, 1] == budget].any()
-    }
-    first_budgets: dict[float, int] = {}
-    pooled = place.copy()
-    for budget, counts in sample_counts.items():
-        if len(counts) == 1:
-            pooled[place[:, 1] == budget, 1] = first_budgets.setdefault(float(counts[0]), budget)
-    return pooled
+    samples = costs[:, list(AXES).index("samples")]
+    first_budgets: dict[float, int] = {}  # by the number of samples that every run drew
+    pooled_keys = keys.copy()
+    for budget in np.unique(keys[:, _BUDGET]).tolist():
+        has_budget = keys[:, _BUDGET] == budget
+        sample_counts = np.unique(samples[has_budget])
+        if len(sample_counts) == 1 and not ended_by_budget[has_budget].any():
+            pooled_keys[has_budget, _BUDGET] = first_budgets.setdefault(float(sample_counts[0]), budget)
+    return pooled_keys
 
 
 def _kind(line: CurveKey) -> str:
+    """Return the name of a line's strategy, without its parameters and its selection."""
     return line.strategy.partition("(")[0].partition(" ")[0]
 
 
@@ -346,21 +348,33 @@ def _curve(
     line: CurveKey,
     label: str,
     names: NDArray[np.object_],
-    place: Whole,
+    keys: Whole,
     right: NDArray[np.int8],
     costs: Floats,
     *,
     rng: np.random.Generator,
 ) -> Curve:
-    budgets, point = np.unique(place[:, 1], return_inverse=True)
-    problems, column = np.unique(place[:, 2], return_inverse=True)
+    """Return the curve of a line.
+
+    Args:
+        line: The line.
+        label: The label of the curve.
+        names: The ids of all problems, by the problems' numbers.
+        keys: [N, 4], the numbers of line, budget and problem of each row, and its seed.
+        right: [N], whether each row is right.
+        costs: [N, axes] in the order of `AXES`.
+        rng: The generator of the intervals.
+    """
+    budgets, budget_index = np.unique(keys[:, _BUDGET], return_inverse=True)
+    problems, problem_index = np.unique(keys[:, _PROBLEM], return_inverse=True)
     shape = (len(budgets), len(problems))
-    index = point * shape[1] + column
-    runs = np.bincount(index, minlength=shape[0] * shape[1]).reshape(shape)
+    num_entries = len(budgets) * len(problems)
+    index = budget_index * len(problems) + problem_index  # [N], the place of each row in a flat table [B, P]
+    runs = np.bincount(index, minlength=num_entries).reshape(shape)
 
     def mean(values: Floats) -> Floats:
         """Return the mean over seeds, [B, P]; NaN: there is no run."""
-        sums = np.bincount(index, values, shape[0] * shape[1]).reshape(shape)
+        sums = np.bincount(index, values, num_entries).reshape(shape)
         return np.where(runs > 0, sums / np.maximum(runs, 1), np.nan)
 
     shares = mean(right.astype(np.float64))
@@ -374,7 +388,7 @@ def _curve(
         accuracy=accuracies(shares, rng),
         shares=shares,
         problems=names[problems].tolist(),
-        seeds=[int(seed) for seed in np.unique(place[:, 3])],
+        seeds=[int(seed) for seed in np.unique(keys[:, _SEED])],
         group=line.group,
         strategy=line.strategy,
         units=line.units,
@@ -384,22 +398,22 @@ def _curve(
 
 def verifiers_in_words(cell: Cell) -> str:
     """Return the verifiers of a cell as text for legends; "none": it has no verifier."""
-    return (
-        ", ".join(text if role == "main" else f"{role}: {text}" for role, text in sorted(cell.verifiers.items()))
-        or "none"
-    )
+    roles = sorted(cell.verifiers.items())
+    return ", ".join(text if role == "main" else f"{role}: {text}" for role, text in roles) or "none"
 
 
 def labels_of(lines: Sequence[CurveKey]) -> list[str]:
-    """Return a label for each line: its strategy, and parts that distinguish it from others of its panel."""
+    """Return a label for each line: its strategy, and the fields by which it differs from other lines.
+
+    Labels differ only within a panel, which is a data set and a group of problems.
+    """
     labels = [line.strategy for line in lines]
-    for part, words in _TOLD_APART_BY.items():
-        values: dict[tuple[str, str | None, str], set[str]] = {}
+    for field_name, words in _TOLD_APART_BY.items():
+        values: dict[tuple[str, str | None, str], set[str]] = {}  # by data set, group and label
         for line, label in zip(lines, labels, strict=True):
-            values.setdefault((line.dataset, line.group, label), set()).add(getattr(line, part))
-        clashing = {label for (_, _, label), part_values in values.items() if len(part_values) > 1}
-        labels = [
-            f"{label}, {words.format(getattr(line, part))}" if label in clashing else label
-            for line, label in zip(lines, labels, strict=True)
-        ]
+            values.setdefault((line.dataset, line.group, label), set()).add(getattr(line, field_name))
+        ambiguous_labels = {label for (_, _, label), label_values in values.items() if len(label_values) > 1}
+        for i, line in enumerate(lines):
+            if labels[i] in ambiguous_labels:
+                labels[i] += f", {words.format(getattr(line, field_name))}"
     return labels

@@ -13,7 +13,8 @@ from tts.search.plan import parse
 def strategy_of(name: str, known: Collection[str], kind: str = "strategy") -> str:
     """Return the stored text of a strategy that a user names.
 
-    The name may be the same plan in other words, or a plan without its selection where only one such plan is stored.
+    The name may be written differently from the stored text of the same plan. It may also leave out the selection,
+    where only one stored plan has the rest of the name.
 
     Args:
         name: A strategy, such as "single" for "single | majority".
@@ -26,7 +27,8 @@ def strategy_of(name: str, known: Collection[str], kind: str = "strategy") -> st
     if name in known:
         return name
     with suppress(TTSError):
-        if (text := str(parse(name, file_scope()))) in known:
+        text = str(parse(name, file_scope()))
+        if text in known:
             return text
     matches = [text for text in known if text.partition(" | ")[0] == name]
     if len(matches) != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tts.experiments.study.record import Cell, Result
 from tts.statistics import Difference, Estimate, holm, paired_difference
 
 _Condition = tuple[object, ...]
-_Runs = dict[str, dict[int, bool]]  # whether a run was right, by problem and seed
+_Runs = dict[str, dict[int, bool]]  # whether a run of one strategy was right, by problem and seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,9 @@ class PairedRow:
 
 
 def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np.random.Generator) -> list[PairedRow]:
-    """Return the comparison of two strategies, a row for each data set, model and budget that both have.
+    """Return the comparison of two strategies, with a row for each condition that both have.
+
+    A condition is a data set, model, setting, set of verifiers and budget.
 
     Random: resamples of the intervals, and signs of the tests, as in `tts.statistics.paired_difference`.
 
@@ -79,53 +82,58 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
         raise ConfigError(
             f"both strategies are {first!r}, but a comparison needs two", hint="name another one of the study's table"
         )
-    runs: dict[_Condition, dict[str, _Runs]] = defaultdict(dict)
-    cells: dict[_Condition, Cell] = {}
+    runs: dict[_Condition, dict[str, _Runs]] = defaultdict(dict)  # by condition and strategy
+    cells: dict[_Condition, Cell] = {}  # by condition, the cell of its first run
     for result in result_list:
         cell = result.cell
         if result.error is None and result.right is not None and cell.strategy in (first, second):
-            condition = (
-                cell.dataset,
-                cell.model,
-                cell.setting,
-                *sorted(cell.verifiers.items()),
-                *sorted(cell.budget.items()),
-            )
+            verifiers, budget = sorted(cell.verifiers.items()), sorted(cell.budget.items())
+            condition = (cell.dataset, cell.model, cell.setting, *verifiers, *budget)
             cells.setdefault(condition, cell)
             runs[condition].setdefault(cell.strategy, {}).setdefault(cell.problem, {})[cell.seed] = result.right
-    compared = [
-        (cells[condition], *pairs, paired_difference(*pairs, rng=rng))
-        for condition, runs_by_strategy in runs.items()
-        if len((pairs := _pairs(runs_by_strategy.get(first, {}), runs_by_strategy.get(second, {})))[0])
-    ]
+    compared: list[tuple[Cell, _Shares, Difference]] = []
+    for condition, runs_by_strategy in runs.items():
+        shares = _shares(runs_by_strategy.get(first, {}), runs_by_strategy.get(second, {}))
+        if shares.first:
+            difference = paired_difference(shares.first, shares.second, rng=rng)
+            compared.append((cells[condition], shares, difference))
     if not compared:
         raise ConfigError(
             f"{first!r} and {second!r} have no problem in common that both finished under one budget and whose answer "
             "is known",
             hint="finish the study with tts run, or give its problems reference answers",
         )
-    adjusted = holm([difference.p for *_, difference in compared])
-    return [_row(first, second, *entry, p_holm=float(p)) for entry, p in zip(compared, adjusted, strict=True)]
+    p_values = [difference.p for _, _, difference in compared]
+    return [
+        _row(first, second, cell, shares, difference, p_holm=float(p_holm))
+        for (cell, shares, difference), p_holm in zip(compared, holm(p_values), strict=True)
+    ]
 
 
-def _pairs(first: _Runs, second: _Runs) -> tuple[list[float], list[float]]:
+class _Shares(NamedTuple):
+    """Both strategies' shares of right answers, one value for each common problem."""
+
+    first: list[float]
+    second: list[float]
+
+
+def _shares(first: _Runs, second: _Runs) -> _Shares:
     """Return both strategies' shares of right answers on each common problem, over their common seeds."""
-    pairs = list[tuple[float, float]]()
-    for problem in first:
-        mine, theirs = first[problem], second.get(problem, {})
-        if seeds := mine.keys() & theirs.keys():
-            pairs.append(
-                (sum(mine[seed] for seed in seeds) / len(seeds), sum(theirs[seed] for seed in seeds) / len(seeds))
-            )
-    return [mine for mine, _ in pairs], [theirs for _, theirs in pairs]
+    shares = _Shares([], [])
+    for problem, first_runs in first.items():
+        second_runs = second.get(problem, {})
+        seeds = first_runs.keys() & second_runs.keys()
+        if seeds:
+            shares.first.append(sum(first_runs[seed] for seed in seeds) / len(seeds))
+            shares.second.append(sum(second_runs[seed] for seed in seeds) / len(seeds))
+    return shares
 
 
 def _row(
     first: str,
     second: str,
     cell: Cell,
-    mine: list[float],
-    theirs: list[float],
+    shares: _Shares,
     difference: Difference,
     *,
     p_holm: float,
@@ -137,9 +145,9 @@ def _row(
         budget=cell.budget,
         first=first,
         second=second,
-        problems=len(mine),
-        first_accuracy=float(np.mean(mine)),
-        second_accuracy=float(np.mean(theirs)),
+        problems=len(shares.first),
+        first_accuracy=float(np.mean(shares.first)),
+        second_accuracy=float(np.mean(shares.second)),
         difference=difference.mean,
         p=difference.p,
         p_holm=p_holm,

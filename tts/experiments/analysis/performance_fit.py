@@ -140,15 +140,15 @@ class PerformanceData:
             raise ConfigError(f"unit is {quote(unit)}, but must be {' or '.join(map(repr, UNITS))}")
         finished = [result for result in results if result.error is None]
         plain_pools = (pool for pool in pools_of(finished).pools if draws_plain(Plan(pool.law, None, Majority())))
-        pools = [pool for pool in plain_pools if all(one.right is not None for one in pool.drawn)]
-        names = {(pool.cell.model, pool.cell.setting, str(pool.law)) for pool in pools}
-        if len(names) > 1:
+        pools = [pool for pool in plain_pools if all(sample.right is not None for sample in pool.drawn)]
+        policies = {(pool.cell.model, pool.cell.setting, str(pool.law)) for pool in pools}
+        if len(policies) > 1:
             raise ConfigError(
-                f"the study has pools of {len(names)} models or settings, but a performance model is of one",
+                f"the study has pools of {len(policies)} models or settings, but a performance model is of one",
                 hint="sample one model at a time: tts sample STUDY.yaml --set models=MODEL",
             )
         by_problem: dict[_Problem, ProblemPool] = {}
-        for pool in pools:  # the first seed's
+        for pool in pools:  # the pool of a problem's first seed is taken
             by_problem.setdefault((pool.cell.dataset, pool.cell.problem), pool)
         if len(by_problem) < _FEWEST:
             raise ConfigError(
@@ -157,37 +157,33 @@ class PerformanceData:
                 hint="draw more with tts sample",
             )
         pool_list = list(by_problem.values())
-        greedy = _greedy(finished, pool_list)
-        first, drawn = greedy or (None, pool_list)
-        sampled = _sample(drawn, seed, begun=greedy is not None)
-        best = next(iter(sampled.values()))
+        better_first = _better_first_sample(finished, pool_list)
+        temperature, started_pools = better_first or (None, pool_list)
+        sampled = _sample(started_pools, seed, begun=better_first is not None)
+        best, *_ = sampled.values()
         tokens = float(best.tokens[-1] / best.sizes[-1])
-        shares = {text: (sampling.sizes, sampling.right) for text, sampling in sampled.items()}
-        leader, second, samples = np.array([_votes(pool) for pool in drawn]).T
-        if not any(other_models(parse(result.cell.strategy, file_scope()).strategy) for result in finished):
-            unit, plain = "tokens", tokens
-            sample_costs = np.array([np.mean([max(1, one.tokens) for one in pool.drawn]) for pool in pool_list])
+        if any(other_models(parse(result.cell.strategy, file_scope()).strategy) for result in finished):
+            sample_costs = _mean_sample_costs(finished, pool_list, unit)
+            plain_cost = float(sample_costs.mean())
         else:
-            costs = {
-                result.cell.key: _cost(result, unit) / len(result.drawn or ()) for result in finished if result.drawn
-            }
-            sample_costs = np.array([costs[pool.cell.key] for pool in pool_list])
-            plain = float(sample_costs.mean())
-        searched, limits, spent = _others(finished, list(by_problem), plain, unit)
-        finish_order, costs = _replay_finish_order(pool_list, best, seed)
-        searched, spent = {**finish_order, **searched}, {**costs, **spent}
+            unit, plain_cost = "tokens", tokens
+            sample_costs = _mean_sample_tokens(pool_list)
+        searched = _others(finished, list(by_problem), plain_cost, unit)
+        finish_order = _replay_finish_order(pool_list, best, seed)
+        plain_shares = {text: (sampling.sizes, sampling.right) for text, sampling in sampled.items()}
+        leader, second, num_samples = np.array([_votes(pool) for pool in started_pools]).T
         return cls(
-            pool_list[0].cell,
-            np.stack([_log_likelihood(pool) for pool in pool_list]),
-            (leader, second, samples),
-            first,
-            tokens,
-            tuple(shares),
-            {**shares, **searched},
-            unit,
-            limits,
-            spent,
-            sample_costs / sample_costs.mean(),
+            cell=pool_list[0].cell,
+            known=np.stack([_log_likelihood(pool) for pool in pool_list]),
+            votes=(leader, second, num_samples),
+            first=temperature,
+            tokens=tokens,
+            sampled=tuple(plain_shares),
+            shares={**plain_shares, **finish_order.shares, **searched.shares},
+            unit=unit,
+            limits=searched.limits,
+            spent={**finish_order.spent, **searched.spent},
+            plain=sample_costs / sample_costs.mean(),
         )
 
     @property
@@ -210,8 +206,14 @@ class PerformanceData:
             seed: The seed of the resampled problems, for errors.
         """
         population, curves = self._fit_rows(np.arange(self.problems), np.random.default_rng(seed))
-        plain = next(iter(curves.values()))
-        kept_curves = {text: curve for text, curve in curves.items() if text in self.sampled or _pays(curve, plain)}
+        best_plain, *_ = curves.values()
+        kept_curves = {
+            text: curve for text, curve in curves.items() if text in self.sampled or _pays(curve, best_plain)
+        }
+        models_by_role: dict[str, str] = {}
+        for text in kept_curves:
+            for role in other_models(parse(text, file_scope()).strategy):
+                models_by_role[role] = models.get(role, role)
         return PerformanceModel(
             model=model,
             task=task,
@@ -223,23 +225,29 @@ class PerformanceData:
             curves=kept_curves,
             first=self.first,
             unit=self.unit,
-            models={
-                role: models.get(role, role)
-                for text in kept_curves
-                for role in other_models(parse(text, file_scope()).strategy)
-            },
+            models=models_by_role,
         )
 
     def _fit_rows(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
-        """Return the population and the curves of some of the problems."""
+        """Return the population of some of the problems, and the curve of each strategy on these problems.
+
+        Args:
+            rows: The indices of the problems.
+            rng: The generator of the resampled problems, for errors.
+        """
         population = Population.beta().fit(self.known[rows])
-        posterior = _over_rates(population.posterior(self.known[rows]))
-        return population, {
-            text: PerformanceCurve(
-                sizes, *smooth(posterior, right[rows], rng), self.limits.get(text), self._costs(text, posterior, rows)
+        posterior = _over_rates(population.posterior(self.known[rows]))  # [rows, G]
+        curves: dict[str, PerformanceCurve] = {}
+        for text, (sizes, right) in self.shares.items():
+            accuracy, error = smooth(posterior, right[rows], rng)
+            curves[text] = PerformanceCurve(
+                sizes=sizes,
+                accuracy=accuracy,
+                error=error,
+                limits=self.limits.get(text),
+                costs=self._costs(text, posterior, rows),
             )
-            for text, (sizes, right) in self.shares.items()
-        }
+        return population, curves
 
     def _costs(self, text: str, posterior: Floats, rows: Whole) -> Floats | None:
         """Return the costs of a strategy by success rate; None: the strategy draws plain samples."""
@@ -248,49 +256,42 @@ class PerformanceData:
     def held_out(self, seed: int = 0) -> list[HeldOut]:
         """Return predicted and measured accuracies of each strategy, by cross-validation."""
         rng = np.random.default_rng(seed)
-        part = rng.permutation(self.problems) % PARTS
-        predicted = {text: np.full(right.shape, np.nan) for text, (_, right) in self.shares.items()}
+        fold_of_problem = rng.permutation(self.problems) % PARTS
+        predicted = {text: np.full(right.shape, np.nan) for text, (_, right) in self.shares.items()}  # [P, B] each
         for fold in range(PARTS):
-            rows, others = np.flatnonzero(part == fold), np.flatnonzero(part != fold)
-            population, curves = self._fit_rows(others, rng)
-            chance = _over_rates(
-                population.posterior(population.vote_likelihood(*(votes[rows] for votes in self.votes)))
-            )
+            held_out_rows = np.flatnonzero(fold_of_problem == fold)
+            population, curves = self._fit_rows(np.flatnonzero(fold_of_problem != fold), rng)
+            leader, second, num_samples = (counts[held_out_rows] for counts in self.votes)
+            likelihood = population.vote_likelihood(leader, second, num_samples)
+            posterior = _over_rates(population.posterior(likelihood))  # [held-out problems, G]
             for text, curve in curves.items():
-                predicted[text][rows] = chance @ curve.accuracy
+                predicted[text][held_out_rows] = posterior @ curve.accuracy
         return [_held_out(text, sizes, predicted[text], right) for text, (sizes, right) in self.shares.items()]
 
 
 def _pays(curve: PerformanceCurve, plain: PerformanceCurve) -> bool:
     """Return whether a strategy is significantly better than plain samples at equal cost.
 
-    One size and success rate is enough. The level is 95 % over all sizes and rates together, by Bonferroni's bound.
+    A better accuracy at one size and success rate is enough. The level is 95 % over all sizes and rates together, by
+    Bonferroni's bound.
     """
-    logs = np.log(curve.sizes), np.log(plain.sizes)
-    plain_accuracy, plain_error = (
-        np.stack([np.interp(*logs, row) for row in table]) for table in (plain.accuracy, plain.error)
-    )
-    threshold = float(special.ndtri(1 - 0.05 / curve.accuracy.size))
-    return bool((curve.accuracy - plain_accuracy > threshold * np.hypot(curve.error, plain_error) + 1e-9).any())
+    log_sizes, log_plain_sizes = np.log(curve.sizes), np.log(plain.sizes)
+    plain_accuracy = np.stack([np.interp(log_sizes, log_plain_sizes, row) for row in plain.accuracy])  # [G, B]
+    plain_error = np.stack([np.interp(log_sizes, log_plain_sizes, row) for row in plain.error])  # [G, B]
+    num_errors = float(special.ndtri(1 - 0.05 / curve.accuracy.size))
+    margin = num_errors * np.hypot(curve.error, plain_error) + 1e-9
+    return bool((curve.accuracy - plain_accuracy > margin).any())
 
 
 def described_keys(config: StudyConfig, cell: Cell) -> tuple[str, str, dict[str, str]]:
     """Return the names of a cell's policy, task, and models by role, which a performance model describes."""
     records = config.models[cell.model].records()
     policy = records["policy"]
-    (source,) = (one for one in config.problems if one.title == cell.dataset)
-    problem = next(
-        iter(
-            load_problems(config.model_copy(update={"problems": [source.model_copy(update={"limit": 1})]}))[
-                cell.dataset
-            ].values()
-        )
-    )
-    return (
-        policy.name,
-        tasks.get(problem.task or config.task or policy.task).name,
-        {role: one.name for role, one in records.items()},
-    )
+    (source,) = (source for source in config.problems if source.title == cell.dataset)
+    one_problem = config.model_copy(update={"problems": [source.model_copy(update={"limit": 1})]})
+    problem, *_ = load_problems(one_problem)[cell.dataset].values()
+    task = tasks.get(problem.task or config.task or policy.task)
+    return policy.name, task.name, {role: record.name for role, record in records.items()}
 
 
 def keys_of_import(settings: Mapping[str, Any], cell: Cell) -> tuple[str, str, dict[str, str]]:
@@ -304,19 +305,27 @@ def keys_of_import(settings: Mapping[str, Any], cell: Cell) -> tuple[str, str, d
 
 
 def _held_out(text: str, sizes: Floats, predicted: Floats, right: Floats) -> HeldOut:
+    """Return predicted beside measured accuracy.
+
+    Args:
+        text: The text of the strategy.
+        sizes: [B], the sizes in plain samples.
+        predicted: [P, B], the predicted shares of right answers.
+        right: [P, B], the measured shares; NaN: not measured.
+    """
     is_measured = ~np.isnan(right)
-    order = np.argsort(predicted[is_measured], kind="stable")
-    groups = np.array_split(order, _GROUPS)
+    predictions, measurements = predicted[is_measured], right[is_measured]  # one value a measurement
+    order = np.argsort(predictions, kind="stable")
     gaps = [
-        abs(predicted[is_measured][group].mean() - right[is_measured][group].mean()) * len(group)
-        for group in groups
+        abs(predictions[group].mean() - measurements[group].mean()) * len(group)
+        for group in np.array_split(order, _GROUPS)
         if len(group)
     ]
     return HeldOut(
         strategy=text,
         sizes=(float(sizes[0]), float(sizes[-1])),
-        predicted=float(predicted[is_measured].mean()),
-        measured=float(right[is_measured].mean()),
+        predicted=float(predictions.mean()),
+        measured=float(measurements.mean()),
         error=float(sum(gaps) / len(order)),
     )
 
@@ -327,84 +336,111 @@ def _over_rates(posterior: Floats) -> Floats:
 
 
 def _votes(pool: ProblemPool) -> tuple[int, int, int]:
-    """Return the votes of the two most frequent answers among the first samples, and the samples' number."""
+    """Return the votes of the two most frequent answers among the first `PILOTS` samples, and the samples' number."""
     first_samples = pool.drawn[:PILOTS]
-    counts = [
-        count
-        for _, count in Counter(
-            sample.answer_class for sample in first_samples if sample.answer_class is not None
-        ).most_common(2)
-    ]
-    leader, second = (*counts, 0, 0)[:2]
+    votes = Counter(sample.answer_class for sample in first_samples if sample.answer_class is not None)
+    counts = sorted(votes.values(), reverse=True)
+    leader = counts[0] if counts else 0
+    second = counts[1] if len(counts) > 1 else 0
     return leader, second, len(first_samples)
 
 
 def _log_likelihood(pool: ProblemPool) -> Floats:
     """Return the log-likelihood [Z] of a pool's samples.
 
-    The likelihood is of the number of right samples, and of the votes of the most frequent wrong answer.
+    The likelihood is of the number of right samples, and of the votes of the lure (the most frequent wrong answer).
+    If no wrong answer has two votes, at most one wrong sample is a vote for the lure.
     """
     kinds = Population.beta()
-    right = sum(sample.right is True for sample in pool.drawn)
-    wrong = Counter(
-        sample.answer_class for sample in pool.drawn if sample.right is not True and sample.answer_class is not None
-    )
-    lure, num_wrong = max(wrong.values(), default=0), len(pool.drawn) - right
-    base = special.xlogy(right, kinds.rate)
-    if lure > 1:
-        return base + special.xlogy(lure, kinds.lure) + special.xlogy(num_wrong - lure, kinds.scattered)
-    alone = special.xlogy(num_wrong, kinds.scattered)
+    num_right = sum(sample.right is True for sample in pool.drawn)
+    num_wrong = len(pool.drawn) - num_right
+    wrong_samples = [sample for sample in pool.drawn if sample.right is not True]
+    wrong_votes = Counter(sample.answer_class for sample in wrong_samples if sample.answer_class is not None)
+    lure_votes = max(wrong_votes.values(), default=0)
+    log_right = special.xlogy(num_right, kinds.rate)
+    if lure_votes > 1:
+        log_lure = special.xlogy(lure_votes, kinds.lure)
+        return log_right + log_lure + special.xlogy(num_wrong - lure_votes, kinds.scattered)
+    log_all_scattered = special.xlogy(num_wrong, kinds.scattered)
     if not num_wrong:
-        return base + alone
-    return base + np.logaddexp(
-        alone, math.log(num_wrong) + special.xlogy(1, kinds.lure) + special.xlogy(num_wrong - 1, kinds.scattered)
-    )
+        return log_right + log_all_scattered
+    # any of the wrong samples may be the one vote for the lure
+    log_lure = math.log(num_wrong) + special.xlogy(1, kinds.lure)
+    log_one_lure = log_lure + special.xlogy(num_wrong - 1, kinds.scattered)
+    return log_right + np.logaddexp(log_all_scattered, log_one_lure)
 
 
-def _greedy(results: Sequence[Result], pools: Sequence[ProblemPool]) -> tuple[float, Sequence[ProblemPool]] | None:
+def _mean_sample_tokens(pools: Sequence[ProblemPool]) -> Floats:
+    """Return the mean tokens of a sample of each pool, [P]; a sample without tokens counts as one token."""
+    return np.array([np.mean([max(1, sample.tokens) for sample in pool.drawn]) for pool in pools])
+
+
+def _mean_sample_costs(results: Sequence[Result], pools: Sequence[ProblemPool], unit: str) -> Floats:
+    """Return the mean cost of a sample of each pool in a unit, [P].
+
+    Args:
+        results: The results of a study, among them the results of the pools.
+        pools: The pools.
+        unit: The unit of costs.
+
+    Raises:
+        ConfigError: A cost is unknown.
+    """
+    costs: dict[str, float] = {}
+    for result in results:
+        if result.drawn:
+            costs[result.cell.key] = _cost(result, unit) / len(result.drawn)
+    return np.array([costs[pool.cell.key] for pool in pools])
+
+
+def _better_first_sample(
+    results: Sequence[Result], pools: Sequence[ProblemPool]
+) -> tuple[float, Sequence[ProblemPool]] | None:
     """Return a temperature whose single sample is more accurate, and the pools with that sample prepended.
 
     The single sample is compared with a sample of the pools. None: the study has no recorded `single` at another
-    temperature on all the problems, or that sample is no better.
+    temperature on all the problems, or the single sample is no better.
     """
     samples_by_temperature: dict[float, dict[_Problem, RecordedSample]] = defaultdict(dict)
     for result in results:
         strategy = parse(result.cell.strategy, file_scope()).strategy
         if isinstance(strategy, Single) and strategy.temperature is not None and result.drawn:
-            drawn, by_problem = result.drawn[0], samples_by_temperature[strategy.temperature]
-            place = (result.cell.dataset, result.cell.problem)
-            if place not in by_problem or len(drawn.scores) > len(by_problem[place].scores):
-                by_problem[place] = drawn
-    keys = [(pool.cell.dataset, pool.cell.problem) for pool in pools]
-    plain = np.mean([np.mean([sample.right is True for sample in pool.drawn]) for pool in pools])
-    shares = {
-        t: np.mean([samples[key].right is True for key in keys])
-        for t, samples in samples_by_temperature.items()
-        if all(key in samples for key in keys)
+            sample, by_problem = result.drawn[0], samples_by_temperature[strategy.temperature]
+            problem = (result.cell.dataset, result.cell.problem)
+            if problem not in by_problem or len(sample.scores) > len(by_problem[problem].scores):
+                by_problem[problem] = sample
+    problems = [(pool.cell.dataset, pool.cell.problem) for pool in pools]
+    plain_accuracy = np.mean([np.mean([sample.right is True for sample in pool.drawn]) for pool in pools])
+    accuracies = {
+        temperature: np.mean([samples[problem].right is True for problem in problems])
+        for temperature, samples in samples_by_temperature.items()
+        if all(problem in samples for problem in problems)
     }
-    best = max(shares, key=lambda t: shares[t], default=None)
-    if best is None or shares[best] <= plain:
+    if not accuracies:
         return None
-    return best, [
-        _prepend_sample(pool, samples_by_temperature[best][key]) for pool, key in zip(pools, keys, strict=True)
-    ]
+    best = max(accuracies, key=lambda temperature: accuracies[temperature])
+    if accuracies[best] <= plain_accuracy:
+        return None
+    best_samples = samples_by_temperature[best]
+    return best, [_prepend_sample(pool, best_samples[problem]) for pool, problem in zip(pools, problems, strict=True)]
 
 
 def _prepend_sample(pool: ProblemPool, first: RecordedSample) -> ProblemPool:
     """Return a pool with another sample prepended. The sample joins the class of an equal answer, if any."""
     classes = {sample.answer: sample.answer_class for sample in pool.drawn}
-    class_ = None if first.answer is None else classes.get(first.answer, len(pool.drawn))
-    others = (
+    unused_class = len(pool.drawn)
+    class_ = None if first.answer is None else classes.get(first.answer, unused_class)
+    first = dataclasses.replace(first, answer_class=class_, like=None, same=None)
+    # `like` and `same` are numbers of samples, which the prepended sample moves by one
+    other_samples = [
         dataclasses.replace(
             sample,
             like=None if sample.like is None else sample.like + 1,
             same=None if sample.same is None else sample.same + 1,
         )
         for sample in pool.drawn
-    )
-    return dataclasses.replace(
-        pool, drawn=(dataclasses.replace(first, answer_class=class_, like=None, same=None), *others)
-    )
+    ]
+    return dataclasses.replace(pool, drawn=(first, *other_samples))
 
 
 def _sample(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[str, PlainSampling]:
@@ -415,71 +451,89 @@ def _sample(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[
         seed: The seed of the subsets.
         begun: Whether every run starts with the pool's first sample; else all subsets are equally likely.
     """
-    smallest = min(len(pool.drawn) for pool in pools) - begun
-    counts = tuple(2**i for i in range(min(smallest, MOST).bit_length()))
+    largest_size = min(len(pool.drawn) for pool in pools)
+    if begun:
+        largest_size -= 1
+    sizes = tuple(2**i for i in range(min(largest_size, MOST).bit_length()))
     selections: list[Selection] = [Majority()]
     if all(pool.has("main") for pool in pools):
         selections.append(Weighted())
-    reading, samplings = ReplaySettings(sizes=counts, draws=_DRAWS, seed=seed), dict[str, PlainSampling]()
+    settings = ReplaySettings(sizes=sizes, draws=_DRAWS, seed=seed)
+    means_of_pool = _begun_means if begun else _means
+    samplings: dict[str, PlainSampling] = {}
     for selection in selections:
         plan = Plan(pools[0].law, None, selection)
-        # [P, B, right and tokens]  # noqa: ERA001
-        means = np.array([(_begun_means if begun else _means)(pool, plan, reading) for pool in pools])
-        samplings[str(plan)] = PlainSampling(np.array(counts, np.float64), means[:, :, 0], means[:, :, 1].mean(axis=0))
-    return dict(
-        sorted(samplings.items(), key=lambda item: -_mean_accuracy_over_costs(item[1], list(samplings.values())))
-    )
+        # for each problem and size, the pair of right and tokens
+        means = np.array([means_of_pool(pool, plan, settings) for pool in pools])
+        right, tokens = means[:, :, 0], means[:, :, 1]  # [P, B] each
+        samplings[str(plan)] = PlainSampling(sizes=np.array(sizes, np.float64), right=right, tokens=tokens.mean(axis=0))
+    lowest_common = max(sampling.tokens[0] for sampling in samplings.values())
+    highest_common = min(sampling.tokens[-1] for sampling in samplings.values())
+
+    def mean_accuracy(text: str) -> float:
+        return _mean_accuracy_over_costs(samplings[text], lowest_common, highest_common)
+
+    return {text: samplings[text] for text in sorted(samplings, key=mean_accuracy, reverse=True)}
 
 
-def _means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list[tuple[float, float]]:
+def _means(pool: ProblemPool, plan: Plan, settings: ReplaySettings) -> list[tuple[float, float]]:
     """Return the share of right answers and the tokens at each size, over all subsets of a pool."""
-    return [(one.right, one.generated_tokens + one.verifier_tokens) for one in means_of(pool, plan, reading)]
+    return [(means.right, means.generated_tokens + means.verifier_tokens) for means in means_of(pool, plan, settings)]
 
 
-def _replay_finish_order(
-    pools: Sequence[ProblemPool], plain: PlainSampling, seed: int
-) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats]]:
-    """Return sizes and shares of votes of the first half to finish, and their costs; see `_others`.
+class _Measured(NamedTuple):
+    """The measured strategies, each by its text, as in `PerformanceData`.
 
-    The votes are replayed from pools. Votes that are no more accurate than plain samples at equal cost are left out.
+    `shares` has the sizes [B] and the shares of right answers [P, B]. `limits` are [B], and `spent` are [P, B].
     """
-    smallest = min(len(pool.drawn) for pool in pools)
-    mean_tokens = np.array([np.mean([max(1, item.tokens) for item in pool.drawn]) for pool in pools])
-    shares: dict[str, tuple[Floats, Floats]] = {}
-    spent: dict[str, Floats] = {}
-    for count in (n for n in _FINISHERS if n <= smallest):
+
+    shares: dict[str, tuple[Floats, Floats]]
+    limits: dict[str, Floats]
+    spent: dict[str, Floats]
+
+
+def _replay_finish_order(pools: Sequence[ProblemPool], plain: PlainSampling, seed: int) -> _Measured:
+    """Return votes of the first half of the samples to finish, replayed from pools, without limits.
+
+    Votes that are no more accurate than plain samples at equal cost are left out.
+    """
+    smallest_pool = min(len(pool.drawn) for pool in pools)
+    mean_tokens = _mean_sample_tokens(pools).mean()
+    measured = _Measured({}, {}, {})
+    for count in _FINISHERS:
+        if count > smallest_pool:
+            continue
         plan = Plan(BestOfN(n=count), FirstFinish(k=count // 2), Majority())
-        reading = ReplaySettings(sizes=(count,), draws=_DRAWS, seed=seed)
-        means = [means_of(pool, plan, reading)[0] for pool in pools]
-        cost, right = (
-            np.array([[item.generated_tokens] for item in means]) / mean_tokens.mean(),
-            np.array([[item.right] for item in means]),
-        )
-        if right.mean() > np.interp(math.log(cost.mean()), np.log(plain.sizes), plain.right.mean(axis=0)):
-            shares[str(plan)], spent[str(plan)] = (cost.mean(axis=0), right), cost
-    return shares, spent
+        settings = ReplaySettings(sizes=(count,), draws=_DRAWS, seed=seed)
+        means = [means_of(pool, plan, settings)[0] for pool in pools]
+        cost = np.array([[pool_means.generated_tokens] for pool_means in means]) / mean_tokens  # [P, 1]
+        right = np.array([[pool_means.right] for pool_means in means])  # [P, 1]
+        plain_right = np.interp(math.log(cost.mean()), np.log(plain.sizes), plain.right.mean(axis=0))
+        if right.mean() > plain_right:
+            measured.shares[str(plan)] = (cost.mean(axis=0), right)
+            measured.spent[str(plan)] = cost
+    return measured
 
 
-def _begun_means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list[tuple[float, float]]:
-    """Return the same as `_means`, over runs that start with the pool's first sample."""
-    run, rng = RecordedSearch(pool, plan).run, reading.rng(pool)
-    orders = [[0, *(1 + rng.permutation(len(pool.drawn) - 1)).tolist()] for _ in range(reading.draws)]
-    outcomes_by_size = [[run(order[:size]) for order in orders[: 1 if size == 1 else None]] for size in reading.sizes]
-    return [
-        (
-            float(np.mean([outcome.right is True for outcome in outcomes])),
-            float(np.mean([outcome.generated_tokens + outcome.verifier_tokens for outcome in outcomes])),
-        )
-        for outcomes in outcomes_by_size
-    ]
+def _begun_means(pool: ProblemPool, plan: Plan, settings: ReplaySettings) -> list[tuple[float, float]]:
+    """Return the share of right answers and the tokens at each size, over runs that start with the first sample."""
+    search, rng = RecordedSearch(pool, plan), settings.rng(pool)
+    other_samples = np.arange(1, len(pool.drawn))
+    orders = [[0, *rng.permutation(other_samples).tolist()] for _ in range(settings.draws)]
+    means: list[tuple[float, float]] = []
+    for size in settings.sizes:
+        run_orders = orders[:1] if size == 1 else orders  # all orders begin with the same sample
+        outcomes = [search.run(order[:size]) for order in run_orders]
+        right = np.mean([outcome.right is True for outcome in outcomes])
+        tokens = np.mean([outcome.generated_tokens + outcome.verifier_tokens for outcome in outcomes])
+        means.append((float(right), float(tokens)))
+    return means
 
 
-def _mean_accuracy_over_costs(one: PlainSampling, every: Sequence[PlainSampling]) -> float:
-    """Return the mean accuracy over the common costs of all selections, spaced evenly in the logarithm."""
-    low, high = (
-        math.log(limit) for limit in (max(each.tokens[0] for each in every), min(each.tokens[-1] for each in every))
-    )
-    return float(np.interp(np.linspace(low, high, 32), np.log(one.tokens), one.right.mean(axis=0)).mean())
+def _mean_accuracy_over_costs(sampling: PlainSampling, lowest: float, highest: float) -> float:
+    """Return the mean accuracy over a range of costs in tokens, spaced evenly in the logarithm."""
+    log_costs = np.linspace(math.log(lowest), math.log(highest), 32)
+    return float(np.interp(log_costs, np.log(sampling.tokens), sampling.right.mean(axis=0)).mean())
 
 
 def _cost(result: Result, unit: str) -> float:
@@ -488,7 +542,8 @@ def _cost(result: Result, unit: str) -> float:
     Raises:
         ConfigError: the cost is unknown.
     """
-    if (cost := getattr(result.usage, unit)) is None:
+    cost = getattr(result.usage, unit)
+    if cost is None:
         raise ConfigError(
             f"{result.cell.strategy} has no cost in {unit}, in which models are compared",
             hint="give the rates of all models in their records and run again, or compare them in another unit (tts "
@@ -497,12 +552,8 @@ def _cost(result: Result, unit: str) -> float:
     return float(cost)
 
 
-def _others(
-    results: Sequence[Result], problems: Sequence[_Problem], plain: float, unit: str
-) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats], Mapping[str, Floats]]:
-    """Return sizes with shares, limits, and costs of the strategies that search, from their own runs.
-
-    Each budget gives a size.
+def _others(results: Sequence[Result], problems: Sequence[_Problem], plain: float, unit: str) -> _Measured:
+    """Return the strategies that search, measured on their own runs. Each budget gives a size.
 
     Args:
         results: The results of a study.
@@ -510,41 +561,63 @@ def _others(
         plain: The cost of a plain sample in the unit.
         unit: The unit of costs.
     """
-    place = {problem: i for i, problem in enumerate(problems)}
-    runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))  # by strategy and budget
     for result in results:
         strategy = parse(result.cell.strategy, file_scope()).strategy
         if result.right is not None and (other_models(strategy) or not isinstance(strategy, _NOT_SEARCHES)):
             runs[result.cell.strategy][str(sorted(result.cell.budget.items()))].append(result)
-    shares: dict[str, tuple[Floats, Floats]] = {}
-    limits, spent = dict[str, Floats](), dict[str, Floats]()
-    for text, budgets in runs.items():
-        columns: list[tuple[float, float, Floats, Floats]] = []
-        for group in budgets.values():
-            right, cost, run_counts = np.zeros((3, len(problems)))
-            for result in group:
-                if (index := place.get((result.cell.dataset, result.cell.problem))) is not None:
-                    right[index] += result.right is True
-                    cost[index] += _cost(result, unit) / plain
-                    run_counts[index] += 1
-            if run_counts.any():
-                share, mean_cost = (
-                    np.where(run_counts > 0, values / np.maximum(run_counts, 1), np.nan) for values in (right, cost)
-                )
-                costs = np.array([_cost(result, unit) for result in group]) / plain
-                limit = min(float(group[0].cell.budget.get(unit, math.nan)) / plain, _SPARE * float(costs.max()))
-                columns.append((float(costs.mean()), limit, share, mean_cost))
-        columns.sort(key=lambda values: values[0])
-        smaller = [0.0, *(column[0] for column in columns)]
-        # a larger budget may not buy more
-        larger = [values for smaller_size, values in zip(smaller, columns, strict=False) if values[0] > smaller_size]
-        if larger:
-            sizes, allowed_limits = (
-                np.array([column[0] for column in larger]),
-                np.array([column[1] for column in larger]),
-            )
-            shares[text] = (sizes, np.stack([column[2] for column in larger], axis=1))
-            spent[text] = np.stack([column[3] for column in larger], axis=1)
-            if np.isfinite(allowed_limits).all():
-                limits[text] = np.maximum(allowed_limits, sizes)
-    return shares, limits, spent
+    measured = _Measured({}, {}, {})
+    for text, runs_by_budget in runs.items():
+        points = [_measure_budget(budget_runs, problems, plain, unit) for budget_runs in runs_by_budget.values()]
+        increasing: list[_MeasuredBudget] = []
+        smaller_size = 0.0
+        for point in sorted((point for point in points if point is not None), key=lambda point: point.size):
+            if point.size > smaller_size:  # a larger budget that buys no more is left out
+                increasing.append(point)
+            smaller_size = point.size
+        if increasing:
+            sizes = np.array([point.size for point in increasing])
+            limits = np.array([point.limit for point in increasing])
+            measured.shares[text] = (sizes, np.stack([point.right for point in increasing], axis=1))
+            measured.spent[text] = np.stack([point.spent for point in increasing], axis=1)
+            if np.isfinite(limits).all():
+                measured.limits[text] = np.maximum(limits, sizes)
+    return measured
+
+
+class _MeasuredBudget(NamedTuple):
+    """A strategy's runs under one budget.
+
+    `size` is the mean cost of a run, and `limit` the budget, both in plain samples. `right` [P] is the share of right
+    answers, and `spent` [P] the mean cost, of each problem; NaN: the problem was not run.
+    """
+
+    size: float
+    limit: float
+    right: Floats
+    spent: Floats
+
+
+def _measure_budget(
+    runs: Sequence[Result], problems: Sequence[_Problem], plain: float, unit: str
+) -> _MeasuredBudget | None:
+    """Return the measurement of a strategy's runs under one budget; None: no run is of one of the problems."""
+    index_of = {problem: i for i, problem in enumerate(problems)}
+    right, spent, num_runs = np.zeros(len(problems)), np.zeros(len(problems)), np.zeros(len(problems))
+    for run in runs:
+        index = index_of.get((run.cell.dataset, run.cell.problem))
+        if index is not None:
+            right[index] += run.right is True
+            spent[index] += _cost(run, unit) / plain
+            num_runs[index] += 1
+    if not num_runs.any():
+        return None
+    safe_num_runs = np.maximum(num_runs, 1)
+    costs = np.array([_cost(run, unit) for run in runs]) / plain
+    budget = float(runs[0].cell.budget.get(unit, math.nan)) / plain
+    return _MeasuredBudget(
+        size=float(costs.mean()),
+        limit=min(budget, _SPARE * float(costs.max())),
+        right=np.where(num_runs > 0, right / safe_num_runs, np.nan),
+        spent=np.where(num_runs > 0, spent / safe_num_runs, np.nan),
+    )

@@ -49,7 +49,7 @@ class Point:
 
 def points_of(curves: Iterable[Curve | ReplayedCurve]) -> list[Point]:
     """Return the points of curves, in order."""
-    return [point for one in curves for point in _points(one)]
+    return [point for curve in curves for point in _points(curve)]
 
 
 def front_points(curves: Sequence[Curve], axis: str) -> list[Point]:
@@ -70,12 +70,16 @@ def front_points(curves: Sequence[Curve], axis: str) -> list[Point]:
         )
     points = points_of(curve for curve in curves if curve.role != "oracle")
     front = {(point.label, point.cost, point.accuracy) for point in pareto_front(curves, axis)}
-    chosen = [point for point in points if (point.strategy, point.costs[axis], point.accuracy.value) in front]
-    return sorted(chosen, key=lambda point: point.costs[axis] or 0.0)
+    points_on_front = [point for point in points if (point.strategy, point.costs[axis], point.accuracy.value) in front]
+    return sorted(points_on_front, key=lambda point: point.costs[axis] or 0.0)
 
 
 def _points(line: Curve | ReplayedCurve) -> list[Point]:
-    curve, replayed = (line.curve, line) if isinstance(line, ReplayedCurve) else (line, None)
+    """Return the points of a live or replayed curve."""
+    if isinstance(line, ReplayedCurve):
+        curve, replayed = line.curve, line
+    else:
+        curve, replayed = line, None
     return [
         Point(
             dataset=curve.dataset,

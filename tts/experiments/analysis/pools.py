@@ -54,9 +54,9 @@ class Pools:
 
 
 def pools_of(results: Iterable[Result]) -> Pools:
-    """Return the largest pool for each problem, seed, setting and law among results.
+    """Return the largest pool for each data set, model, setting, law, problem and seed among results.
 
-    Of equally large pools, the pool with most scores is taken.
+    A law is a strategy without its size and selection. Of equally large pools, the pool with most scores is taken.
 
     Raises:
         ConfigError: there is no pool; the error has every reason.
@@ -70,19 +70,11 @@ def pools_of(results: Iterable[Result]) -> Pools:
             continue
         cell = pool.cell
         key = (cell.dataset, cell.model, cell.setting, str(pool.law), cell.problem, cell.seed)
-        known_pool = pools.setdefault(key, pool)
-        pools[key] = max(
-            known_pool,
-            pool,
-            key=lambda candidate_pool: (
-                len(candidate_pool.drawn),
-                sum(len(drawn.scores) for drawn in candidate_pool.drawn),
-            ),
-        )
+        if key not in pools or _size(pool) > _size(pools[key]):
+            pools[key] = pool
     if not pools:
-        reasons = (
-            "; ".join(f"{count:,} {reason}" for reason, count in sorted(passed_over.items())) or "there are no results"
-        )
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in sorted(passed_over.items()))
+        reasons = reasons or "there are no results"
         raise ConfigError(
             f"the study has no pool of samples: {reasons}",
             hint="name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n",
@@ -90,21 +82,30 @@ def pools_of(results: Iterable[Result]) -> Pools:
     return Pools(tuple(pools.values()), dict(passed_over))
 
 
-def pool_study(config: StudyConfig, size: int) -> StudyConfig:
-    """Return a study that draws pools of n samples for another study.
+def _size(pool: ProblemPool) -> tuple[int, int]:
+    """Return the number of a pool's samples, and the number of their scores."""
+    return len(pool.drawn), sum(len(sample.scores) for sample in pool.drawn)
 
-    Pools are drawn by each law of the other study's strategies, else by plain best_of_n. Every verifier of the study
-    scores the samples.
+
+def pool_study(config: StudyConfig, size: int) -> StudyConfig:
+    """Return a study that draws pools of samples for a given study.
+
+    A pool is drawn by each best_of_n of the given study, without its number of samples and its selection. If the study
+    has no best_of_n, the pools are drawn by plain best_of_n. Every verifier of the study scores the samples.
+
+    Args:
+        config: The given study.
+        size: The number of samples of a pool.
     """
     check_int("n", size, 1, optional=False)
-    strategies = (parse(text).strategy for text in config.strategies)
-    laws = dict.fromkeys(
-        str(dataclasses.replace(strategy, n=None)) for strategy in strategies if isinstance(strategy, BestOfN)
-    )
+    laws: list[str] = []
+    for text in config.strategies:
+        strategy = parse(text).strategy
+        if isinstance(strategy, BestOfN):
+            laws.append(str(dataclasses.replace(strategy, n=None)))
+    strategies = list(dict.fromkeys(laws)) or [str(BestOfN())]
     record = config.record.model_copy(update={"candidates": True, "scores": True})
-    return config.model_copy(
-        update={"strategies": list(laws) or [str(BestOfN())], "budgets": [{"samples": size}], "record": record}
-    )
+    return config.model_copy(update={"strategies": strategies, "budgets": [{"samples": size}], "record": record})
 
 
 def _pool(result: Result) -> ProblemPool | str:
@@ -129,7 +130,7 @@ def _pool(result: Result) -> ProblemPool | str:
 
 @cache
 def _law(strategy: str, scope: Scope) -> BestOfN | str:
-    """Return the law by which a strategy draws its samples, or the reason why these are no pool."""
+    """Return the law (the strategy without its size) that samples are drawn by, or the reason why they are no pool."""
     plan = parse(strategy, scope)
     if not isinstance(plan.strategy, BestOfN):
         return "are of another strategy than best_of_n"

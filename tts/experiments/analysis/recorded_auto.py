@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.allocator.auto import Auto
-from tts.backends.base import Backend, Caps, Reply, Row, RowSet, Sample, SampleRequest
+from tts.backends.base import Backend, Caps, Finish, Reply, Row, RowSet, Sample, SampleRequest
 from tts.budget.budget import Budget
 from tts.experiments.analysis.averaging import ReplaySettings, RunMeans, mean_of
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedScores, ReplayOutcome
 from tts.experiments.analysis.scoring_cost import cost_of
+from tts.experiments.study.record import RecordedSample
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.solver.solver import Solver
@@ -56,7 +57,8 @@ class RecordedTask(Task):
 class RecordedBackend(Backend):
     """Returns the samples of each problem in an order.
 
-    A sample that does not fit its row is cut. A row that continues the sample gets the rest.
+    A sample with more tokens than its row (one requested continuation) allows is cut. A row that continues the sample
+    gets the remaining tokens.
 
     Args:
         pools: The pools by their prompts.
@@ -74,7 +76,8 @@ class RecordedBackend(Backend):
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return a handle for each prompt.
 
-        A handle has the problem, the sample (None: not drawn), and the number of tokens returned before.
+        A handle is a tuple of the prompt, the sample's number (None: no sample is drawn yet), and the number of the
+        sample's tokens that earlier rows returned.
         """
         return [Reply((prompt, None, 0), 0, None) for prompt in prompts]
 
@@ -86,28 +89,39 @@ class RecordedBackend(Backend):
         return rows
 
     def _draw_row(self, handle: tuple[str, int | None, int], row: Row) -> Sample:
-        problem, number, returned_tokens = handle
+        """Return the next sample of a problem, or the continuation of a cut sample, in at most `row.max_tokens`."""
+        prompt, number, returned_tokens = handle
         if number is None:
-            order = self._orders[problem]
-            if self.next[problem] >= len(order):
-                return Sample("", (), (), "error", None, 0, error="PoolUsedUp: the pool has no further sample")
-            number = order[self.next[problem]]
-            self.next[problem] += 1
-        drawn = self._pools[problem].drawn[number]
-        remaining = drawn.tokens - returned_tokens
-        if remaining > row.max_tokens:
+            order = self._orders[prompt]
+            if self.next[prompt] >= len(order):
+                return _reply(
+                    "", "error", handle=None, num_tokens=0, error="PoolUsedUp: the pool has no further sample"
+                )
+            number = order[self.next[prompt]]
+            self.next[prompt] += 1
+        drawn = self._pools[prompt].drawn[number]
+        remaining_tokens = drawn.tokens - returned_tokens
+        if remaining_tokens > row.max_tokens:
             self.counters.generated_tokens += row.max_tokens
-            return Sample("", (), (), "length", (problem, number, returned_tokens + row.max_tokens), row.max_tokens)
-        self.counters.generated_tokens += remaining
+            cut_handle = (prompt, number, returned_tokens + row.max_tokens)
+            return _reply("", "length", handle=cut_handle, num_tokens=row.max_tokens)
+        self.counters.generated_tokens += remaining_tokens
         text = f"{number}" if drawn.answer_class is None else f"{number} {drawn.answer_class}"
         finish = "length" if drawn.status == "truncated" else "eos"
-        return Sample(text, (), (), finish, (problem, number, drawn.tokens), remaining)
+        return _reply(text, finish, handle=(prompt, number, drawn.tokens), num_tokens=remaining_tokens)
+
+
+def _reply(text: str, finish: Finish, *, handle: object, num_tokens: int, error: str = "") -> Sample:
+    """Return a row's continuation, without ids and log-probabilities of tokens."""
+    return Sample(
+        text=text, token_ids=(), logprobs=(), finish=finish, handle=handle, num_tokens=num_tokens, error=error
+    )
 
 
 def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings) -> NDArray[np.float64]:
     """Return the means of `auto` on each pool at each size, as `means_of` does.
 
-    The result is [pools, sizes, fields of `RunMeans`].
+    The result has the shape [pools, sizes, fields of `RunMeans`]. It is NaN where a pool is smaller than a size.
 
     Args:
         pools: The recorded samples of each problem.
@@ -116,97 +130,130 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
 
     Cost: a search for each order and size; at most 16 random orders are drawn.
     """
-    runs = 1 if reading.first else min(reading.draws, _MOST_ORDERS)
-    orders = [[np.arange(len(pool.drawn))] if reading.first else reading.orders(pool)[:runs] for pool in pools]
+    if reading.first:
+        num_orders = 1
+        pool_orders = [[np.arange(len(pool.drawn))] for pool in pools]
+    else:
+        num_orders = min(reading.draws, _MOST_ORDERS)
+        pool_orders = [reading.orders(pool)[:num_orders] for pool in pools]
     means = np.full((len(pools), len(reading.sizes), len(RunMeans._fields)), math.nan)
-    for column, size in enumerate(reading.sizes):
-        reaching = [i for i, pool in enumerate(pools) if reading.shared or _reaches(pool, size, reading)]
-        if not reaching or (reading.shared and size > payable(pools, reading)):
+    for size_index, size in enumerate(reading.sizes):
+        if reading.shared:
+            large_enough = list(range(len(pools))) if size <= payable(pools, reading) else []
+        else:
+            large_enough = [i for i, pool in enumerate(pools) if _reaches(pool, size, reading)]
+        if not large_enough:
             continue
-        by_run = [
-            _outcomes([pools[i] for i in reaching], [orders[i][run] for i in reaching], plan, size, reading)
-            for run in range(runs)
-        ]
-        for place, i in enumerate(reaching):
-            means[i, column] = mean_of([run_outcomes[place] for run_outcomes in by_run], exact=False)
+        outcomes_by_pool: dict[int, list[ReplayOutcome]] = {i: [] for i in large_enough}
+        for order_index in range(num_orders):
+            orders = [pool_orders[i][order_index] for i in large_enough]
+            outcomes = _outcomes([pools[i] for i in large_enough], orders, plan, size, reading)
+            for i, outcome in zip(large_enough, outcomes, strict=True):
+                outcomes_by_pool[i].append(outcome)
+        for i, outcomes in outcomes_by_pool.items():
+            means[i, size_index] = mean_of(outcomes, exact=False)
     return means
 
 
 def payable(pools: Sequence[ProblemPool], reading: ReplaySettings) -> float:
-    """Return the largest mean size of a total that recorded samples can fill.
+    """Return the largest shared total that recorded samples can fill, as the mean over problems.
 
-    No problem gets more samples than the smallest pool.
+    No problem gets more samples than the smallest pool has.
     """
-    smallest = min(len(pool.drawn) for pool in pools)
+    num_samples = min(len(pool.drawn) for pool in pools)
     if reading.unit == "samples":
-        return smallest
-    return float(np.mean([smallest * np.mean([sample.tokens for sample in pool.drawn]) for pool in pools]))
+        return num_samples
+    mean_tokens = [np.mean([sample.tokens for sample in pool.drawn]) for pool in pools]
+    return float(np.mean([num_samples * pool_tokens for pool_tokens in mean_tokens]))
 
 
-def _reaches(pool: ProblemPool, size: int, reading: ReplaySettings) -> bool:
+def _reaches(pool: ProblemPool, size: int, settings: ReplaySettings) -> bool:
     """Return whether a pool has as many samples or tokens as a size."""
-    return size <= (len(pool.drawn) if reading.unit == "samples" else sum(one.tokens for one in pool.drawn))
+    if settings.unit == "samples":
+        return size <= len(pool.drawn)
+    return size <= sum(sample.tokens for sample in pool.drawn)
 
 
 def _outcomes(
-    pools: Sequence[ProblemPool], orders: Sequence[NDArray[np.int64]], plan: Plan, size: int, reading: ReplaySettings
+    pools: Sequence[ProblemPool], orders: Sequence[NDArray[np.int64]], plan: Plan, size: int, settings: ReplaySettings
 ) -> list[ReplayOutcome]:
-    """Return the outcome of one search of all problems."""
-    by_name = {f"problem {i}": pool for i, pool in enumerate(pools)}
-    backend = RecordedBackend(by_name, {name: order.tolist() for name, order in zip(by_name, orders, strict=True)})
-    auto: Any = plan.strategy
+    """Return the outcome of each problem in one search of all problems.
+
+    Args:
+        pools: The recorded samples of each problem.
+        orders: The order in which each pool's samples are drawn.
+        plan: The plan of `auto`.
+        size: The limit of each problem; if `settings.shared`, the mean limit.
+        settings: The settings of the replay.
+    """
+    pool_of = {f"problem {i}": pool for i, pool in enumerate(pools)}
+    order_of = {name: order.tolist() for name, order in zip(pool_of, orders, strict=True)}
+    auto: Any = plan.strategy  # of the class Auto, as `is_auto` checks
     smallest = min(len(pool.drawn) for pool in pools)
-    capped_plan = dataclasses.replace(plan, strategy=dataclasses.replace(auto, n=min(smallest, auto.n or smallest)))
-    problems = [Problem(name, id=name) for name in by_name]
-    mean_tokens = max(1, round(float(np.mean([solution.tokens for pool in pools for solution in pool.drawn]))))
+    capped_auto = dataclasses.replace(auto, n=min(smallest, auto.n or smallest))
+    mean_tokens = float(np.mean([sample.tokens for pool in pools for sample in pool.drawn]))
     with Solver(
-        backend, _verifiers(by_name, plan), task=RecordedTask(), strategy=capped_plan, expected_tokens=mean_tokens
+        RecordedBackend(pool_of, order_of),
+        _verifiers(pool_of, plan),
+        task=RecordedTask(),
+        strategy=dataclasses.replace(plan, strategy=capped_auto),
+        expected_tokens=max(1, round(mean_tokens)),
     ) as solver:
-        budget = Budget(**{reading.unit: size * len(pools) if reading.shared else size})
-        solutions = solver.solve_many(
-            problems, budget if reading.shared else None, each=None if reading.shared else budget, seed=reading.seed
-        )
+        problems = [Problem(name, id=name) for name in pool_of]
+        if settings.shared:
+            total = Budget(**{settings.unit: size * len(pools)})
+            solutions = solver.solve_many(problems, total, seed=settings.seed)
+        else:
+            solutions = solver.solve_many(problems, each=Budget(**{settings.unit: size}), seed=settings.seed)
     return [_outcome(pool, solution) for pool, solution in zip(pools, solutions, strict=True)]
 
 
 def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, FunctionVerifier]:
-    """Return the recorded verifiers of all roles; {}: the selection uses none, and votes decide."""
-    auto: Any = plan.strategy
+    """Return verifiers that read recorded scores, by role, for the roles that scored all samples.
+
+    Args:
+        pools: The pools by the text of their problems; all pools are of cells with the same verifiers.
+        plan: The plan of `auto`. No verifier is returned where neither its selection nor `auto` reads scores.
+    """
+    auto: Any = plan.strategy  # of the class Auto, as `is_auto` checks
     if plan.selection is not None and not needs_of(plan.selection).verifiers and auto.verifier is None:
         return {}
-    first = next(iter(pools.values()))
+    scores_of = {name: RecordedScores(pool) for name, pool in pools.items()}
+    first_pool, *_ = pools.values()
+    first_scores, *_ = scores_of.values()
 
     def verifier_of(role: str) -> FunctionVerifier:
-        scores = {name: RecordedScores(pool) for name, pool in pools.items()}
-
         def score(problem: Problem, text: str) -> float:
-            return (
-                float(scores[problem.text].aggregates_of([int(text.split(maxsplit=1)[0])], role, "last")[0])
-                if text
-                else math.nan
-            )
+            if not text:
+                return math.nan
+            scores = scores_of[problem.text].aggregates_of([_sample_number(text)], role, "last")
+            return float(scores[0])
 
-        stated = next(iter(scores.values())).get(role)
-        return FunctionVerifier(score, range=stated.range)
+        return FunctionVerifier(score, range=first_scores.get(role).range)
 
-    return {role: verifier_of(role) for role in first.cell.verifiers if all(pool.has(role) for pool in pools.values())}
+    roles = [role for role in first_pool.cell.verifiers if all(pool.has(role) for pool in pools.values())]
+    return {role: verifier_of(role) for role in roles}
+
+
+def _sample_number(text: str) -> int:
+    """Return the number of a sample from its text, as `RecordedTask` describes it."""
+    return int(text.split(maxsplit=1)[0])
 
 
 def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
+    """Return the outcome of a solution, whose answer is a class of the pool."""
     if solution.error is not None:
         raise solution.error
-    drawn = [
-        int(item.trajectory.full_text.split(maxsplit=1)[0]) for item in solution.candidates if item.trajectory.full_text
-    ]
-    sample = (
-        None
-        if solution.answer is None
-        else next(item for item in pool.drawn if item.answer_class == int(solution.answer))
-    )
-    scored = drawn if solution.usage.verifier_calls else []
+    texts = [candidate.trajectory.full_text for candidate in solution.candidates]
+    drawn_numbers = [_sample_number(text) for text in texts if text]
+    scored = drawn_numbers if solution.usage.verifier_calls else []
+    chosen: RecordedSample | None = None
+    if solution.answer is not None:
+        answer_class = int(solution.answer)
+        chosen = next(sample for sample in pool.drawn if sample.answer_class == answer_class)
     return ReplayOutcome(
-        answer=None if sample is None else sample.answer,
-        right=sample is not None and sample.right,
+        answer=None if chosen is None else chosen.answer,
+        right=chosen is not None and chosen.right,
         samples=solution.usage.samples,
         generated_tokens=solution.usage.generated_tokens,
         path_tokens=max((c.trajectory.num_tokens for c in solution.candidates), default=0),
@@ -216,5 +263,5 @@ def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
 
 
 def is_auto(plan: Plan | str) -> TypeGuard[Plan]:
-    """Return whether a plan has the strategy `auto`. The name of a measure is no such plan."""
+    """Return whether a plan has the strategy `auto`; False for the name of a measure."""
     return isinstance(plan, Plan) and isinstance(plan.strategy, Auto)

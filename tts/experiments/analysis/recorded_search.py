@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,23 @@ class ReplayOutcome:
     usd: float | None = None
 
 
+class _Spend(NamedTuple):
+    """The cost of drawn samples: their tokens, the tokens of the longest sample, and dollars; NaN: unknown."""
+
+    tokens: int
+    longest: int
+    usd: float
+
+
+def _prefix_spends(samples: Sequence[RecordedSample]) -> list[_Spend]:
+    """Return the cost of the first 0, 1, … samples, up to all samples."""
+    tokens = [sample.tokens for sample in samples]
+    token_sums = accumulate(tokens, initial=0)
+    longest = accumulate(tokens, max, initial=0)
+    usd_sums = accumulate(map(usd_of, samples), initial=0.0)
+    return [_Spend(*spend) for spend in zip(token_sums, longest, usd_sums, strict=True)]
+
+
 class RecordedSearch:
     """A pool, and a plan that is run on its samples.
 
@@ -74,11 +91,11 @@ class RecordedSearch:
         assert plan.selection is not None, "a replayed plan has a selection"
         self.pool = pool
         self.selection = plan.selection
-        self._stopping = plan.stopping
-        self._judged = _rule_scores(pool, plan.stopping)
-        self._right = {drawn.answer: drawn.right for drawn in pool.drawn}
+        self._stop_rule = plan.stopping
+        self._stop_rule_scores = _stop_rule_scores(pool, plan.stopping)
+        self._is_answer_right = {sample.answer: sample.right for sample in pool.drawn}
         # whether samples with the same answer have different verdicts
-        self._disputed = any(self._right[drawn.answer] != drawn.right for drawn in pool.drawn)
+        self._has_disputed_answer = any(self._is_answer_right[sample.answer] != sample.right for sample in pool.drawn)
 
     def run(self, order: Sequence[int]) -> ReplayOutcome:
         """Return the outcome of drawing these samples in this order.
@@ -98,37 +115,30 @@ class RecordedSearch:
         return self.run(order), selected.confidence
 
     def prefixes(self, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
-        """Return the outcomes of drawing the first samples of an order, one outcome for each count.
+        """Return the outcomes of drawing the first samples of an order, one outcome for each count of samples.
 
-        One pass over the order suffices. A stop rule reads earlier samples only, so a rule that ends a run ends all
-        longer runs at the same sample.
+        One pass over the order suffices for all counts. A stop rule reads only samples that are drawn before. So a
+        rule that ends one run ends all longer runs at the same sample.
 
         Raises:
             ConfigError: as `run`.
         """
         order = order[: max(counts, default=0)]
-        if self._stopping is not None and self._stopping.order == "finished":
+        if self._stop_rule is not None and self._stop_rule.order == "finished":
             outcome_of = {count: self._write_at_once(order[:count]) for count in dict.fromkeys(counts)}
             return [outcome_of[count] for count in counts]
-        # the leaders of a plain vote are counted without candidates
-        is_vote = self._stopping is None and type(self.selection) is Majority
-        candidates = [] if is_vote else self._candidates(order)
-        end, stop = self._stop(candidates) if candidates else (len(order), None)
-        leaders = self._leaders(order[:end]) if type(self.selection) is Majority else None
-        tokens = [self.pool.drawn[i].tokens for i in order[:end]]
-        dollars = accumulate((usd_of(self.pool.drawn[i]) for i in order[:end]), initial=0.0)
-        spent = list(zip(accumulate(tokens, initial=0), accumulate(tokens, max, initial=0), dollars, strict=True))
-        outcomes: dict[int, ReplayOutcome] = {}
-        for count in dict.fromkeys(min(count, end) for count in counts if count < end or stop is None):
-            outcomes[count] = self._outcome(order[:count], candidates, None, leaders, spent[count])
-        stopped_outcome = (
-            self._outcome(order[:end], candidates, stop, leaders, spent[end])
-            if stop is not None and max(counts) >= end
-            else None
-        )
-        return [
-            outcomes[min(count, end)] if stopped_outcome is None or count < end else stopped_outcome for count in counts
-        ]
+        is_vote = type(self.selection) is Majority
+        # the answer of a vote without a stop rule is read from `leaders`, without candidates
+        candidates = [] if is_vote and self._stop_rule is None else self._candidates(order)
+        num_drawn, decision = self._stop(candidates) if candidates else (len(order), None)
+        leaders = self._leaders(order[:num_drawn]) if is_vote else None
+        samples = [self.pool.drawn[i] for i in order[:num_drawn]]
+        spends = _prefix_spends(samples)
+        outcomes: dict[int, ReplayOutcome] = {}  # by the number of drawn samples
+        for count in dict.fromkeys(min(count, num_drawn) for count in counts):
+            count_decision = decision if count == num_drawn else None
+            outcomes[count] = self._outcome(order[:count], candidates, count_decision, leaders, spends[count])
+        return [outcomes[min(count, num_drawn)] for count in counts]
 
     def _write_at_once(self, order: Sequence[int]) -> ReplayOutcome:
         """Return the outcome of samples that are written at once, and that a rule reads in finish order.
@@ -141,141 +151,162 @@ class RecordedSearch:
         drawn = self.pool.drawn
         if order and not any(drawn[i].tokens for i in order):
             raise ConfigError(
-                f"{self._stopping} orders samples by their tokens, but those of the problem "
+                f"{self._stop_rule} orders samples by their tokens, but those of the problem "
                 f"{self.pool.cell.problem!r} have no counts",
                 hint="record tokens with the samples, or choose a stop rule that reads answers",
             )
         finish_order = sorted(order, key=lambda i: drawn[i].tokens)
         candidates = self._candidates(finish_order)
-        count, stop = self._stop(candidates)
-        longest = max((drawn[i].tokens for i in finish_order[:count]), default=0)
-        tokens_of = {i: min(drawn[i].tokens, longest) if stop is not None else drawn[i].tokens for i in finish_order}
-        dollars = sum(
-            usd_of(drawn[i]) * (tokens / drawn[i].tokens if drawn[i].tokens else 1.0) for i, tokens in tokens_of.items()
-        )
-        outcome = self._outcome(
-            finish_order[:count], candidates, stop, None, (sum(tokens_of.values()), longest, dollars)
-        )
+        num_finished, decision = self._stop(candidates)
+        longest = max((drawn[i].tokens for i in finish_order[:num_finished]), default=0)
+        tokens: list[int] = []
+        usd: list[float] = []
+        for i in finish_order:
+            full_tokens = drawn[i].tokens
+            written_tokens = full_tokens if decision is None else min(full_tokens, longest)
+            tokens.append(written_tokens)
+            usd.append(usd_of(drawn[i]) * (written_tokens / full_tokens if full_tokens else 1.0))
+        spend = _Spend(tokens=sum(tokens), longest=longest, usd=sum(usd))
+        outcome = self._outcome(finish_order[:num_finished], candidates, decision, None, spend)
         return dataclasses.replace(outcome, samples=len(order))
 
     def _outcome(
         self,
         order: Sequence[int],
         candidates: Sequence[Candidate],
-        stop: StopDecision | None,
+        decision: StopDecision | None,
         leaders: Sequence[str | None] | None,
-        spent: tuple[int, int, float],
+        spend: _Spend,
     ) -> ReplayOutcome:
         """Return the outcome where the samples of an order are drawn.
 
         Args:
             order: The numbers of the samples, in the order in which they are drawn.
-            candidates: The candidates of all samples, in the same order.
-            stop: The decision of a stop rule; None: all samples were drawn.
-            leaders: The majority's answer after each sample; None: the selection is no vote.
-            spent: The sum of tokens, the tokens of the longest sample, and the dollars.
+            candidates: The candidates of all samples, of which the first ones are drawn.
+            decision: The decision of a stop rule; None: no rule ended the run.
+            leaders: The majority's answer after each number of samples; None: the selection is no vote.
+            spend: The cost of the samples.
         """
-        scored_samples: set[int] = set(order) if self._judged else set()
-        answer, best = None if stop is None else stop.answer, None
-        if leaders is not None and (answer is not None or stop is None or stop.used == slice(None)):
-            answer = leaders[len(order)] if answer is None else answer
+        scored_samples: set[int] = set(order) if self._stop_rule_scores else set()
+        answer = None if decision is None else decision.answer
+        best: Candidate | None = None
+        uses_all_samples = decision is None or decision.used == slice(None)
+        if leaders is not None and (answer is not None or uses_all_samples):
+            if answer is None:
+                answer = leaders[len(order)]
         else:
             scores = RecordedScores(self.pool, scored_samples)
-            chosen_from = candidates[: len(order)] if stop is None else candidates[: len(order)][stop.used]
-            chosen = choose_by_scores(self.selection, chosen_from, scores)
-            answer = answer if answer is not None else chosen.answers[0] if chosen.answers else None
-            best = chosen.ranked[0] if chosen.ranked else None
+            used_candidates = candidates[: len(order)]
+            if decision is not None:
+                used_candidates = used_candidates[decision.used]
+            selected = choose_by_scores(self.selection, used_candidates, scores)
+            if answer is None and selected.answers:
+                answer = selected.answers[0]
+            if selected.ranked:
+                best = selected.ranked[0]
         return ReplayOutcome(
             answer=answer,
             right=answer is not None and self._verdict(answer, order, best),
             samples=len(order),
-            generated_tokens=spent[0],
+            generated_tokens=spend.tokens,
             verifier_tokens=cost_of(self.pool.drawn, scored_samples) if scored_samples else 0,
-            path_tokens=spent[1],
-            usd=None if math.isnan(spent[2]) else spent[2],
-            stopped_by="done" if stop is None else stop.reason,
+            path_tokens=spend.longest,
+            usd=None if math.isnan(spend.usd) else spend.usd,
+            stopped_by="done" if decision is None else decision.reason,
         )
 
-    def _verdict(self, answer: str, order: Sequence[int], first: Candidate | None) -> bool | None:
-        """Return whether an answer is right.
+    def _verdict(self, answer: str, order: Sequence[int], best: Candidate | None) -> bool | None:
+        """Return whether an answer is right; None: the problem has no reference answer.
 
-        Where samples with this answer have different verdicts, the best candidate's counts, else the first sample's.
+        If samples with this answer have different verdicts, the verdict of the best candidate counts where it has
+        this answer, else the verdict of the first sample with this answer.
 
         Args:
             answer: The answer to judge.
-            order: The samples that were drawn.
-            first: The best candidate of a selection.
+            order: The numbers of the drawn samples.
+            best: The candidate that a selection ranks first; None: there is none.
         """
-        if not self._disputed:
-            return self._right[answer]
+        if not self._has_disputed_answer:
+            return self._is_answer_right[answer]
         drawn = self.pool.drawn
-        best = first.trajectory.node if first is not None and first.answer == answer else None
-        return drawn[next(i for i in order if drawn[i].answer == answer) if best is None else best].right
+        if best is not None and best.answer == answer:
+            return drawn[best.trajectory.node].right
+        return next(drawn[i].right for i in order if drawn[i].answer == answer)
 
     def _leaders(self, order: Sequence[int]) -> list[str | None]:
-        """Return the majority's answer before the first sample, and after each sample.
+        """Return the majority's answer after each number of samples, from 0 to all samples of an order.
 
-        Of classes with equal votes, the earliest class wins.
+        Of classes (groups of equal answers) with equal votes, the class that appears first wins.
         """
-        drops = cast("Majority", self.selection).truncated == "drop"
-        answers: dict[int, str | None] = {}  # by class: its first vote
+        drops_truncated = cast("Majority", self.selection).truncated == "drop"
+        answers: dict[int, str | None] = {}  # by class, the answer of its first vote
         class_order: dict[int, int] = {}
         votes: Counter[int] = Counter()
         leaders: list[str | None] = [None]
-        leader, leader_votes = -1, 0
+        leader, leader_votes = -1, 0  # no class has the number -1
         for i in order:
-            drawn = self.pool.drawn[i]
-            class_ = drawn.answer_class
+            sample = self.pool.drawn[i]
+            class_ = sample.answer_class
             if class_ is not None:
                 class_order.setdefault(class_, len(class_order))
-            if class_ is not None and not (drops and drawn.status == "truncated"):
-                answers.setdefault(class_, drawn.answer)
-                count = votes[class_] = votes[class_] + 1
-                if count > leader_votes or (count == leader_votes and class_order[class_] < class_order[leader]):
-                    leader, leader_votes = class_, count
+            if class_ is not None and not (drops_truncated and sample.status == "truncated"):
+                answers.setdefault(class_, sample.answer)
+                votes[class_] += 1
+                is_tie = votes[class_] == leader_votes
+                if votes[class_] > leader_votes or (is_tie and class_order[class_] < class_order[leader]):
+                    leader, leader_votes = class_, votes[class_]
             leaders.append(answers.get(leader))
         return leaders
 
     @cached_property
     def _trajectories(self) -> list[Trajectory]:
-        """The samples as trajectories. Samples with equal texts have trajectories with equal texts."""
+        """The samples as trajectories, whose texts are equal where the recorded texts were equal."""
+        first_of_text = [i if sample.same is None else sample.same for i, sample in enumerate(self.pool.drawn)]
         return [
             Trajectory(
-                _ROOT,
-                f"sample {i if drawn.same is None else drawn.same}",
-                (),
-                (),
-                cast("Status", drawn.status),
-                i,
-                i,
-                drawn.tokens,
-                1,
+                parent=_ROOT,
+                text=f"sample {first_of_text[i]}",
+                token_ids=(),
+                logprobs=(),
+                status=cast("Status", sample.status),
+                stream=i,
+                node=i,
+                num_tokens=sample.tokens,
+                depth=1,
             )
-            for i, drawn in enumerate(self.pool.drawn)
+            for i, sample in enumerate(self.pool.drawn)
         ]
 
     def _candidates(self, order: Sequence[int]) -> list[Candidate]:
         """Return the samples as candidates. Classes are numbered anew by first appearance, which decides ties."""
         classes: dict[int, int] = {}
         candidates: list[Candidate] = []
-        for place, i in enumerate(order):
-            drawn = self.pool.drawn[i]
-            class_ = None if drawn.answer_class is None else classes.setdefault(drawn.answer_class, len(classes))
+        for position, i in enumerate(order):
+            sample = self.pool.drawn[i]
+            new_class: int | None = None
+            if sample.answer_class is not None:
+                new_class = classes.setdefault(sample.answer_class, len(classes))
             candidates.append(
                 Candidate(
-                    self._trajectories[i], drawn.answer, class_, place, i, self._judged[i] if self._judged else {}
+                    trajectory=self._trajectories[i],
+                    answer=sample.answer,
+                    answer_class=new_class,
+                    index=position,
+                    group=i,
+                    scores=self._stop_rule_scores[i] if self._stop_rule_scores else {},
                 )
             )
         return candidates
 
     def _stop(self, candidates: list[Candidate]) -> tuple[int, StopDecision | None]:
         """Return the number of drawn candidates, and the stop rule's decision; None: the rule did not fire."""
-        if self._stopping is not None and self._stopping.registered_as != "never":
-            drawn_candidates = Candidates()  # counts votes as they come
+        if self._stop_rule is not None and self._stop_rule.registered_as != "never":
+            drawn_candidates = Candidates()  # this list counts the votes of each class as candidates are appended
             for candidate in candidates:
                 drawn_candidates.append(candidate)
-                if (verdict := self._stopping.should_stop(drawn_candidates)) is not None:
-                    return len(drawn_candidates), verdict
+                decision = self._stop_rule.should_stop(drawn_candidates)
+                if decision is not None:
+                    return len(drawn_candidates), decision
         return len(candidates), None
 
 
@@ -284,16 +315,14 @@ def usd_of(drawn: RecordedSample) -> float:
     return math.nan if drawn.usd is None else drawn.usd
 
 
-def _rule_scores(pool: ProblemPool, rule: StopRule | None) -> list[dict[str, float]]:
-    """Return each sample's scores that a stop rule reads; empty: the rule reads answers only."""
-    needs = Needs() if rule is None else needs_of(rule)
+def _stop_rule_scores(pool: ProblemPool, stop_rule: StopRule | None) -> list[dict[str, float]]:
+    """Return each sample's scores that a stop rule reads, by role; empty: there is no rule, or it reads no scores."""
+    needs = Needs() if stop_rule is None else needs_of(stop_rule)
     if not needs.verifiers:
         return []
     role = needs.verifiers[0]
-    return [
-        {role: score}
-        for score in RecordedScores(pool).aggregates_of(range(len(pool.drawn)), role, needs.aggregate).tolist()
-    ]
+    scores = RecordedScores(pool).aggregates_of(range(len(pool.drawn)), role, needs.aggregate)
+    return [{role: score} for score in scores.tolist()]
 
 
 class RecordedScores(KnownScores):
@@ -337,7 +366,12 @@ class RecordedScores(KnownScores):
         return StepScores(whole=drawn.scores.get(role, math.nan), tests=drawn.outcomes.get(role, drawn.steps.get(role)))
 
     def aggregates_of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
-        """Return the scores of samples.
+        """Return the scores of samples, [len(nodes)], with step scores aggregated as `aggregate` names.
+
+        Args:
+            nodes: The numbers of the samples in the pool.
+            role: The role of the verifier.
+            aggregate: The aggregate of step scores, such as "last".
 
         Raises:
             ConfigError: the role did not score one of the samples.
@@ -372,9 +406,15 @@ def _make_verifier(verifier: str, scope: Scope) -> Verifier:
 
 
 def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifier:
-    """Return a placeholder for the verifier of imported scores, which states their range.
+    """Return a verifier that stands for imported scores.
 
-    The text of this verifier in a cell is `recorded(low=0, high=1)`.
+    The verifier states the range of the scores, and refuses to score a text.
+
+    The text of this verifier in a cell (one run of a study) is such as `recorded(low=0, high=1)`.
+
+    Args:
+        low: The least possible score.
+        high: The greatest possible score.
     """
 
     def refuse(problem: Problem, text: str) -> float:

@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 
 from tts.checks import check_int
 from tts.errors import ConfigError
-from tts.experiments.analysis.averaging import MEASURES, Measure, ReplaySettings, Unit, means_of, tokens_of
+from tts.experiments.analysis.averaging import (
+    MEASURES,
+    Measure,
+    ReplaySettings,
+    RunMeans,
+    Unit,
+    means_of,
+    tokens_of,
+)
 from tts.experiments.analysis.curves import Curve, CurveKey, Floats, accuracies, labels_of, verifiers_in_words
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_auto import auto_means, is_auto, payable
@@ -124,20 +132,24 @@ def replay(  # noqa: PLR0913 - the options of a replay
             f"a shared total was requested, but {', '.join(map(repr, strategies))} cannot divide one; auto can",
             hint="add the strategy auto, or leave the total out",
         )
-    pools = _pools_with_reference(pools)
-    reading = ReplaySettings(
+    settings = ReplaySettings(
         sizes=tuple(sorted(set(sizes))), unit=unit, first=first, draws=draws, seed=seed, shared=shared
     )
-    lines: dict[tuple[object, ...], list[ProblemPool]] = {}
-    for pool in pools:
-        cell, group = pool.cell, pool.cell.group if by_group else None
-        lines.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
-    replayed_lines = [(plan, line) for plan in plans for line in _filter_by_sampling(list(lines.values()), plan)]
-    curves = [
-        _replay(line, plan, reading, prices, group=line[0].cell.group if by_group else None)
-        for plan, line in replayed_lines
-    ]
-    return _told_apart(curves, [line[0].cell.setting for _, line in replayed_lines])
+    # each line (all pools of one curve) by the fields that its pools have in common
+    pools_by_line: dict[tuple[object, ...], list[ProblemPool]] = {}
+    for pool in _pools_with_reference(pools):
+        cell = pool.cell
+        group = cell.group if by_group else None
+        pools_by_line.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
+    plans_and_lines: list[tuple[Plan | str, list[ProblemPool]]] = []
+    for plan in plans:
+        lines = _filter_by_sampling(list(pools_by_line.values()), plan)
+        plans_and_lines += [(plan, line_pools) for line_pools in lines]
+    curves: list[ReplayedCurve] = []
+    for plan, line_pools in plans_and_lines:
+        group = line_pools[0].cell.group if by_group else None
+        curves.append(_replay(line_pools, plan, settings, prices, group=group))
+    return _told_apart(curves, [line_pools[0].cell.setting for _, line_pools in plans_and_lines])
 
 
 def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:
@@ -145,10 +157,12 @@ def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:
 
     Selections by score need a score of every sample, and selections by tests the outcomes of its tests.
     """
-    by_score = ("best", "weighted", "best_of_majority") if all(pool.has("main") for pool in pools) else ()
-    tested = all("tests" in drawn.steps for pool in pools for drawn in pool.drawn)
-    by_tests = ("codet(verifier='tests')",) if tested else ()
-    return [COVERAGE, CHANCE, *(f"best_of_n | {selection}" for selection in ("majority", *by_score, *by_tests))]
+    selections = ["majority"]
+    if all(pool.has("main") for pool in pools):
+        selections += ["best", "weighted", "best_of_majority"]
+    if all("tests" in sample.steps for pool in pools for sample in pool.drawn):
+        selections.append("codet(verifier='tests')")
+    return [COVERAGE, CHANCE, *(f"best_of_n | {selection}" for selection in selections)]
 
 
 def sizes_of(pools: Sequence[ProblemPool]) -> list[int]:
@@ -158,12 +172,8 @@ def sizes_of(pools: Sequence[ProblemPool]) -> list[int]:
 
 def problems_without_answer(pools: Sequence[ProblemPool]) -> list[str]:
     """Return the ids of problems without a reference answer, once for each data set."""
-    return [
-        problem
-        for _, problem in dict.fromkeys(
-            (pool.cell.dataset, pool.cell.problem) for pool in pools if _is_unanswered(pool)
-        )
-    ]
+    problems = dict.fromkeys((pool.cell.dataset, pool.cell.problem) for pool in pools if _is_unanswered(pool))
+    return [problem for _, problem in problems]
 
 
 def _is_unanswered(pool: ProblemPool) -> bool:
@@ -201,12 +211,18 @@ def _plan(strategy: str) -> Plan | str:
 
 
 def _filter_by_sampling(lines: Sequence[list[ProblemPool]], plan: Plan | str) -> list[list[ProblemPool]]:
-    """Return the lines with a plan's sampling: all lines, unless the plan states a temperature."""
+    """Return the lines (pools with one curve) of a plan's sampling law.
+
+    All lines are returned for a measure, for `auto`, and for `best_of_n` without parameters.
+
+    Raises:
+        ConfigError: The plan states a sampling, such as a temperature, by which no pool was drawn.
+    """
     if isinstance(plan, str) or is_auto(plan) or plan.strategy == BestOfN():
         return list(lines)
-    matches = [line for line in lines if line[0].law == plan.strategy]
+    matches = [line_pools for line_pools in lines if line_pools[0].law == plan.strategy]
     if not matches:
-        laws = ", ".join(sorted({str(line[0].law) for line in lines}))
+        laws = ", ".join(sorted({str(line_pools[0].law) for line_pools in lines}))
         raise ConfigError(
             f"strategy is {str(plan)!r}, but no pool was drawn by {plan.strategy}", hint=f"there are pools of {laws}"
         )
@@ -214,43 +230,47 @@ def _filter_by_sampling(lines: Sequence[list[ProblemPool]], plan: Plan | str) ->
 
 
 def _replay(
-    pools: Sequence[ProblemPool], plan: Plan | str, reading: ReplaySettings, prices: Prices | None, *, group: str | None
+    pools: Sequence[ProblemPool],
+    plan: Plan | str,
+    settings: ReplaySettings,
+    prices: Prices | None,
+    *,
+    group: str | None,
 ) -> ReplayedCurve:
-    """Return the curve of one strategy on the pools of one line."""
+    """Return the curve of one strategy on pools of one data set, model, setting and sampling."""
     if isinstance(plan, Plan):
         default = plan.strategy.default_selection(verified=all(pool.has("main") for pool in pools))
         law = plan.strategy if is_auto(plan) else pools[0].law
         plan = dataclasses.replace(plan, strategy=law, selection=plan.selection or default)
     problems = list(dict.fromkeys(pool.cell.problem for pool in pools))
-    column = {problem: i for i, problem in enumerate(problems)}
-    problem_index = np.array([column[pool.cell.problem] for pool in pools])
+    index_of = {problem: i for i, problem in enumerate(problems)}
+    problem_index = np.array([index_of[pool.cell.problem] for pool in pools])  # [pools]
     if is_auto(plan):
-        means = auto_means(pools, plan, reading)
+        means = auto_means(pools, plan, settings)  # [pools, sizes, fields of RunMeans]
     else:
-        counted_plan: Plan | Measure = MEASURES[plan] if isinstance(plan, str) else plan
-        means = np.array([means_of(pool, counted_plan, reading) for pool in pools])  # [pools, B, fields of RunMeans]
-    has_value = ~np.isnan(means[:, :, 0])
-    if not has_value.any(axis=0).all():
-        raise _too_large(pools, plan, reading, int(has_value.any(axis=0).argmin()))
-    runs = _sum(has_value, problem_index, len(problems))  # [P, B]
-    with np.errstate(invalid="ignore"):  # 0 / 0: no run of a problem at a point
-        by_problem = _sum(np.nan_to_num(means), problem_index, len(problems)) / runs[:, :, None]
-        errors = np.sqrt(_sum(np.nan_to_num(means[:, :, 1]) ** 2, problem_index, len(problems))) / runs
-    usd_known = has_value & ~np.isnan(means[:, :, -1])
-    _, _, samples, generated, verifier, path, usd = np.nanmean(by_problem, axis=0).T
-    costs = {
-        "samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier,
-        "path_tokens": path,
-    }  # fmt: skip
-    if prices is None and (usd_known == has_value).all():
-        costs["usd"] = usd
+        plan_or_measure: Plan | Measure = MEASURES[plan] if isinstance(plan, str) else plan
+        means = np.array([means_of(pool, plan_or_measure, settings) for pool in pools])
+    has_value = ~np.isnan(_field(means, "right"))  # [pools, sizes]; NaN: the pool is too small
+    size_has_value = has_value.any(axis=0)
+    if not size_has_value.all():
+        raise _too_large(pools, plan, settings, int(size_has_value.argmin()))
+    num_pools = _sum(has_value, problem_index, len(problems))  # [problems, sizes]
+    variances = np.nan_to_num(_field(means, "error")) ** 2  # [pools, sizes]
+    with np.errstate(invalid="ignore"):  # 0 / 0 where all pools of a problem are too small
+        problem_means = _sum(np.nan_to_num(means), problem_index, len(problems)) / num_pools[:, :, None]
+        problem_errors = np.sqrt(_sum(variances, problem_index, len(problems))) / num_pools
+    is_usd_known = not np.isnan(_field(means, "usd"))[has_value].any()
+    costs = _mean_costs(problem_means)
+    dollars = costs.pop("usd")
     if prices is not None:
-        prompts = _sum(np.array([pool.prompt_tokens for pool in pools]), problem_index, len(problems)) / np.bincount(
-            problem_index
-        )  # [P]
-        prompt_tokens = np.nanmean(by_problem[:, :, 2] * prompts[:, None], axis=0)
-        costs["usd"] = (prices.usd_in * prompt_tokens + prices.usd_out * generated) / 1e6
-    shares, cell = by_problem[:, :, 0].T, pools[0].cell
+        prompt_sums = _sum(np.array([pool.prompt_tokens for pool in pools]), problem_index, len(problems))
+        prompt_means = prompt_sums / np.bincount(problem_index)  # [problems]
+        prompt_tokens = np.nanmean(_field(problem_means, "samples") * prompt_means[:, None], axis=0)
+        costs["usd"] = (prices.usd_in * prompt_tokens + prices.usd_out * costs["generated_tokens"]) / 1e6
+    elif is_usd_known:
+        costs["usd"] = dollars
+    cell = pools[0].cell
+    shares = _field(problem_means, "right").T  # [sizes, problems]
     curve = Curve(
         label=str(plan),
         strategy=str(plan),
@@ -258,7 +278,7 @@ def _replay(
         model=cell.model,
         verifier=verifiers_in_words(cell),
         costs=costs,
-        accuracy=accuracies(shares, np.random.Generator(np.random.Philox(key=reading.seed))),
+        accuracy=accuracies(shares, np.random.Generator(np.random.Philox(key=settings.seed))),
         shares=shares,
         problems=problems,
         seeds=sorted({pool.cell.seed for pool in pools}),
@@ -268,12 +288,35 @@ def _replay(
     )
     return ReplayedCurve(
         curve=curve,
-        unit=reading.unit,
-        sizes=reading.sizes,
-        errors=np.sqrt(np.nansum(errors**2, axis=0)) / (runs > 0).sum(axis=0),
-        too_small=(runs == 0).sum(axis=0).tolist(),
-        order="recorded" if reading.first else "all",
+        unit=settings.unit,
+        sizes=settings.sizes,
+        errors=np.sqrt(np.nansum(problem_errors**2, axis=0)) / (num_pools > 0).sum(axis=0),
+        too_small=(num_pools == 0).sum(axis=0).tolist(),
+        order="recorded" if settings.first else "all",
     )
+
+
+def _field(means: Floats, name: str) -> Floats:
+    """Return one field of means […, fields of `RunMeans`], by its name: […]."""
+    return means[..., RunMeans._fields.index(name)]
+
+
+def _mean_costs(problem_means: Floats) -> dict[str, Floats]:
+    """Return each cost's mean over problems, by its name in `AXES`, [sizes].
+
+    Args:
+        problem_means: [problems, sizes, fields of `RunMeans`]; NaN: the problem has no pool of the size.
+    """
+    means = np.nanmean(problem_means, axis=0)  # [sizes, fields of RunMeans]
+    generated, verifier = _field(means, "generated_tokens"), _field(means, "verifier_tokens")
+    return {
+        "samples": _field(means, "samples"),
+        "generated_tokens": generated,
+        "verifier_tokens": verifier,
+        "tokens": generated + verifier,
+        "path_tokens": _field(means, "path_tokens"),
+        "usd": _field(means, "usd"),
+    }
 
 
 def _sees_answers(plan: Plan | str, pool: ProblemPool) -> bool:
@@ -284,33 +327,54 @@ def _sees_answers(plan: Plan | str, pool: ProblemPool) -> bool:
 
 
 def _told_apart(curves: Sequence[ReplayedCurve], settings: Sequence[str]) -> list[ReplayedCurve]:
-    """Return curves with labels that distinguish the curves of one strategy."""
-    lines = [
-        CurveKey(curve.dataset, curve.group, curve.label, curve.model, curve.verifier, "", setting)
-        for curve, setting in zip((replayed.curve for replayed in curves), settings, strict=True)
+    """Return curves with labels that distinguish the curves of one strategy.
+
+    Args:
+        curves: The curves, with strategies as labels.
+        settings: The setting of each curve's cells.
+    """
+    keys = [
+        CurveKey(
+            dataset=replayed.curve.dataset,
+            group=replayed.curve.group,
+            strategy=replayed.curve.label,
+            model=replayed.curve.model,
+            verifier=replayed.curve.verifier,
+            units="",
+            setting=setting,
+        )
+        for replayed, setting in zip(curves, settings, strict=True)
     ]
     return [
         dataclasses.replace(replayed, curve=dataclasses.replace(replayed.curve, label=label))
-        for replayed, label in zip(curves, labels_of(lines), strict=True)
+        for replayed, label in zip(curves, labels_of(keys), strict=True)
     ]
 
 
-def _sum(values: NDArray[Any], at: NDArray[np.int64], num_problems: int) -> Floats:
-    """Return the sums of values [pools, …] over the pools of each problem: [P, …]."""
+def _sum(values: NDArray[Any], problem_index: NDArray[np.int64], num_problems: int) -> Floats:
+    """Return the sums of values [pools, …] over the pools of each problem: [problems, …].
+
+    Args:
+        values: A value or a row of values for each pool.
+        problem_index: [pools], the index of each pool's problem.
+        num_problems: The number of problems.
+    """
     sums = np.zeros((num_problems, *values.shape[1:]))
-    np.add.at(sums, at, values)
+    np.add.at(sums, problem_index, values)
     return sums
 
 
-def _too_large(pools: Sequence[ProblemPool], plan: Plan | str, reading: ReplaySettings, point: int) -> ConfigError:
-    size = f"a size is {reading.sizes[point]:,} {reading.unit}"
-    if reading.shared and is_auto(plan):
+def _too_large(pools: Sequence[ProblemPool], plan: Plan | str, settings: ReplaySettings, point: int) -> ConfigError:
+    """Return the error where all pools are smaller than the size with the index `point`."""
+    size = f"a size is {settings.sizes[point]:,} {settings.unit}"
+    if settings.shared and is_auto(plan):
         return ConfigError(
-            f"{size} of each problem in the total, but {payable(pools, reading):,.0f} can be drawn: "
+            f"{size} of each problem in the total, but {payable(pools, settings):,.0f} can be drawn: "
             "no problem gets more samples than the smallest pool has",
             hint="take a smaller total, or draw larger pools: tts sample --n",
         )
-    largest = max(
-        len(pool.drawn) if reading.unit == "samples" else int(tokens_of(pool, verified=False).sum()) for pool in pools
-    )
+    if settings.unit == "samples":
+        largest = max(len(pool.drawn) for pool in pools)
+    else:
+        largest = max(int(tokens_of(pool, verified=False).sum()) for pool in pools)
     return ConfigError(f"{size}, but the largest pool has {largest:,}", hint="draw larger pools: tts sample --n")

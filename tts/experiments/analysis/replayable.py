@@ -57,7 +57,7 @@ class Replayable(HintsKeywords, ABC):
             first: Whether to take only the first samples, as one live run draws them, without averaging.
             draws: The number of random orders of a pool, at least 2, where a mean has no closed form.
             by_group: Whether each group of problems has its own curve.
-            shared: Whether `auto` divides one total, of which a size is the mean over problems.
+            shared: Whether `auto` divides one total among the problems; a size is then the mean over problems.
             prices: The prices for costs in dollars.
 
         Raises:
@@ -68,7 +68,8 @@ class Replayable(HintsKeywords, ABC):
             PartialResults: results that are no pools, or problems without a reference answer, are left out.
         """
         pools = self._pools()
-        chosen_strategies, chosen_sizes = strategies or fitting_strategies(pools), sizes or sizes_of(pools)
+        chosen_strategies = strategies or fitting_strategies(pools)
+        chosen_sizes = sizes or sizes_of(pools)
         curves = replay(
             pools,
             chosen_strategies,
@@ -81,11 +82,12 @@ class Replayable(HintsKeywords, ABC):
             shared=shared,
             prices=prices,
         )
-        if problems := problems_without_answer(pools):
+        unanswered_problems = problems_without_answer(pools)
+        if unanswered_problems:
             warnings.warn(
                 PartialResults(
-                    f"{len(problems):,} of the problems have no reference answer and are left out, such as "
-                    f"{problems[0]!r}"
+                    f"{len(unanswered_problems):,} of the problems have no reference answer and are left out, such as "
+                    f"{unanswered_problems[0]!r}"
                 ),
                 stacklevel=2,
             )

@@ -21,33 +21,45 @@ from tts.statistics import pass_at_k
 
 
 def cost_of(drawn: Sequence[RecordedSample], samples: Iterable[int]) -> float:
-    """Return the number of tokens that scoring these samples computes."""
-    ends: dict[int, int] = {}  # by sample, the end of the part that is read
+    """Return the number of tokens that a verifier computes to score samples.
+
+    Args:
+        drawn: All samples of a pool.
+        samples: The numbers of the scored samples.
+    """
+    ends: dict[int, int] = {}  # by owner, the last token of its own part that is read
     for i in samples:
         for owner, end in _path(drawn, i):
             ends[owner] = max(ends.get(owner, 0), end)
-    return sum((end - drawn[i].shared) * _rate(drawn[i]) for i, end in ends.items())
+    return sum((end - drawn[owner].shared) * _rate(drawn[owner]) for owner, end in ends.items())
 
 
 def mean_costs(drawn: Sequence[RecordedSample], sizes: Sequence[int]) -> NDArray[np.float64]:
     """Return the mean of `cost_of` over all subsets of each size, [S].
 
-    A part of the tree that c samples contain counts with pass@k of c right samples.
+    A subset pays for a part of the tree if it has one of the c samples that contain the part. The share of subsets
+    that pay is therefore pass@k with c right samples.
     """
-    ends: list[list[int]] = [[] for _ in drawn]
+    ends_by_owner: list[list[int]] = [[] for _ in drawn]
     for i in range(len(drawn)):
         for owner, end in _path(drawn, i):
-            ends[owner].append(end)
-    costs: list[float] = []  # cost of each part of the tree
-    counts: list[int] = []  # number of samples that contain each part
-    for sample, sorted_ends in zip(drawn, map(sorted, ends), strict=True):
-        costs += [(end - start) * _rate(sample) for start, end in pairwise([sample.shared, *sorted_ends])]
-        counts += range(len(sorted_ends), 0, -1)
-    return np.asarray(costs) @ pass_at_k(len(drawn), np.asarray(counts)[:, None], np.asarray(sizes)[None, :])
+            ends_by_owner[owner].append(end)
+    part_costs: list[float] = []
+    sample_counts: list[int] = []  # the number of samples that contain each part
+    for sample, ends in zip(drawn, ends_by_owner, strict=True):
+        ends.sort()
+        for num_shorter, (start, end) in enumerate(pairwise([sample.shared, *ends])):
+            part_costs.append((end - start) * _rate(sample))
+            sample_counts.append(len(ends) - num_shorter)
+    shares = pass_at_k(len(drawn), np.asarray(sample_counts)[:, None], np.asarray(sizes)[None, :])  # [parts, S]
+    return np.asarray(part_costs) @ shares
 
 
 def _path(drawn: Sequence[RecordedSample], i: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a sample: the sample that owns each part, and the part's end."""
+    """Yield the parts of a sample, from the last part to the first.
+
+    A part is given by its owner, the first sample that has the part, and by the number of the part's last token.
+    """
     owner, end = i, drawn[i].tokens
     while owner is not None:
         sample = drawn[owner]
@@ -56,7 +68,7 @@ def _path(drawn: Sequence[RecordedSample], i: int) -> Iterator[tuple[int, int]]:
         owner, end = sample.like, min(end, sample.shared)
 
 
-def _rate(one: RecordedSample) -> float:
+def _rate(sample: RecordedSample) -> float:
     """Return the verifier tokens for each token of a sample's own part."""
-    own_tokens = one.tokens - one.shared
-    return one.verifier_tokens / own_tokens if own_tokens else 0.0
+    own_tokens = sample.tokens - sample.shared
+    return sample.verifier_tokens / own_tokens if own_tokens else 0.0

@@ -9,12 +9,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tts.experiments.analysis import curves
-from tts.experiments.study.record import Result
+from tts.experiments.study.record import Cell, Result
 from tts.statistics import Estimate, mean_with_error
 
 NOT_REPEATED: Final = frozenset(
@@ -26,7 +26,7 @@ _SUMS: Final = (
 )  # fmt: skip
 
 
-_LEAST_GROUPS = 10
+_LEAST_GROUPS = 10  # number of groups below which an error by group is unreliable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +104,8 @@ class TableRow:
 
 @dataclass(slots=True)
 class _Problem:
+    """The runs of a problem: how many of them were judged, and how many were right."""
+
     group: str | None = None
     right: int = 0
     judged: int = 0
@@ -126,6 +128,7 @@ class _RowSums:
     notes: set[str] = field(default_factory=set[str])
 
     def add(self, result: Result) -> None:
+        """Add a run."""
         problem = self.problems.setdefault(result.cell.problem, _Problem(result.cell.group))
         self.seeds.add(result.cell.seed)
         self.runs += 1
@@ -143,31 +146,37 @@ class _RowSums:
             self.usage[name] = None if value is None or total is None else total + value
         self.stops[result.stopped_by] += 1
         self.failures.update(result.failures)
-        marks = {
-            "oracle": result.oracle,
-            "estimated": result.usage.estimated,
-            "not reproducible": not result.reproducible,
-        }
-        self.notes.update(note for note, holds in marks.items() if holds)
+        if result.oracle:
+            self.notes.add("oracle")
+        if result.usage.estimated:
+            self.notes.add("estimated")
+        if not result.reproducible:
+            self.notes.add("not reproducible")
 
     def accuracy(self, rng: np.random.Generator) -> tuple[Estimate | None, str | None]:
         """Return the accuracy and None, or None and the reason why there is no accuracy."""
         problems = self.problems.values()
-        if unanswerable := sum(problem.unanswerable for problem in problems):
-            return None, f"{unanswerable:,} of {len(problems):,} problems have no reference answer"
+        num_unanswerable = sum(problem.unanswerable for problem in problems)
+        if num_unanswerable:
+            return None, f"{num_unanswerable:,} of {len(problems):,} problems have no reference answer"
         if self.failed == self.runs:
             return None, "every run failed"
-        return curves.accuracy([problem.right / problem.judged for problem in problems if problem.judged], rng), None
+        shares = [problem.right / problem.judged for problem in problems if problem.judged]
+        return curves.accuracy(shares, rng), None
 
     def standard_errors(self) -> tuple[float | None, float | None]:
-        """Return the standard error of the accuracy by problem, and by group."""
+        """Return the standard error of the accuracy by problem, and by group; None: unknown."""
         problems = [problem for problem in self.problems.values() if problem.judged]
-        values = [problem.right / problem.judged for problem in problems]
+        shares = [problem.right / problem.judged for problem in problems]
         groups = [problem.group for problem in problems if problem.group is not None]
-        clustered = len(groups) == len(values) and len(set(groups)) >= _LEAST_GROUPS
-        errors = mean_with_error(values).error, mean_with_error(values, groups).error if clustered else math.nan
-        plain, grouped = (None if math.isnan(error) else error for error in errors)
-        return plain, grouped
+        problem_error = mean_with_error(shares).error
+        group_error = math.nan
+        if len(groups) == len(shares) and len(set(groups)) >= _LEAST_GROUPS:
+            group_error = mean_with_error(shares, groups).error
+        return (
+            None if math.isnan(problem_error) else problem_error,
+            None if math.isnan(group_error) else group_error,
+        )
 
 
 def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableRow]:
@@ -176,27 +185,44 @@ def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableR
     Random: the intervals' resamples. A row's resamples do not depend on other rows, and equal the resamples of the
     same point of a curve.
     """
-    rows: dict[tuple[Any, ...], tuple[Result, _RowSums]] = {}
+    first_cells: dict[_RowKey, Cell] = {}
+    row_sums: dict[_RowKey, _RowSums] = {}
     for result in results:
         cell = result.cell
-        verifiers, budget = tuple(sorted(cell.verifiers.items())), tuple(sorted(cell.budget.items()))
-        key = (cell.dataset, cell.model, cell.setting, verifiers, cell.strategy, budget)
-        if key not in rows:
-            rows[key] = result, _RowSums()
-        rows[key][1].add(result)
-    # budgets of one line limit the same units
-    lines = {key: (*key[:-1], *(unit for unit, _ in key[-1])) for key in rows}
-    place = {line: place for place, line in enumerate(dict.fromkeys(lines.values()))}
-    return [
-        _row(*rows[key], rng)
-        for key in sorted(rows, key=lambda key: (place[lines[key]], [limit for _, limit in key[-1]]))
-    ]
+        key = _RowKey(
+            dataset=cell.dataset,
+            model=cell.model,
+            setting=cell.setting,
+            verifiers=tuple(sorted(cell.verifiers.items())),
+            strategy=cell.strategy,
+            budget=tuple(sorted(cell.budget.items())),
+        )
+        first_cells.setdefault(key, cell)
+        row_sums.setdefault(key, _RowSums()).add(result)
+    # a line: rows that differ only in the limits of their budgets
+    line_of = {key: key._replace(budget=tuple((unit, 0.0) for unit, _ in key.budget)) for key in row_sums}
+    rank = {line: i for i, line in enumerate(dict.fromkeys(line_of.values()))}
+    keys = sorted(row_sums, key=lambda key: (rank[line_of[key]], [limit for _, limit in key.budget]))
+    return [_row(first_cells[key], row_sums[key], rng) for key in keys]
 
 
-def _row(first: Result, sums: _RowSums, rng: np.random.Generator) -> TableRow:
-    cell = first.cell
+class _RowKey(NamedTuple):
+    """The fields that all runs of a row have in common."""
+
+    dataset: str
+    model: str
+    setting: str
+    verifiers: tuple[tuple[str, str], ...]
+    strategy: str
+    budget: tuple[tuple[str, float], ...]
+
+
+def _row(cell: Cell, sums: _RowSums, rng: np.random.Generator) -> TableRow:
+    """Return the row of runs with these sums, whose first run has the given cell."""
     accuracy, no_accuracy = sums.accuracy(rng)
-    standard_error, group_error = (None, None) if accuracy is None else sums.standard_errors()
+    standard_error, group_error = None, None
+    if accuracy is not None:
+        standard_error, group_error = sums.standard_errors()
     return TableRow(
         dataset=cell.dataset,
         model=cell.model,

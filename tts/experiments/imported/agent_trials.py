@@ -97,7 +97,11 @@ def read_mini_swe_agent(path: Path, source: Source, facts: SourceFacts) -> Itera
 
 
 class _Placed:
-    """Adds the name of the file to the error of a value whose form its program does not write."""
+    """A context manager that turns a `BadRow` into an error with the name of the file.
+
+    Args:
+        file: The file that is read within the context.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -141,7 +145,16 @@ def _trials(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
 
 
 def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleRow | None:
-    """Return a trial of Harbor; None: it failed."""
+    """Return a trial of Harbor; None: the trial failed before the agent or the tests came to an end.
+
+    Args:
+        file: The `result.json` of the trial.
+        result: The content of this file.
+        facts: The collector of facts that the trial states.
+
+    Raises:
+        ConfigError, BadRow: the trial has no trajectory, or a value of another form.
+    """
     exception = _mapping(result, "exception_info")
     rewards = _rewards(_mapping(result, "verifier_result"))
     log = file.parent / "agent" / "trajectory.json"
@@ -157,24 +170,31 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
         steps = _mappings(trajectory, "steps")
         turns = [step for step in steps if step.get("source") == "agent"]
         final_metrics, agent_result = _mapping(trajectory, "final_metrics"), _mapping(result, "agent_result")
-        tokens = _total(
-            final_metrics, "total_completion_tokens", turns, "completion_tokens", agent_result, "n_output_tokens"
-        )
-        cost = _total(final_metrics, "total_cost_usd", turns, "cost_usd", agent_result, "cost_usd")
+        tokens = final_metrics.get("total_completion_tokens")
+        if tokens is None:
+            tokens = _sum_over_turns(turns, "completion_tokens", agent_result.get("n_output_tokens"))
+        cost = final_metrics.get("total_cost_usd")
+        if cost is None:
+            cost = _sum_over_turns(turns, "cost_usd", agent_result.get("cost_usd"))
         agent = _mapping(trajectory, "agent")
-        messages = [text for turn in turns if (text := _plain(turn.get("message"))).strip()]
-    facts.models["/".join(str(agent[name]) for name in ("name", "model_name") if agent.get(name)) or "recorded"] = None
+        messages = [_plain(turn.get("message")) for turn in turns]
+    model = "/".join(str(agent[name]) for name in ("name", "model_name") if agent.get(name))
+    facts.models[model or "recorded"] = None
     facts.notes["steps of agents"] += len(turns)
-    scores = dict(list(rewards.items())[1:])
-    verdict = next(iter(rewards.values()), None)
-    if verdict is not None and verdict not in (0.0, 1.0):
-        scores["main"] = verdict
+    scores = dict(rewards)
+    counting_reward: float | None = None
+    if scores:
+        counting_name, *_ = scores
+        counting_reward = scores.pop(counting_name)
+    is_verdict = counting_reward in (0.0, 1.0)
+    if counting_reward is not None and not is_verdict:
+        scores["main"] = counting_reward
     return SampleRow(
         place=str(file),
         problem=_name(result, "task_name"),
         sample=_name(result, "trial_name"),
-        text=messages[-1] if messages else "",
-        correct=bool(verdict) if verdict in (0.0, 1.0) else None,
+        text=_last_text(messages),
+        correct=bool(counting_reward) if is_verdict else None,
         tokens=None if tokens is None else whole_number(tokens, "count of completion tokens"),
         usd=dollars(cost, "cost_usd"),
         scores=scores,
@@ -182,37 +202,46 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
     )
 
 
+def _last_text(messages: Sequence[str]) -> str:
+    """Return the last message that is not blank; "": all messages are blank."""
+    texts = [message for message in messages if message.strip()]
+    return texts[-1] if texts else ""
+
+
 def _rewards(verifier_result: Mapping[str, Any]) -> dict[str, float]:
     """Return the rewards of a trial by their names, beginning with the reward that counts."""
-    rewards = dict(_mapping(verifier_result, "rewards")) or (
-        {"reward": verifier_result["reward"]} if verifier_result.get("reward") is not None else {}
-    )
+    rewards = dict(_mapping(verifier_result, "rewards"))
+    if not rewards and verifier_result.get("reward") is not None:
+        rewards = {"reward": verifier_result["reward"]}
     for name, reward in rewards.items():
         if type(reward) not in (int, float) or not abs(reward) < float("inf"):
             raise BadRow(f"its reward {name!r} is {quote(reward)}, but must be a finite number")
-    first_names = ["reward"] if "reward" in rewards else []
-    return {name: float(rewards[name]) for name in dict.fromkeys([*first_names, *rewards])}
+    names = list(rewards)
+    if "reward" in rewards:
+        names.remove("reward")
+        names.insert(0, "reward")
+    return {name: float(rewards[name]) for name in names}
 
 
-def _total(
-    final_metrics: Mapping[str, Any],
-    final_name: str,
-    turns: Sequence[Mapping[str, Any]],
-    step_name: str,
-    agent_result: Mapping[str, Any],
-    result_name: str,
-) -> Any:
-    """Return the final metric, else the sum of a metric over turns, else the result's; None: unknown."""
-    if final_metrics.get(final_name) is not None:
-        return final_metrics[final_name]
-    values: list[Any] = [_mapping(turn, "metrics").get(step_name) for turn in turns]
+def _sum_over_turns(turns: Sequence[Mapping[str, Any]], name: str, default: Any) -> Any:
+    """Return the sum of a metric over turns; `default` where a turn lacks the metric, or there are no turns."""
+    values: list[Any] = [_mapping(turn, "metrics").get(name) for turn in turns]
     if values and all(type(value) in (int, float) for value in values):
         return sum(values)
-    return agent_result.get(result_name)
+    return default
 
 
 def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> SampleRow:
-    """Return a trajectory of mini-swe-agent."""
+    """Return a trajectory of mini-swe-agent as a sample.
+
+    Args:
+        file: The file.
+        log: The content of the file.
+        facts: The collector of facts that the trajectory states.
+
+    Raises:
+        BadRow: the trajectory has another form, or names no problem.
+    """
     version = log.get("trajectory_format")
     if not (isinstance(version, str) and version.startswith(_MINI)):
         raise BadRow(f"its trajectory_format is {quote(version)}, but must begin with {_MINI}")
@@ -223,22 +252,27 @@ def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> 
     turns = [
         message for message in messages if message.get("role") == "assistant" or message.get("object") == "response"
     ]
-    first_message = next((_plain(message.get("content")) for message in messages if message.get("role") == "user"), "")
+    user_messages = [_plain(message.get("content")) for message in messages if message.get("role") == "user"]
+    prompt = user_messages[0] if user_messages else ""
     instance = log.get("instance_id") or info.get("instance_id")
-    if instance is None and not first_message:
+    if instance is None and not prompt:
         raise BadRow("it has neither an instance_id nor a message of the user, so that its problem is not known")
     is_patch = submission.lstrip().startswith(_PATCH)
     if submission.strip():
         facts.tasks.add("patch" if is_patch else "text")
-    facts.models[str(_mapping(_mapping(info, "config"), "model").get("model_name") or "mini-swe-agent")] = None
+    text = submission
+    if is_patch:
+        last_message = _last_text([_plain(turn.get("content")) for turn in turns])
+        text = format_turn(last_message, submission.lstrip(), is_last=True)
+    model = _mapping(_mapping(info, "config"), "model").get("model_name")
+    facts.models[str(model or "mini-swe-agent")] = None
     facts.notes["steps of agents"] += len(turns)
-    last_message = next((text for turn in reversed(turns) if (text := _plain(turn.get("content"))).strip()), "")
     exit_status = info.get("exit_status")
     return SampleRow(
         place=str(file),
         problem=None if instance is None else join_surrogates(str(instance)),
-        prompt=None if instance is not None else first_message,
-        text=format_turn(last_message, submission.lstrip(), is_last=True) if is_patch else submission,
+        prompt=prompt if instance is None else None,
+        text=text,
         tokens=_mini_tokens(turns),
         usd=dollars(_mapping(info, "model_stats").get("instance_cost"), "instance_cost"),
         truncated=exit_status is not None and exit_status != _SUBMITTED,
@@ -249,7 +283,8 @@ def _mini_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the sum of the responses' tokens; None: a response states no tokens."""
     total = 0
     for turn in turns:
-        usage = _mapping(_mapping(_mapping(turn, "extra"), "response"), "usage") or _mapping(turn, "usage")
+        response = _mapping(_mapping(turn, "extra"), "response")
+        usage = _mapping(response, "usage") or _mapping(turn, "usage")
         tokens = whole_number(usage.get("completion_tokens", usage.get("output_tokens")), "usage")
         if tokens is None:
             return None
@@ -274,6 +309,7 @@ def _mappings(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _name(value: Mapping[str, Any], name: str) -> str:
+    """Return a member that is a text and not blank."""
     text = value.get(name)
     if not isinstance(text, str) or not text.strip():
         raise BadRow(f"its {name} is {quote(text)}, but must be a text")

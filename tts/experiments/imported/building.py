@@ -109,14 +109,24 @@ class ImportReport:
 
     def lines(self) -> list[str]:
         """Return the report, a sentence a line."""
-        fewest, largest = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
-        size_words = (
-            f"{largest} each"
-            if fewest == largest
-            else f"{fewest} to {largest} each: curves beyond {fewest} are over fewer problems"
-        )
+        fewest, most = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
+        size_words = f"{most} each"
+        if fewest != most:
+            size_words = f"{fewest} to {most} each: curves beyond {fewest} are over fewer problems"
         lines = [f"{self.samples:,} samples of {self.problems:,} problems, {size_words}", *self.read]
-        lines += [self.task] if self.task else []
+        if self.task:
+            lines.append(self.task)
+        lines += self._answer_lines() + self._verdict_lines() + self.faults
+        tokens = ", ".join(f"{count:,} {source}" for source, count in sorted(self.tokens.items()))
+        lines.append(f"tokens: {tokens}")
+        for role, count in sorted(self.scored.items()):
+            unknown = f", {self.samples - count:,} samples lack one" if count < self.samples else ""
+            lines.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
+        return lines + [f"{count:,} {note}" for note, count in sorted(self.notes.items())]
+
+    def _answer_lines(self) -> list[str]:
+        """Return the sentences about texts and their answers."""
+        lines: list[str] = []
         if self.unfiltered:
             lines.append(
                 f"{self.unfiltered:,} answers of the source are the whole text, so that the task extracts them"
@@ -129,20 +139,23 @@ class ImportReport:
             lines += [f"  {line}" for line in self.unlikenesses]
         if self.thinking:
             lines.append(f"{self.thinking:,} samples end within their thought, and have no answer")
-        lines += [
-            f"{count:,} texts begin with {mark!r}, the mark of a thought, but its marks were not given: --thoughts "
-            f"{shlex.quote(mark)}"
-            for mark, count in sorted(self.unmarked.items())
-        ]
+        for mark, count in sorted(self.unmarked.items()):
+            lines.append(
+                f"{count:,} texts begin with {mark!r}, the mark of a thought, but its marks were not given: --thoughts "
+                f"{shlex.quote(mark)}"
+            )
         if self.silent:
             lines.append(f"{self.silent:,} samples have no answer, and do not vote")
         if self.repeated:
             lines.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
+        return lines
+
+    def _verdict_lines(self) -> list[str]:
+        """Return the sentences about verdicts."""
+        lines: list[str] = []
         if self.judged:
-            shares = (
-                f"{100 * self.right[whose] / self.judged:.1f} % {whose}" for whose in ("by the task", "by the source")
-            )
-            lines.append(f"right: {', '.join(shares)}")
+            by_task, by_source = (100 * self.right[judge] / self.judged for judge in ("by the task", "by the source"))
+            lines.append(f"right: {by_task:.1f} % by the task, {by_source:.1f} % by the source")
             lines.append(
                 f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{_colon(self.differences)}"
             )
@@ -154,12 +167,7 @@ class ImportReport:
                 f"{self.unjudged:,} problems have neither a reference answer nor verdicts, so that their accuracy is "
                 "unknown"
             )
-        lines += self.faults
-        lines.append(f"tokens: {', '.join(f'{count:,} {how}' for how, count in sorted(self.tokens.items()))}")
-        for role, count in sorted(self.scored.items()):
-            unknown = f", {self.samples - count:,} samples lack one" if count < self.samples else ""
-            lines.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
-        return lines + [f"{count:,} {what}" for what, count in sorted(self.notes.items())]
+        return lines
 
 
 def _colon(lines: Sequence[str]) -> str:
@@ -212,8 +220,11 @@ class Building:
 
     def _verdict(self, task_verdict: bool | None, row: SampleRow) -> bool | None:  # noqa: FBT001
         """Return whether a row is right, by the verdict that counts, else by the other verdict."""
-        first, second = (task_verdict, row.correct) if self.verdicts == "ours" else (row.correct, task_verdict)
-        return second if first is None else first
+        if task_verdict is None:
+            return row.correct
+        if row.correct is None or self.verdicts == "ours":
+            return task_verdict
+        return row.correct
 
     def samples(self, name: str, rows: Sequence[SampleRow], report: ImportReport) -> ProblemSamples:
         """Return the samples of one problem, and add them to a report.
@@ -224,54 +235,53 @@ class Building:
         rows = [row for row in rows if not row.copy_in or row.copy_in in self.facts.with_repeats]
         check_unique(name, rows)
         rows = _sort_rows(rows)
-        prompt, reference, tests, group = (_common(name, rows, x) for x in ("prompt", "reference", "tests", "group"))
-        written: tuple[str, ...] | None = _common(name, rows, "written_tests")
-        if self.programs is None and (tests or written):
+        prompt, reference = _common(name, rows, "prompt"), _common(name, rows, "reference")
+        tests, group = _common(name, rows, "tests"), _common(name, rows, "group")
+        written_tests: tuple[str, ...] | None = _common(name, rows, "written_tests")
+        if self.programs is None and (tests or written_tests):
             note = "problems have tests, which were not run: name a file of verdicts by programs (--programs)"
             report.notes[note] += 1
-        runs = self.programs if tests is not None or written is not None else None
-        answers = [self._answer(row, report) if runs is None else _program(row) for row in rows]
-        classes = _places(answers)
-        if runs is None:
-            others = [self._other(row) for row in rows]
-            answer_classes = _classes([*answers, *others], self.task)
-            classes = answer_classes[: len(rows)]
-            self._compare_answers(report, rows, answers, others, answer_classes)
+        has_tests = tests is not None or written_tests is not None
+        programs = self.programs if has_tests else None  # the runner, if the answers are programs
+        if programs is None:
+            answers = [self._answer(row, report) for row in rows]
+            other_answers = [self._other(row) for row in rows]
+            all_classes = _classes([*answers, *other_answers], self.task)
+            classes, other_classes = all_classes[: len(rows)], all_classes[len(rows) :]
+            self._compare_answers(report, rows, answers, other_answers, classes, other_classes)
+        else:
+            answers = [_program(row) for row in rows]
+            classes = _program_classes(answers)
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
-        ours = judge_answers(answers, classes, self.task, problem)
-        outcomes = [
-            {} if runs is None or written is None else _outcomes(runs, row, answer, written)
-            for row, answer in zip(rows, answers, strict=True)
+        outcomes: list[dict[str, tuple[float, ...]]] = [{} for _ in rows]
+        task_verdicts = judge_answers(answers, classes, self.task, problem)
+        if programs is not None and written_tests is not None:
+            outcomes = [
+                _outcomes(programs, row, answer, written_tests) for row, answer in zip(rows, answers, strict=True)
+            ]
+        if programs is not None and tests is not None:
+            task_verdicts = _run_programs(programs, answers, tests, rows[0].place)
+        task_verdicts = [
+            None if row.text is None and row.answer is None else verdict
+            for row, verdict in zip(rows, task_verdicts, strict=True)
         ]
-        if runs is not None and tests is not None:
-            ours = _run_programs(runs, answers, tests, rows[0].place)
-        ours = [None if row.text is None and row.answer is None else own for own, row in zip(ours, rows, strict=True)]
-        right = [self._verdict(own, row) for own, row in zip(ours, rows, strict=True)]
-        self._compare(report, rows, answers, reference, ours)
+        self._compare(report, rows, answers, reference, task_verdicts)
         tokens = [self._tokens(row, report) for row in rows]
         _check_places(rows, tokens)
         first_equals = earlier_equals([row.text for row in rows])
         drawn = tuple(
-            RecordedSample(
+            self._sample(
+                row,
                 answer=answers[i],
                 answer_class=classes[i],
-                right=right[i],
-                status="truncated" if row.truncated else "finished",
+                task_verdict=task_verdicts[i],
+                outcomes=outcomes[i],
                 tokens=tokens[i],
-                verifier_tokens=row.verifier_tokens,
-                like=row.like,
-                shared=row.shared,
-                same=row.same if row.text is None else first_equals[i],
-                scores={**row.scores, **{role: sum(each) / len(each) for role, each in outcomes[i].items()}},
-                steps={**row.steps, **outcomes[i]},
-                outcomes=row.outcomes,
-                given=row.correct,
-                usd=row.usd,
+                first_equal=first_equals[i],
             )
             for i, row in enumerate(rows)
         )
         _add(report, drawn)
-        estimated = any(row.tokens is None and (self.count is None or row.text is None) for row in rows)
         return ProblemSamples(
             problem=problem,
             drawn=drawn,
@@ -279,59 +289,108 @@ class Building:
             texts=tuple(row.text for row in rows),
             tests=tests,
             prompt_tokens=0 if prompt is None else self._count(prompt),
-            estimated=estimated,
+            estimated=any(row.tokens is None and (self.count is None or row.text is None) for row in rows),
+        )
+
+    def _sample(
+        self,
+        row: SampleRow,
+        *,
+        answer: str | None,
+        answer_class: int | None,
+        task_verdict: bool | None,
+        outcomes: Mapping[str, tuple[float, ...]],
+        tokens: int,
+        first_equal: int | None,
+    ) -> RecordedSample:
+        """Return the sample of a row.
+
+        Args:
+            row: The row.
+            answer: The answer that counts.
+            answer_class: The class of this answer.
+            task_verdict: The verdict of the task on this answer.
+            outcomes: The outcomes of written tests, by their role.
+            tokens: The number of tokens.
+            first_equal: The index of the first sample with the same text; None: the text is new.
+        """
+        test_scores = {role: sum(test_outcomes) / len(test_outcomes) for role, test_outcomes in outcomes.items()}
+        return RecordedSample(
+            answer=answer,
+            answer_class=answer_class,
+            right=self._verdict(task_verdict, row),
+            status="truncated" if row.truncated else "finished",
+            tokens=tokens,
+            verifier_tokens=row.verifier_tokens,
+            like=row.like,
+            shared=row.shared,
+            same=row.same if row.text is None else first_equal,
+            scores={**row.scores, **test_scores},
+            steps={**row.steps, **outcomes},
+            outcomes=row.outcomes,
+            given=row.correct,
+            usd=row.usd,
         )
 
     def _count(self, text: str) -> int:
         """Return the tokens of a text, counted or estimated."""
-        return (
-            math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
-            if self.count is None
-            else self.count(text)
-        )
+        if self.count is not None:
+            return self.count(text)
+        return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
     def _answer(self, row: SampleRow, report: ImportReport) -> str | None:
-        """Return the answer that counts.
+        """Return the answer that counts; None: there is none.
 
-        The source's answer counts, unless it is the whole text. Otherwise the task extracts the answer.
+        The source's answer counts, unless it is the whole text. Otherwise the task extracts the answer. Where the
+        task finds no answer, an answer that is the whole text counts if its filter or column extracts elsewhere.
         """
-        text = None if row.text is None else self._response(row.text, report)
-        if row.answer is not None and (text is None or row.text is None or not is_response(row.answer, row.text)):
+        if row.text is None:
+            return None if row.answer is None else join_surrogates(row.answer) or None
+        response = self._response(row.text, report)
+        if row.answer is None:
+            return self._extract(response)
+        if not is_response(row.answer, row.text):
             return join_surrogates(row.answer) or None
-        extracted = None if text is None else self._extract(text)
-        if row.answer is None or extracted is not None:
-            report.unfiltered += row.answer is not None
-            return extracted
-        if row.extractor in self.facts.extracting:
+        extracted = self._extract(response)
+        if extracted is None and row.extractor in self.facts.extracting:
             return join_surrogates(row.answer) or None
         report.unfiltered += 1
-        return None
+        return extracted
 
     def _other(self, row: SampleRow) -> str | None:
         """Return the answer that does not count, for comparison; None: there is only one answer.
 
-        Where the source's answer counts, the extracted answer is returned, and the other way round.
+        If the source's answer counts, the other answer is the one that the task extracts. If the extracted answer
+        counts, the other answer is the source's.
         """
-        if row.text is None or (row.answer is not None and is_response(row.answer, row.text)):
+        if row.text is None:
             return None
         if row.answer is not None:
+            if is_response(row.answer, row.text):
+                return None
             return self._extract(self._response(row.text, None))
-        return None if not row.compared or is_response(row.compared, row.text) else join_surrogates(row.compared)
+        if not row.compared or is_response(row.compared, row.text):
+            return None
+        return join_surrogates(row.compared)
 
     def _extract(self, text: str) -> str | None:
         answer = self.task.extract(text)
         return None if answer is None else join_surrogates(answer)
 
     def _response(self, text: str, report: ImportReport | None) -> str:
-        """Return the text after the thought; "" where the text ends within its thought."""
+        """Return the text after the thought; "" where the text ends within its thought.
+
+        Args:
+            text: The text of a sample.
+            report: The report, to which unknown marks and unfinished thoughts are added; None: nothing is added.
+        """
         if report is not None:
             beginning = text.lstrip()[:LONGEST_MARK]
-            mark = next(
-                (marks.open for marks in THOUGHTS.values() if marks is not None and beginning.startswith(marks.open)),
-                None,
-            )
-            if mark is not None and (self.marks is None or mark != self.marks.open):
-                report.unmarked[mark] += 1
+            given_mark = None if self.marks is None else self.marks.open
+            opening_marks = [marks.open for marks in THOUGHTS.values() if marks is not None]
+            first_marks = [mark for mark in opening_marks if beginning.startswith(mark)]
+            if first_marks and first_marks[0] != given_mark:
+                report.unmarked[first_marks[0]] += 1
         if self.marks is None:
             return text
         response = self.marks.response(text)
@@ -344,27 +403,39 @@ class Building:
         report: ImportReport,
         rows: Sequence[SampleRow],
         answers: Sequence[str | None],
-        others: Sequence[str | None],
+        other_answers: Sequence[str | None],
         classes: Sequence[int | None],
+        other_classes: Sequence[int | None],
     ) -> None:
-        """Add to a report where the source's answer and the extracted answer of a text differ."""
-        for i, (row, answer, other) in enumerate(zip(rows, answers, others, strict=True)):
-            has_answer = row.compared is not None or row.answer is not None
-            if (
-                row.text is None
-                or not has_answer
-                or (other is None and is_response(row.answer or row.compared or "", row.text))
-            ):
+        """Add to a report where the source's answer and the extracted answer of a text differ.
+
+        Args:
+            report: The report.
+            rows: The samples of a problem.
+            answers: The answer of each sample that counts.
+            other_answers: The answer of each sample that does not count, as in `_other`.
+            classes: The class of each answer that counts.
+            other_classes: The class of each other answer.
+        """
+        for i, row in enumerate(rows):
+            source_answer = row.compared if row.answer is None else row.answer
+            if row.text is None or source_answer is None:
+                continue
+            if other_answers[i] is None and is_response(row.answer or row.compared or "", row.text):
                 continue
             report.compared += 1
-            if classes[i] != classes[len(rows) + i]:
-                report.unlike += 1
-                if len(report.unlikenesses) < _MOST_UNLIKE:
-                    ours, theirs = (answer, other) if row.answer is None else (other, answer)
-                    whose = "the task's" if row.answer is None else "the source's"
-                    report.unlikenesses.append(
-                        f"{row.place}: the task extracts {quote(ours)}, the source has {quote(theirs)}; {whose} counts"
-                    )
+            if classes[i] == other_classes[i]:
+                continue
+            report.unlike += 1
+            if len(report.unlikenesses) < _MOST_UNLIKE:
+                if row.answer is None:
+                    extracted, given, counting = answers[i], other_answers[i], "the task's"
+                else:
+                    extracted, given, counting = other_answers[i], answers[i], "the source's"
+                report.unlikenesses.append(
+                    f"{row.place}: the task extracts {quote(extracted)}, the source has {quote(given)}; "
+                    f"{counting} counts"
+                )
 
     def _compare(
         self,
@@ -372,31 +443,33 @@ class Building:
         rows: Sequence[SampleRow],
         answers: Sequence[str | None],
         reference: str | None,
-        ours: Sequence[bool | None],
+        task_verdicts: Sequence[bool | None],
     ) -> None:
         """Add to a report where the source's verdicts differ from the task's, or among equal answers."""
-        for row, answer, ok in zip(rows, answers, ours, strict=True):
-            if ok is None or row.correct is None:
+        words = {False: "wrong", True: "right"}
+        for row, answer, is_right in zip(rows, answers, task_verdicts, strict=True):
+            if is_right is None or row.correct is None:
                 continue
             report.judged += 1
-            report.right["by the task"] += ok
+            report.right["by the task"] += is_right
             report.right["by the source"] += row.correct
-            report.right["by both"] += ok and row.correct
-            if ok != row.correct:
-                report.differ += 1
-                if len(report.differences) < _MOST_NAMED:
-                    words = ("wrong", "right")
-                    report.differences.append(
-                        f"{row.place}: the answer {quote(answer)} is {words[ok]} by the reference {quote(reference)}, "
-                        f"but {words[row.correct]} by the source"
-                    )
+            report.right["by both"] += is_right and row.correct
+            if is_right == row.correct:
+                continue
+            report.differ += 1
+            if len(report.differences) < _MOST_NAMED:
+                report.differences.append(
+                    f"{row.place}: the answer {quote(answer)} is {words[is_right]} by the reference "
+                    f"{quote(reference)}, but {words[row.correct]} by the source"
+                )
         verdicts_by_answer: dict[str, set[bool]] = {}
         for row, answer in zip(rows, answers, strict=True):
             if answer is not None and row.correct is not None:
                 verdicts_by_answer.setdefault(answer, set()).add(row.correct)
-        report.disputed += any(len(correct_values) > 1 for correct_values in verdicts_by_answer.values())
+        report.disputed += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
 
     def _tokens(self, row: SampleRow, report: ImportReport) -> int:
+        """Return the tokens of a sample: given, else counted, else estimated. The report notes which."""
         if row.tokens is not None:
             report.tokens["given"] += 1
             return row.tokens
@@ -409,23 +482,27 @@ class Building:
 
 def _program(row: SampleRow) -> str | None:
     """Return the program of a sample: the given answer, else the program in its text."""
-    return row.answer or (None if row.text is None else program_in(row.text)) or None
+    if row.answer:
+        return row.answer
+    return None if row.text is None else program_in(row.text) or None
 
 
-def _run_programs(runs: ProgramVerdicts, answers: Sequence[str | None], tests: str, place: str) -> list[bool | None]:
-    """Return whether each program passes the tests.
+def _run_programs(
+    programs: ProgramVerdicts, answers: Sequence[str | None], tests: str, place: str
+) -> list[bool | None]:
+    """Return whether each answer, a program, passes the tests.
 
     Raises:
         ConfigError: the tests are no Python, or test nothing; the error has the place of the problem.
     """
     try:
-        return [answer is not None and runs.passes(answer, tests) for answer in answers]
+        return [answer is not None and programs.passes(answer, tests) for answer in answers]
     except VerifierError as failure:
         raise ConfigError(f"{place}: {failure.cause}", hint=failure.hint) from failure
 
 
 def _outcomes(
-    runs: ProgramVerdicts, row: SampleRow, program: str | None, written: Sequence[str]
+    programs: ProgramVerdicts, row: SampleRow, program: str | None, written_tests: Sequence[str]
 ) -> dict[str, tuple[float, ...]]:
     """Return the outcomes of written tests, by their role. Without a program, all outcomes are 0.
 
@@ -437,13 +514,15 @@ def _outcomes(
             f"{row.place}: it has scores of the role {WRITTEN!r}, which is that of its written tests",
             hint="name the scores otherwise",
         )
-    return {WRITTEN: (0.0,) * len(written) if program is None else runs.outcomes(program, written)}
+    if program is None:
+        return {WRITTEN: (0.0,) * len(written_tests)}
+    return {WRITTEN: programs.outcomes(program, written_tests)}
 
 
-def _places(answers: Sequence[str | None]) -> list[int | None]:
-    """Return the class of each program. Equal texts are one class."""
-    places: dict[str, int] = {}
-    return [None if answer is None else places.setdefault(answer, len(places)) for answer in answers]
+def _program_classes(programs: Sequence[str | None]) -> list[int | None]:
+    """Return the class of each program, numbered by first appearance. Equal texts are one class."""
+    classes: dict[str, int] = {}
+    return [None if program is None else classes.setdefault(program, len(classes)) for program in programs]
 
 
 def _sort_rows(rows: Sequence[SampleRow]) -> Sequence[SampleRow]:
@@ -482,12 +561,13 @@ def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
         ConfigError: there is such a sample.
     """
     for i, row in enumerate(rows):
-        for name, place in (("like", row.like), ("same", row.same)):
-            if place is not None and place >= i:
+        for name, other in (("like", row.like), ("same", row.same)):
+            if other is not None and other >= i:
                 raise ConfigError(
-                    f"{row.place}: its {name} is {place}, but must be the place of an earlier sample, below {i}"
+                    f"{row.place}: its {name} is {other}, but must be the place of an earlier sample, below {i}"
                 )
-        if row.shared > (0 if row.like is None else tokens[i]):
+        most_shared = 0 if row.like is None else tokens[i]
+        if row.shared > most_shared:
             raise ConfigError(
                 f"{row.place}: its shared is {row.shared}, but it has {tokens[i]} tokens and like is {row.like}"
             )
@@ -496,12 +576,14 @@ def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
 def _classes(answers: Sequence[str | None], task: Task) -> list[int | None]:
     """Return the class of each answer, numbered by first appearance; None: there is no answer."""
     sorter = Answers(task)
-    different = [answer for answer in dict.fromkeys(answers) if answer is not None]
-    class_of: Mapping[str, int] = dict(zip(different, LOOP.run(sorter.classes(different)), strict=True))
+    different_answers = [answer for answer in dict.fromkeys(answers) if answer is not None]
+    answer_classes = LOOP.run(sorter.classes(different_answers))
+    class_of: Mapping[str, int] = dict(zip(different_answers, answer_classes, strict=True))
     return [None if answer is None else class_of[answer] for answer in answers]
 
 
 def _add(report: ImportReport, drawn: Sequence[RecordedSample]) -> None:
+    """Add the samples of a problem to the counts of a report."""
     report.problems += 1
     report.samples += len(drawn)
     report.sizes[len(drawn)] += 1

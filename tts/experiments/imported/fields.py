@@ -135,11 +135,11 @@ class SampleFields:
     """
 
     def __init__(self, names: Names | None = None, facts: SourceFacts | None = None) -> None:
-        self._named = {meaning: _check(meaning, name) for meaning, name in (names or {}).items()}
+        self._named_fields = {meaning: _check(meaning, name) for meaning, name in (names or {}).items()}
         self._facts = facts or SourceFacts()
-        self._chosen: dict[str, str] = {}
+        self._usual_fields: dict[str, str] = {}  # by meaning, the usual name that the first row with one has
         self._layout: Layout | None = None
-        self._is_first = True
+        self._is_layout_known = False
 
     def read(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
         """Yield the samples of a row.
@@ -153,110 +153,133 @@ class SampleFields:
             raise ConfigError(f"{place}: {failure}") from None
 
     def _samples(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
+        """Yield the samples of a row, none for a failed request of a batch."""
         if self._is_failed(row):
             self._facts.notes["requests failed, and are left out"] += 1
             return
         if self._layout is not None and self._layout.prepare is not None:
             row = self._layout.prepare(row)
         self._facts.seen.update(dict.fromkeys(row))
-        names = {meaning: name for meaning in USUAL if (name := self._name(meaning, row)) is not None}
-        values = {meaning: value for meaning, name in names.items() if (value := _value(row, name)) is not None}
+        names = self._names(row)
+        values = {meaning: _value(row, name) for meaning, name in names.items()}
+        values = {meaning: value for meaning, value in values.items() if value is not None}
         if not any(meaning in values or self._has(meaning, row) for meaning in _SHOW_SAMPLES):
             raise self._nothing(row)
         if "text" in values and "answer" in values:
             values = self._settle_answer(row, values, names)
-        if (
-            isinstance(values.get("reference"), str)
-            and (answer := final_of(values["reference"])) != values["reference"]
-        ):
-            self._facts.notes["rows have a worked solution as reference, of which the final answer is taken"] += 1
-            values["reference"] = answer
-        for meaning in values:
-            for name in _names_in(names["answer" if meaning == _COMPARED else meaning]):
-                self._facts.add_meaning(COMPARED if meaning == _COMPARED else meaning, name)
-        for number, sample_values in enumerate(_spread(values, self._named.keys(), self._facts)):
+        reference = values.get("reference")
+        if isinstance(reference, str):
+            values["reference"] = final_of(reference)
+            if values["reference"] != reference:
+                self._facts.notes["rows have a worked solution as reference, of which the final answer is taken"] += 1
+        self._note_meanings(values, names)
+        for number, sample_values in enumerate(_spread(values, self._named_fields.keys(), self._facts)):
             sample = _sample(sample_values, place if number == 0 else f"{place}, sample {number}")
             if sample.answer is not None and sample.text is not None and not is_response(sample.answer, sample.text):
                 self._facts.extracting.add(sample.extractor)
             yield sample
 
+    def _note_meanings(self, values: Mapping[str, Any], names: Mapping[str, Paths]) -> None:
+        """Note the fields of the meanings that a row has values for."""
+        for meaning in values:
+            is_compared = meaning == _COMPARED
+            for name in _names_in(names["answer" if is_compared else meaning]):
+                self._facts.add_meaning(COMPARED if is_compared else meaning, name)
+
     def _is_failed(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row is a failed request of a batch. The first row that is not decides the layout."""
-        if self._is_first:
-            self._layout = layout_of(row)
-            if self._layout is not None and self._layout.failed(row):
+        """Return whether a row is a failed request of a batch. The first other row decides the layout of all rows."""
+        if self._is_layout_known:
+            return self._layout is not None and self._layout.failed(row)
+        self._layout = layout_of(row)
+        if self._layout is not None:
+            if self._layout.failed(row):
                 return True
-            self._is_first = False
-            if self._layout is not None:
-                self._facts.layouts[self._layout.name] = None
-        return self._layout is not None and self._layout.failed(row)
+            self._facts.layouts[self._layout.name] = None
+        self._is_layout_known = True
+        return False
+
+    def _names(self, row: Mapping[str, Any]) -> dict[str, Paths]:
+        """Return the path of each meaning that a row has a field of."""
+        names = {meaning: self._name(meaning, row) for meaning in USUAL}
+        return {meaning: name for meaning, name in names.items() if name is not None}
 
     def _name(self, meaning: str, row: Mapping[str, Any]) -> Paths | None:
         """Return the path of a meaning, or a path for each role; None: the row has no field of the meaning."""
-        if (named := self._named.get(meaning)) is not None:
-            return None if named == NONE else named
-        named_fields = {field for field in self._named.values() if isinstance(field, str)}
+        named_field = self._named_fields.get(meaning)
+        if named_field is not None:
+            return None if named_field == NONE else named_field
+        other_fields = {field for field in self._named_fields.values() if isinstance(field, str)}
         if self._layout is not None:
             paths = self._layout.paths.get(meaning, ())
             if isinstance(paths, Mapping):
                 return paths if all(has_path(row, path) for path in paths.values()) else None
             candidates = (paths,) if isinstance(paths, str) else paths
-            return next((path for path in candidates if path not in named_fields and has_path(row, path)), None)
-        if meaning not in self._chosen:
-            usual_name = next((usual for usual in USUAL[meaning] if usual in row and usual not in named_fields), None)
-            if usual_name is None:
+            return next((path for path in candidates if path not in other_fields and has_path(row, path)), None)
+        if meaning not in self._usual_fields:
+            usual_names = [usual for usual in USUAL[meaning] if usual in row and usual not in other_fields]
+            if not usual_names:
                 return None
-            self._chosen[meaning] = usual_name
-        return self._chosen[meaning] if self._chosen[meaning] in row else None
+            self._usual_fields[meaning] = usual_names[0]
+        usual_field = self._usual_fields[meaning]
+        return usual_field if usual_field in row else None
 
     def _has(self, meaning: str, row: Mapping[str, Any]) -> bool:
-        """Return whether a row has the field of a meaning, empty or not."""
-        return self._named.get(meaning, NONE) != NONE or self._chosen.get(meaning) in row or self._layout is not None
+        """Return whether a row may have the field of a meaning, empty or not."""
+        is_named = self._named_fields.get(meaning, NONE) != NONE
+        return is_named or self._usual_fields.get(meaning) in row or self._layout is not None
 
     def _settle_answer(
         self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]
     ) -> dict[str, Any]:
-        """Return values in which the answer either counts, or is compared with the extracted answer.
+        """Return values in which the answer either counts, or is only compared with the extracted answer.
+
+        An answer counts if the caller named its field, or if the row has texts in `text` and answers in `answer`.
+
+        Args:
+            row: The row.
+            values: The values of the row by meaning, among them a text and an answer.
+            names: The path of each meaning.
 
         Raises:
             BadRow: the caller did not name the field `answer`, which may be the reference.
         """
         name = names["answer"]
-        if "answer" in self._named:
+        if "answer" in self._named_fields:
             return values
-        if name == "answer" and self._named.get("reference") != NONE and not self._has_reference(row):
+        if name == "answer" and self._named_fields.get("reference") != NONE and not self._has_reference(row):
             raise BadRow(
                 "it has texts and a field 'answer', which may be the reference or the answers of the model; "
                 "name it by --field reference=answer or --field answer=answer"
             )
-        if name == "answer" and names["text"] == "text" and "text" not in self._named:
+        if name == "answer" and names["text"] == "text" and "text" not in self._named_fields:
             return values
         other_values = {meaning: value for meaning, value in values.items() if meaning != "answer"}
         return {**other_values, _COMPARED: values["answer"]}
 
     def _has_reference(self, row: Mapping[str, Any]) -> bool:
-        return (
-            "reference" in self._named or self._layout is not None or any(usual in row for usual in USUAL["reference"])
-        )
+        if "reference" in self._named_fields or self._layout is not None:
+            return True
+        return any(usual in row for usual in USUAL["reference"])
 
     def _nothing(self, row: Mapping[str, Any]) -> BadRow:
         """Return the error of a row without a sample, with a hint that names a likely field.
 
         Fields that may have the reference or another meaning are not named.
         """
-        other_names = {usual for meaning, names in USUAL.items() if meaning not in _SHOW_SAMPLES for usual in names}
+        other_names: set[str] = set()
+        for meaning, usual_names in USUAL.items():
+            if meaning not in _SHOW_SAMPLES:
+                other_names.update(usual_names)
         fields = [name for name in row if name not in other_names and not _OF_REFERENCES.search(name)]
-        usual = (
-            (meaning, match)
-            for meaning in _SHOW_SAMPLES
-            for name in USUAL[meaning]
-            for match in get_close_matches(name, fields, 1, 0.75)
-        )
-        meaning, match = next(usual, ("text", "…"))
+        likely_fields: list[tuple[str, str]] = []  # each with its meaning, the likeliest first
+        for meaning in _SHOW_SAMPLES:
+            for usual_name in USUAL[meaning]:
+                likely_fields += [(meaning, field) for field in get_close_matches(usual_name, fields, 1, 0.75)]
+        meaning, likely_field = likely_fields[0] if likely_fields else ("text", "…")
         field_names = ", ".join(map(repr, row)) or "none at all"
         return BadRow(
-            f"it has neither text, answer nor correct, only {field_names}; name a field by --field {meaning}={match}, "
-            f"in Python by fields={{{meaning!r}: {match!r}}}"
+            f"it has neither text, answer nor correct, only {field_names}; name a field by "
+            f"--field {meaning}={likely_field}, in Python by fields={{{meaning!r}: {likely_field!r}}}"
         )
 
 
@@ -276,42 +299,58 @@ def identity_in(row: Mapping[str, Any], name: str, place: str) -> str:
 
 
 def _check(meaning: str, name: Any) -> str | Mapping[str, str]:
+    """Return the name of a meaning's field, or its names by verifier role, if it is one of these.
+
+    Raises:
+        ConfigError: the meaning is unknown, or the name is no text.
+    """
     if meaning not in USUAL:
         raise unknown_name("key of fields", meaning, USUAL)
-    by_role = meaning in ("scores", "steps") and isinstance(name, Mapping) and name
-    if not (isinstance(name, str) or (by_role and all(isinstance(each, str) for each in (*name, *name.values())))):
-        raise ConfigError(f"fields has {quote(name)} for {meaning!r}, but must have the name of a field")
-    return name
+    if isinstance(name, str):
+        return name
+    if meaning in ("scores", "steps") and isinstance(name, Mapping) and name:
+        roles_and_fields = [*name.keys(), *name.values()]
+        if all(isinstance(text, str) for text in roles_and_fields):
+            return name
+    raise ConfigError(f"fields has {quote(name)} for {meaning!r}, but must have the name of a field")
 
 
 def _value(row: Mapping[str, Any], name: Paths) -> Any:
     """Return the value at a path, or the values at the paths of roles."""
     if isinstance(name, Mapping):
-        return {role: value_at(row, each) for role, each in name.items()}
+        return {role: value_at(row, path) for role, path in name.items()}
     assert isinstance(name, str), "of several paths one was chosen"
     return value_at(row, name)
 
 
 def _names_in(name: Paths) -> list[str]:
-    return [name] if isinstance(name, str) else list(name.values() if isinstance(name, Mapping) else name)
+    if isinstance(name, str):
+        return [name]
+    return list(name.values()) if isinstance(name, Mapping) else list(name)
 
 
 def is_response(answer: str, text: str) -> bool:
     """Return whether an answer is the whole text, or its part after a thought, and so was not extracted."""
-    left, right = answer.strip().casefold(), text.strip().casefold()
-    return left == right or (bool(left) and left == THINK.response(right).strip())
+    bare_answer, bare_text = answer.strip().casefold(), text.strip().casefold()
+    if bare_answer == bare_text:
+        return True
+    return bool(bare_answer) and bare_answer == THINK.response(bare_text).strip()
 
 
 def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFacts) -> Iterator[Mapping[str, Any]]:
     """Yield the values of each sample of a row. The lists of several samples have equal lengths.
 
-    A single value beside lists is given to no sample.
+    A single value beside lists of several samples is given to no sample.
+
+    Args:
+        values: The values of the row by meaning, one value, or a list with a value for each sample.
+        named: The meanings whose fields the caller named.
+        facts: The collector of notes on values that are not read.
 
     Raises:
         BadRow: the lists have different lengths or are empty, or a field that the caller named has a single value.
     """
-    lists = {name for name in ("text", "answer", "correct") if isinstance(values.get(name), list)}
-    if not lists:
+    if not any(isinstance(values.get(name), list) for name in _SHOW_SAMPLES):
         yield {name: value for name, value in values.items() if name != _COMPARED or not isinstance(value, list)}
         return
     sample_values = {name: value for name, value in values.items() if name in _OF_SAMPLE and name != "sample"}
@@ -321,60 +360,69 @@ def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFact
         raise BadRow(
             f"its lists are of different lengths: {', '.join(f'{name} {length}' for name, length in lengths.items())}"
         )
-    if not any(lengths.values()):
+    num_samples, *_ = lengths.values()  # equal lengths
+    if num_samples == 0:
         raise BadRow("its lists are empty, but a problem must have a sample; leave the row out")
-    count = next(iter(lengths.values()))
     for name in sample_values.keys() - columns.keys():
         value = sample_values[name]
-        if count == 1:
+        if num_samples == 1:
             columns[name] = [value]
         elif name in named and value != _UNKNOWN:
             raise BadRow(
-                f"its {name} is {quote(value)}, one value, but it has {count} samples; name a list, or leave it out"
+                f"its {name} is {quote(value)}, one value, but it has {num_samples} samples; name a list, or leave it "
+                "out"
             )
         elif value != _UNKNOWN:
             facts.notes[f"rows have one value of {name!r} for several samples, which is not read"] += 1
     problem_values = {name: value for name, value in values.items() if name not in sample_values}
-    for number in range(count):
-        # written tests may be long, and belong to the problem: one sample has them
-        shared_values = problem_values if number == 0 else {**problem_values, "written_tests": None}
-        yield {"sample": str(number), **shared_values, **{name: column[number] for name, column in columns.items()}}
+    for number in range(num_samples):
+        own_values = {name: column[number] for name, column in columns.items()}
+        yield {"sample": str(number), **problem_values, **own_values}
+        # written tests are of the problem and may be long, so that only the first sample has them
+        problem_values["written_tests"] = None
 
 
 def _column(value: Any) -> list[Any]:
     """Return the value of each sample, from a list, or from a list for each verifier role."""
     if isinstance(value, list):
         return cast("list[Any]", value)
-    if not all(isinstance(each, list) for each in value.values()) or len({len(each) for each in value.values()}) != 1:
+    are_lists = all(isinstance(role_values, list) for role_values in value.values())
+    if not are_lists or len({len(role_values) for role_values in value.values()}) != 1:
         raise BadRow(f"it has {quote(value)} beside lists of samples, but must have a list for each role, equally long")
-    return [dict(zip(value, each, strict=True)) for each in zip(*value.values(), strict=True)]
+    roles = list(value)
+    return [dict(zip(roles, sample_values, strict=True)) for sample_values in zip(*value.values(), strict=True)]
 
 
 def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
-    scores, steps, outcomes = (_scores(values.get(name), name) for name in ("scores", "steps", "outcomes"))
+    """Return the sample with these values by meaning."""
+    scores = _scores(values.get("scores"), "scores")
+    steps = _scores(values.get("steps"), "steps")
+    outcomes = _scores(values.get("outcomes"), "outcomes")
     for name, values_by_role in (("steps", steps), ("outcomes", outcomes)):
-        if role_ := next((role for role, value in values_by_role.items() if not isinstance(value, list)), None):
-            raise BadRow(f"its {name} by {role_!r} is {quote(values_by_role[role_])}, but must be a list of scores")
+        for role, value in values_by_role.items():
+            if not isinstance(value, list):
+                raise BadRow(f"its {name} by {role!r} is {quote(value)}, but must be a list of scores")
     stepwise = {role: _numbers(value, role) for role, value in {**scores, **steps}.items() if isinstance(value, list)}
-    whole_scores = {role: _number(value, role) for role, value in scores.items() if not isinstance(value, list)}
+    whole_scores = {role: step_scores[-1] if step_scores else math.nan for role, step_scores in stepwise.items()}
+    for role, value in scores.items():
+        if not isinstance(value, list):
+            whole_scores[role] = _number(value, role)
+    tokens = values.get("tokens")
+    if tokens in (_UNKNOWN, str(_UNKNOWN)):
+        tokens = None
     return SampleRow(
         place=place,
         problem=answer_in(values, "problem"),
         sample=answer_in(values, "sample"),
         prompt=_prompt(values.get("prompt")),
         text=_text(values, "text"),
-        answer="" if "answer" in values and answer_in(values, "answer") is None else answer_in(values, "answer"),
-        compared="" if _COMPARED in values and answer_in(values, _COMPARED) is None else answer_in(values, _COMPARED),
+        answer=_answer(values, "answer"),
+        compared=_answer(values, _COMPARED),
         reference=answer_in(values, "reference"),
         correct=_verdict(values.get("correct"), "correct"),
-        tokens=None
-        if values.get("tokens") in (_UNKNOWN, str(_UNKNOWN))
-        else whole_number(values.get("tokens"), "tokens"),
+        tokens=whole_number(tokens, "tokens"),
         usd=dollars(values.get("usd"), "usd"),
-        scores={
-            **{role: step_scores[-1] if step_scores else math.nan for role, step_scores in stepwise.items()},
-            **whole_scores,
-        },
+        scores=whole_scores,
         steps=stepwise,
         outcomes={role: _numbers(value, role) for role, value in outcomes.items()},
         tests=_text(values, "tests") or None,
@@ -386,6 +434,14 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
         shared=whole_number(values.get("shared"), "shared") or 0,
         same=whole_number(values.get("same"), "same"),
     )
+
+
+def _answer(values: Mapping[str, Any], name: str) -> str | None:
+    """Return an answer; "": the row has an empty answer; None: the row has no field of answers."""
+    if name not in values:
+        return None
+    answer = answer_in(values, name)
+    return "" if answer is None else answer
 
 
 def _text(values: Mapping[str, Any], name: str) -> str | None:
@@ -400,13 +456,19 @@ def _tests(value: Any) -> tuple[str, ...] | None:
     value = _read_cell(value, ("[",), "written_tests", "a list of texts")
     if value is None or value == "":
         return None
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in cast("list[Any]", value)):
+    if not isinstance(value, list) or not all(isinstance(test, str) for test in cast("list[Any]", value)):
         raise BadRow(f"its written_tests is {quote(value)}, but must be a list of texts")
     return tuple(cast("list[str]", value)) or None
 
 
 def _read_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
     """Return the value of the JSON in a cell of CSV that begins with a mark, and other values unchanged.
+
+    Args:
+        value: The cell, or a value of another kind of file.
+        marks: The first characters of JSON.
+        name: The name of the field, for messages.
+        rule: The words for what the value must be, for messages.
 
     Raises:
         BadRow: the cell begins with a mark, but is no JSON.
@@ -420,11 +482,18 @@ def _read_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
 
 
 def _prompt(value: Any) -> Prompt | None:
-    """Return a prompt as a text. Other values, such as messages, become JSON."""
-    return value or None if isinstance(value, str | None) else json.dumps(value)
+    """Return a prompt as a text; None: there is none. Other values, such as messages, become JSON."""
+    if value is None or value == "":
+        return None
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _verdict(value: Any, name: str) -> bool | None:
+    """Return a verdict; None: it is not given.
+
+    Raises:
+        BadRow: the value is neither true nor false, nor a number or word for these.
+    """
     if isinstance(value, str) and value.strip().lower() in _WORDS:
         return _WORDS[value.strip().lower()]
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
@@ -436,8 +505,10 @@ def _verdict(value: Any, name: str) -> bool | None:
 
 def _is_cut(value: Any) -> bool:
     """Return whether a limit ended a sample, from true or false, or from the server's reason."""
-    if value in _CUT or value in _WHOLE:
-        return value in _CUT
+    if value in _CUT:
+        return True
+    if value in _WHOLE:
+        return False
     return _verdict(value, "truncated") or False
 
 
@@ -488,11 +559,10 @@ def _scores(value: Any, name: str) -> Mapping[str, Any]:
     if value is None or value == "":
         return {}
     by_role = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {"main": value}
-    if unnamed := [
-        role for role in by_role if not isinstance(role, str) or not role.strip() or join_surrogates(role) != role
-    ]:
-        raise BadRow(f"its {name} has the verifier role {quote(unnamed[0])}, but a role must be a text")
-    return {role: each for role, each in by_role.items() if each != ""}
+    for role in by_role:
+        if not isinstance(role, str) or not role.strip() or join_surrogates(role) != role:
+            raise BadRow(f"its {name} has the verifier role {quote(role)}, but a role must be a text")
+    return {role: score for role, score in by_role.items() if score != ""}
 
 
 def _numbers(values: Sequence[Any], role: str) -> tuple[float, ...]:
@@ -512,10 +582,8 @@ def _number(value: Any, role: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.inf
     if math.isinf(number):
-        kind = (
-            "a verdict; name its field as correct"
-            if isinstance(value, bool)
-            else "no finite number; write null where it is unknown"
-        )
-        raise BadRow(f"its score by {role!r} is {quote(value)}, {kind}")
+        fault = "no finite number; write null where it is unknown"
+        if isinstance(value, bool):
+            fault = "a verdict; name its field as correct"
+        raise BadRow(f"its score by {role!r} is {quote(value)}, {fault}")
     return number

@@ -45,10 +45,19 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
 def samples_of(
     rows: Iterable[Mapping[str, Any]], fields: Names | None = None, facts: SourceFacts | None = None
 ) -> Iterator[SampleRow]:
-    """Yield the samples of rows. Errors name rows by their number, from 1."""
+    """Yield the samples of rows. Errors name rows by their number, from 1.
+
+    Args:
+        rows: The rows, each of one sample, or of one problem with lists of samples.
+        fields: The names of fields with unusual names; see `SampleFields`.
+        facts: The collector of facts that the rows state beside their samples.
+
+    Raises:
+        ConfigError: a row is no mapping, or cannot be read.
+    """
     sample_fields = SampleFields(fields, facts)
     for number, row in enumerate(rows, 1):
-        any_row: Any = row
+        any_row: Any = row  # callers may pass other types than the annotation has
         if not isinstance(any_row, Mapping):
             raise ConfigError(f"row {number} is a {type(row).__name__}, but must be a mapping from fields to values")
         yield from sample_fields.read({name: _plain_value(value) for name, value in row.items()}, f"row {number}")
@@ -60,7 +69,9 @@ def _plain_value(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return {name: _plain_value(item) for name, item in cast("Mapping[Any, Any]", value).items()}
-    return [_plain_value(item) for item in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_plain_value(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def check_form(form: str | None) -> None:
@@ -83,15 +94,15 @@ def check_used(source: Source, forms: Collection[str]) -> None:
     Raises:
         ConfigError: there is such an option.
     """
-    plain = [form for form in FORMS if form not in ("lm-eval", "inspect", "atif", "mini-swe-agent")]
-    for name, option, option_forms in (
+    plain_forms = [form for form in FORMS if form not in ("lm-eval", "inspect", "atif", "mini-swe-agent")]
+    for name, value, option_forms in (
         ("filter", source.filter, ["lm-eval"]),
         ("metric", source.metric, ["lm-eval"]),
         ("scorer", source.scorer, ["inspect"]),
-        ("field", source.fields, plain),
+        ("field", source.fields, plain_forms),
         ("rows", source.rows, ["json"]),
     ):
-        if option and not any(form in forms for form in option_forms):
+        if value and not any(form in forms for form in option_forms):
             raise ConfigError(
                 f"{name} was given, but the files are of the form {' and '.join(sorted(forms))}, and {name} is of "
                 f"{', '.join(option_forms)}",
@@ -101,8 +112,10 @@ def check_used(source: Source, forms: Collection[str]) -> None:
 
 def _form(file: Path) -> str:
     """Return the form of a file by its ending, and the form of JSON by its beginning."""
-    if file.is_dir() or is_trajectory(file):
-        return "mini-swe-agent" if is_trajectory(file) or any(map(is_trajectory, file.rglob("*.json"))) else "atif"
+    if is_trajectory(file):
+        return "mini-swe-agent"
+    if file.is_dir():
+        return "mini-swe-agent" if any(map(is_trajectory, file.rglob("*.json"))) else "atif"
     ending = file.suffix.lower()
     if ending not in _ENDINGS:
         hint = "or name its form, such as jsonl (--form)"
@@ -121,32 +134,42 @@ def _form(file: Path) -> str:
     if file.is_fifo():
         raise ConfigError(f"the file {str(file)!r} is a pipe, which is read once", hint="name its form, such as jsonl")
     with file.open("rb") as stream:
-        first = first_character(stream)
-    if ending == ".json" and first != "[":
+        is_array = first_character(stream) == "["
+    if ending == ".json" and not is_array:
         return "inspect" if is_inspect(file) else "json"
-    _, row = next(read_json_rows(file), ("", None))
-    return "lm-eval" if isinstance(row, Mapping) and is_lm_eval(row) else "jsonl"
+    for _, first_row in read_json_rows(file):
+        return "lm-eval" if isinstance(first_row, Mapping) and is_lm_eval(first_row) else "jsonl"
+    return "jsonl"  # without rows
 
 
-def _plain(rows: Callable[[Path, Source], Iterator[PlacedRow]]) -> Reader:
+def _plain(read_rows: Callable[[Path, Source], Iterator[PlacedRow]]) -> Reader:
+    """Return the reader of a form whose rows have fields with the meanings of `SampleFields`.
+
+    Args:
+        read_rows: The function that yields the rows of a file, each with its place.
+    """
+
     def read(file: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
         fields = SampleFields(source.fields, facts)
-        for place, row in rows(file, source):
-            where = f"{file.name}, {place}"
+        for row_place, row in read_rows(file, source):
+            place = f"{file.name}, {row_place}"
             if isinstance(row, BadRow):
-                raise ConfigError(f"{where}: {row}")
-            yield from fields.read(row, where)
+                raise ConfigError(f"{place}: {row}")
+            yield from fields.read(row, place)
 
     return read
 
 
 def _whole_csv(file: Path) -> Iterator[PlacedRow]:
-    """Yield the rows of a CSV file. A row with bytes that are no UTF-8 is bad."""
+    """Yield the rows of a CSV file, each with its place. A row with bytes that are no UTF-8 becomes a `BadRow`."""
     for place, row in read_csv(file):
-        broken = (
-            [] if isinstance(row, BadRow) else [name for name, cell in row.items() if join_surrogates(cell) != cell]
-        )
-        yield place, BadRow(f"its {broken[0]} is no UTF-8") if broken else row
+        if not isinstance(row, BadRow):
+            # bytes that are no UTF-8 are surrogates in the text
+            broken_names = [name for name, cell in row.items() if join_surrogates(cell) != cell]
+            if broken_names:
+                yield place, BadRow(f"its {broken_names[0]} is no UTF-8")
+                continue
+        yield place, row
 
 
 FORMS: Final[Mapping[str, Reader]] = {

@@ -39,7 +39,7 @@ from tts.tasks.isolation import isolate
 from tts.types import Usage
 
 _VERDICTS: Final = ("ours", "given")
-_ENOUGH: Final = 3  # of so many samples that the source calls right, one must be right by the task
+_ENOUGH: Final = 3  # number of samples right by the source from which one must also be right by the task
 _STRATEGY: Final = "best_of_n | majority"
 
 
@@ -93,13 +93,18 @@ class ImportSettings:
 
     @classmethod
     def of(cls, name: str, given: Mapping[str, Any]) -> ImportSettings:
-        """Return the settings of a pool by their names.
+        """Return the settings of a pool from their names and values.
+
+        Args:
+            name: The name of the pool.
+            given: The other settings by name.
 
         Raises:
             ConfigError: a name is unknown; or as the class.
         """
-        names = {f.name for f in dataclasses.fields(cls)} - {"name"}
-        if unknown_names := given.keys() - names:
+        names = {field.name for field in dataclasses.fields(cls)} - {"name"}
+        unknown_names = given.keys() - names
+        if unknown_names:
             raise unknown_name("setting of an import", min(unknown_names), names)
         return cls(name=name, **given)
 
@@ -160,6 +165,11 @@ class Import:
             raise
 
     def _build(self, rows: Iterable[SampleRow]) -> None:
+        """Read all rows, build the samples of each problem, and check the whole.
+
+        Raises:
+            ConfigError: there are no samples, or the verdicts of task and source disagree.
+        """
         self._staging.add(map(self.report.note_row, rows))
         if self.settings.task is None:
             self.settings = dataclasses.replace(self.settings, task=self._choose_task())
@@ -187,7 +197,8 @@ class Import:
             ConfigError: the references are of several kinds; the hint has the option to add.
         """
         if self.facts.tasks:
-            return next(iter(self.facts.tasks)) if len(self.facts.tasks) == 1 else "text"
+            tasks_of_sources = sorted(self.facts.tasks)
+            return tasks_of_sources[0] if len(tasks_of_sources) == 1 else "text"
         try:
             choice = choose_task(self.report.references, "the file")
         except ConfigError as failure:
@@ -200,7 +211,7 @@ class Import:
         """Refuse an import whose right samples by the source are all wrong by the task.
 
         Raises:
-            ConfigError: the verdicts disagree so, and no setting says whose verdicts count.
+            ConfigError: at least three samples are right by the source, and none of these is right by the task.
         """
         right = self.report.right
         if right["by both"] == 0 and right["by the source"] >= _ENOUGH:
@@ -244,25 +255,33 @@ class Import:
         name = self.settings.name
         namesakes = [stored.id for stored in store.studies() if stored.name == name]
         study = store.adopt(name, self._snapshot(), self)
-        if study not in namesakes and namesakes:
-            _warn(f"the name {name!r} was that of study {namesakes[-1]}, which stays; it is now named by that number")
-        elif study in namesakes:
-            suffix = (
-                ""
-                if study == namesakes[-1]
-                else f"; the name is that of study {namesakes[-1]}, so that these samples are named by {study}"
+        if not namesakes:
+            return study
+        latest = namesakes[-1]  # the study that the name stood for
+        if study not in namesakes:
+            _warn(f"the name {name!r} was that of study {latest}, which stays; it is now named by that number")
+        elif study == latest:
+            _warn(f"these samples are in the store already, as study {study}, and nothing was added")
+        else:
+            _warn(
+                f"these samples are in the store already, as study {study}, and nothing was added; the name is that of "
+                f"study {latest}, so that these samples are named by {study}"
             )
-            _warn(f"these samples are in the store already, as study {study}, and nothing was added{suffix}")
         return study
 
     def _snapshot(self) -> dict[str, Any]:
-        configuration = {
-            "imported": {**dataclasses.asdict(self.settings), "programs": self.settings.programs is not None}
+        """Return the description of the pool's study that the store keeps."""
+        settings = dataclasses.asdict(self.settings)
+        settings["programs"] = self.settings.programs is not None
+        data = {
+            "source": "imported samples",
+            "licence": "not stated",
+            "note": "",
+            "problems": self.report.problems,
+            "sha256": self._digest.hexdigest(),
         }
-        content = {"problems": self.report.problems, "sha256": self._digest.hexdigest()}
-        data = {"source": "imported samples", "licence": "not stated", "note": "", **content}
         return {
-            "configuration": configuration,
+            "configuration": {"imported": settings},
             "versions": versions(),
             "commit": commit(),
             "models": {},
@@ -286,17 +305,27 @@ def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> 
 def _import_problem(
     samples: ProblemSamples, settings: ImportSettings, model: str, verifiers: Mapping[str, str]
 ) -> ImportedSamples:
-    """Return one problem as a result. A sample that a role did not score gets the score NaN by this role."""
-    drawn = samples.drawn
+    """Return one problem as a result. A sample that a role did not score gets the score NaN by this role.
+
+    Args:
+        samples: The problem and its samples.
+        settings: The settings of the import.
+        model: The model that wrote the samples.
+        verifiers: The verifier of each role, as a cell has them.
+    """
+    problem, drawn = samples.problem, samples.drawn
     if verifiers:
-        unknown = dict.fromkeys(verifiers, math.nan)
-        drawn = tuple(dataclasses.replace(sample, scores={**unknown, **sample.scores}) for sample in drawn)
+        unknown_scores = dict.fromkeys(verifiers, math.nan)
+        drawn = tuple(dataclasses.replace(sample, scores={**unknown_scores, **sample.scores}) for sample in drawn)
     source = {
-        "prompt": samples.problem.prompt if samples.problem.prompt != samples.problem.id else None,
-        "reference": samples.problem.answer, "tests": samples.tests, "texts": samples.texts, "task": settings.task,
-    }  # fmt: skip
-    place = f"the samples of the problem {quote(str(samples.problem.id))}"
-    body = pack(place, json.dumps(source).encode("ascii"))
+        "prompt": problem.prompt if problem.prompt != problem.id else None,  # the id stands for a missing prompt
+        "reference": problem.answer,
+        "tests": samples.tests,
+        "texts": samples.texts,
+        "task": settings.task,
+    }
+    place = f"the samples of the problem {quote(str(problem.id))}"
+    packed_source = pack(place, json.dumps(source).encode("ascii"))
     dollars = [sample.usd for sample in drawn if sample.usd is not None]
     usage = Usage(
         prompt_tokens=samples.prompt_tokens * len(drawn),
@@ -310,7 +339,7 @@ def _import_problem(
     cell = Cell(
         key="",
         dataset=settings.name,
-        problem=str(samples.problem.id),
+        problem=str(problem.id),
         group=samples.group,
         model=model,
         setting=digest(task=settings.task, verdicts=settings.verdicts or "ours")[:16],
@@ -319,7 +348,7 @@ def _import_problem(
         budget={"samples": len(drawn)},
         seed=0,
     )
-    key = digest(cell=dataclasses.asdict(cell), drawn=pack_candidates(place, drawn).hex(), source=body.hex())
+    key = digest(cell=dataclasses.asdict(cell), drawn=pack_candidates(place, drawn).hex(), source=packed_source.hex())
     result = Result(
         cell=dataclasses.replace(cell, key=key),
         answer=None,
@@ -329,14 +358,14 @@ def _import_problem(
         usage=usage,
         drawn=drawn,
     )
-    return ImportedSamples(_answer_by_vote(result), body)
+    return ImportedSamples(result=_answer_by_vote(result), source=packed_source)
 
 
 def _answer_by_vote(result: Result) -> Result:
     """Return a result with the answer of its samples' majority."""
     (pool,) = pools_of([result]).pools
     outcome = RecordedSearch(pool, parse(_STRATEGY)).run(range(len(pool.drawn)))
-    is_judged = any(one.right is not None for one in pool.drawn)
+    is_judged = any(sample.right is not None for sample in pool.drawn)
     return dataclasses.replace(result, answer=outcome.answer, right=bool(outcome.right) if is_judged else None)
 
 

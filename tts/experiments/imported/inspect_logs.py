@@ -13,6 +13,7 @@ have samples of both kinds.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -72,27 +73,36 @@ class _Header:
     completed: int = 0
 
     def read(self, name: str, value: Any, facts: SourceFacts) -> None:
-        """Read the facts of a member.
+        """Read the facts of one member of a log.
+
+        Args:
+            name: The name of the member; members with unknown names are passed over.
+            value: The value of the member.
+            facts: The collector of the name of the model and of notes.
 
         Raises:
             ConfigError: the log has another version.
         """
-        if name == "version" and value != VERSION:
-            raise _version_error(self.file, f"its version is {quote(value)}")
         if name == "version":
+            if value != VERSION:
+                raise _version_error(self.file, f"its version is {quote(value)}")
             self.version = value
         elif name == "status" and value != "success":
             facts.notes[f"logs have the status {quote(value)}, so that samples may be missing"] += 1
         elif name == "eval" and isinstance(value, Mapping):
-            told = cast("Mapping[str, Any]", value)
-            facts.models[str(told.get("model") or "recorded")] = None
-            self.prefix = f"{told['task']}/" if told.get("task") else ""
+            evaluation = cast("Mapping[str, Any]", value)
+            facts.models[str(evaluation.get("model") or "recorded")] = None
+            task = evaluation.get("task")
+            self.prefix = f"{task}/" if task else ""
         elif name == "results" and isinstance(value, Mapping):
-            told = cast("Mapping[str, Any]", value).get("completed_samples")
-            self.completed = told if isinstance(told, int) else 0
+            completed = cast("Mapping[str, Any]", value).get("completed_samples")
+            self.completed = completed if isinstance(completed, int) else 0
 
     def check(self, found: int) -> None:
-        """Refuse a log that cannot be complete with so many samples.
+        """Refuse a log that cannot be complete.
+
+        Args:
+            found: The number of samples that were read.
 
         Raises:
             ConfigError: the log has no samples, fewer samples than its results cover, or no version.
@@ -109,10 +119,11 @@ class _Header:
 
 
 def is_inspect(file: Path) -> bool:
-    """Return whether a JSON file begins as a log of Inspect does."""
+    """Return whether a JSON file may be a log of Inspect, by the name of its first member."""
     with file.open("rb") as stream:
-        found = _FIRST_NAME.match(stream.read(_BEGINNING).removeprefix(b"\xef\xbb\xbf"))
-    return found is None or found[1].decode("ascii", "replace") in _FIRST
+        beginning = stream.read(_BEGINNING).removeprefix(b"\xef\xbb\xbf")
+    first_name = _FIRST_NAME.match(beginning)
+    return first_name is None or first_name[1].decode("ascii", "replace") in _FIRST
 
 
 def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
@@ -123,35 +134,41 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
             has the scorer.
         MissingDependency: members of the archive are compressed with Zstandard, and pyarrow is not installed.
     """
-    header, scorers, count = _Header(file.name), dict[str, None](), 0
-    facts.extracting.add(OURS)  # in other logs, an answer that is the whole completion does not count
-    for place, name, value in _archive(file) if zipfile.is_zipfile(file) else _document(file):
+    header = _Header(file.name)
+    scorers = dict[str, None]()
+    num_samples = 0
+    facts.extracting.add(OURS)  # an answer of this scorer counts, even if it is the whole completion
+    members = _archive(file) if zipfile.is_zipfile(file) else _document(file)
+    for member_place, name, value in members:
         if name != "samples":
             header.read(name, value, facts)
             continue
-        where = f"{file.name}, {place}"
-        count += 1
+        place = f"{file.name}, {member_place}"
+        num_samples += 1
         try:
-            row = _sample(value, header.prefix, where, source.scorer, scorers)
+            row = _sample(value, header.prefix, place, source.scorer, scorers)
         except BadRow as bad_row:
-            raise ConfigError(f"{where}: {bad_row}") from None
+            raise ConfigError(f"{place}: {bad_row}") from None
         except (AttributeError, KeyError, TypeError) as failure:
-            raise ConfigError(f"{where}: a part of it is of another type than Inspect writes: {failure}") from failure
+            raise ConfigError(f"{place}: a part of it is of another type than Inspect writes: {failure}") from failure
         if row is None:
             facts.notes["samples failed, and are left out"] += 1
         else:
             yield row
-    header.check(count)
+    header.check(num_samples)
+    scorer_name = source.scorer or next(iter(scorers), None)  # the first scorer of the log, if none is named
     for meaning, name in _MEANINGS.items():
-        scorer_name = source.scorer or next(iter(scorers), None)
-        facts.add_meaning(meaning, f"scores.{scorer_name}" if name == "scores" and scorer_name is not None else name)
+        if name == "scores" and scorer_name is not None:
+            facts.add_meaning(meaning, f"scores.{scorer_name}")
+        else:
+            facts.add_meaning(meaning, name)
     if source.scorer is not None and source.scorer not in scorers:
         raise unknown_name(f"scorer of {file.name}", source.scorer, scorers)
 
 
-def _version_error(file: str, told: str) -> ConfigError:
+def _version_error(file: str, fault: str) -> ConfigError:
     return ConfigError(
-        f"{file}: {told}, but logs of version {VERSION} are read",
+        f"{file}: {fault}, but logs of version {VERSION} are read",
         hint="convert it with `inspect log convert`, or write it anew with inspect_ai 0.3",
     )
 
@@ -171,26 +188,36 @@ def _document(file: Path) -> Iterator[tuple[str, str, Any]]:
 
 
 def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
-    """Yield place, name and value of each member of an `.eval` archive's header, then of each sample."""
+    """Yield place, name and value of each member of an `.eval` archive's header, then of each sample.
+
+    Raises:
+        ConfigError: the archive is damaged, too large, or no log of Inspect.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
-            header = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
-            if header is None:
+            header_names = [name for name in ("header.json", "_journal/start.json") if name in names]
+            if not header_names:
                 raise ConfigError(
                     f"{file.name}: it has neither header.json nor _journal/start.json, so that it is no log of Inspect"
                 )
-            facts, size = _member(file, archive, header)
-            if not isinstance(facts, Mapping):
-                raise ConfigError(f"{file.name}, {header}: it is no JSON object, so that it is no log of Inspect")
-            yield from ((header, name, value) for name, value in facts.items())
+            header_name = header_names[0]
+            header, total_size = _member(file, archive, header_name)
+            if not isinstance(header, Mapping):
+                raise ConfigError(f"{file.name}, {header_name}: it is no JSON object, so that it is no log of Inspect")
+            for name, value in header.items():
+                yield header_name, name, value
             attachments = _chunks(names)
-            for name in dict.fromkeys(name for name in names if _WHOLE.fullmatch(name) or _CHUNKED.fullmatch(name)):
-                sample, more = _member(file, archive, name)
-                check_whole(file, size := size + more)
-                if (folder := _CHUNKED.fullmatch(name)) and isinstance(sample, dict):
-                    sample["attachments"] = _Attachments(file, archive, attachments.get(folder[1], {}))
-                yield name, "samples", sample
+            for sample_name in dict.fromkeys(names):
+                chunked = _CHUNKED.fullmatch(sample_name)
+                if chunked is None and _WHOLE.fullmatch(sample_name) is None:
+                    continue
+                sample, size = _member(file, archive, sample_name)
+                total_size += size
+                check_whole(file, total_size)
+                if chunked is not None and isinstance(sample, dict):
+                    sample["attachments"] = _Attachments(file, archive, attachments.get(chunked[1], {}))
+                yield sample_name, "samples", sample
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as failure:
         if isinstance(failure, ConfigError):
             raise
@@ -201,8 +228,10 @@ def _chunks(names: list[str]) -> dict[str, dict[int, str]]:
     """Return the members with attachments, by their sample's folder and the index of their first text."""
     chunks: dict[str, dict[int, str]] = {}
     for name in names:
-        if match := _CHUNK.fullmatch(name):
-            chunks.setdefault(match[1], {})[int(match[2])] = name
+        match = _CHUNK.fullmatch(name)
+        if match is not None:
+            sample_folder, first_index = match[1], int(match[2])
+            chunks.setdefault(sample_folder, {})[first_index] = name
     return chunks
 
 
@@ -221,25 +250,33 @@ class _Attachments:
     def get(self, key: str, default: str) -> str:
         """Return the text of an index.
 
+        Args:
+            key: The index.
+            default: The words of the error for the missing text, instead of a default.
+
         Raises:
             ConfigError: the log is damaged and has no such text.
         """
-        number = int(key) if key.isdecimal() and len(key) < _DIGITS else -1
-        start = max((first_index for first_index in self._members if first_index <= number), default=None)
-        texts = [] if start is None else _member(self._file, self._archive, self._members[start])[0]
-        offset = number - (start or 0)
+        index = int(key) if key.isdecimal() and len(key) < _DIGITS else -1
+        # a member has the texts from its first index on
+        member_index = max((first_index for first_index in self._members if first_index <= index), default=None)
+        texts: Any = []
+        if member_index is not None:
+            texts, _ = _member(self._file, self._archive, self._members[member_index])
+        offset = index - (member_index or 0)
         if not isinstance(texts, list) or offset >= len(texts) or not isinstance(texts[offset], str):
             raise ConfigError(f"{self._file.name}: it has no {default}, so that it is damaged")
         return texts[offset]
 
 
 def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
-    """Return the JSON value of a member, and its bytes.
+    """Return the JSON value of a member, and the number of its bytes.
 
     Raises:
         ConfigError: the member is too large, or packed by a method that Inspect does not use.
     """
-    info, place = archive.getinfo(name), f"{file.name}, {name}"
+    info = archive.getinfo(name)
+    place = f"{file.name}, {name}"
     check_row(place, info.file_size)
     if info.compress_type == _ZSTANDARD:
         body = _zstandard(place, archive, info)
@@ -263,7 +300,8 @@ def _zstandard(place: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> b
     assert file is not None, "the archive is open"
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER)
-    file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
+    name_length, extra_length = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
+    file.seek(name_length + extra_length, io.SEEK_CUR)
     raw = file.read(info.compress_size)
     try:
         with pyarrow.CompressedInputStream(pyarrow.BufferReader(raw), "zstd") as stream:
@@ -272,43 +310,53 @@ def _zstandard(place: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> b
         raise ValueError(f"{info.filename} cannot be decompressed: {failure}") from failure
 
 
-def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: dict[str, None]) -> SampleRow | None:
+def _sample(sample: Any, prefix: str, place: str, scorer: str | None, scorers: dict[str, None]) -> SampleRow | None:
     """Return one sample; None: the sample failed before it had an output.
+
+    Args:
+        sample: The sample, as the log has it.
+        prefix: The prefix of the problem's id.
+        place: The file and the sample, for messages.
+        scorer: The scorer that gives the verdict; None: the sample's first scorer.
+        scorers: The names of all scorers of the log, to which the sample's are added.
 
     Raises:
         ConfigError: the sample lacks its id, its epoch, or its output.
     """
     if not isinstance(sample, Mapping) or not {"id", "epoch", "output"} <= sample.keys():
-        raise ConfigError(f"{where}: it has no id, epoch and output, so that it is no sample of Inspect")
+        raise ConfigError(f"{place}: it has no id, epoch and output, so that it is no sample of Inspect")
     output: Mapping[str, Any] = sample["output"]
     choices = output.get("choices") or []
     if not choices:
         return None
     attachments: Any = sample.get("attachments") or {}
-    text, scores_by_scorer = _text(output, choices, attachments), cast("Mapping[str, Any]", sample.get("scores") or {})
+    text = _text(output, choices, attachments)
+    scores_by_scorer = cast("Mapping[str, Any]", sample.get("scores") or {})
     scorers.update(dict.fromkeys(scores_by_scorer))
     scorer_name = scorer if scorer is not None else next(iter(scores_by_scorer), None)
     score_entry = scores_by_scorer.get(scorer_name or "", {})
     value = _value(score_entry.get("value"))
+    is_verdict = value in (0.0, 1.0)
     answer = score_entry.get("answer")
-    has_answer = isinstance(answer, str) and (
-        scorer_name == OURS or answer.strip().casefold() != text.strip().casefold()
-    )
+    if not isinstance(answer, str):
+        answer = None
+    elif scorer_name != OURS and answer.strip().casefold() == text.strip().casefold():
+        answer = None  # an answer that is the whole completion was not extracted
     target = sample.get("target")
     targets = target if isinstance(target, list) else [target]
     scores = {name: _value(score.get("value")) for name, score in scores_by_scorer.items() if name != scorer_name}
-    if not math.isnan(value) and value not in (0.0, 1.0):
+    if not math.isnan(value) and not is_verdict:
         scores["main"] = value
     return SampleRow(
-        place=where,
-        problem=f"{prefix}{identity_in(sample, 'id', where)}",
-        sample=identity_in(sample, "epoch", where),
+        place=place,
+        problem=f"{prefix}{identity_in(sample, 'id', place)}",
+        sample=identity_in(sample, "epoch", place),
         prompt=_input(sample.get("input"), attachments),
         text=text,
-        answer=answer if has_answer else None,
+        answer=answer,
         extractor=OURS,
         reference=join_surrogates(str(targets[0])) if len(targets) == 1 and targets[0] else None,
-        correct=bool(value) if value in (0.0, 1.0) else None,
+        correct=bool(value) if is_verdict else None,
         tokens=_tokens(output, sample),
         scores={name: score for name, score in scores.items() if not math.isnan(score)},
         truncated=choices[0].get("stop_reason") in _CUT,
@@ -316,7 +364,13 @@ def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: d
 
 
 def _text(output: Mapping[str, Any], choices: Any, attachments: Any) -> str:
-    """Return the last text of the model."""
+    """Return the text of the model's output.
+
+    Args:
+        output: The output of the sample.
+        choices: The choices of the output, of which the first one is read if there is no completion.
+        attachments: The long texts of the sample.
+    """
     content: Any = output.get("completion") or choices[0].get("message", {}).get("content", "")
     if isinstance(content, list):
         texts = [part.get("text", "") for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
@@ -334,19 +388,22 @@ def _resolve(text: str, attachments: Any) -> str:
 
 def _input(given: Any, attachments: Any) -> str | None:
     """Return the prompt: a text, the content of a single chat message, or several messages as JSON."""
-    if isinstance(given, list):
-        messages = [
-            {**message, "content": _resolve(message["content"], attachments)}
-            if isinstance(message.get("content"), str)
-            else message
-            for message in given
-        ]
-        return (
-            messages[0]["content"]
-            if len(messages) == 1 and isinstance(messages[0].get("content"), str)
-            else json.dumps(messages)
-        )
-    return _resolve(given, attachments) if isinstance(given, str) else (None if given is None else json.dumps(given))
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return _resolve(given, attachments)
+    if not isinstance(given, list):
+        return json.dumps(given)
+    messages: list[Any] = []
+    for message in given:
+        content = message.get("content")
+        if isinstance(content, str):
+            messages.append({**message, "content": _resolve(content, attachments)})
+        else:
+            messages.append(message)
+    if len(messages) == 1 and isinstance(messages[0].get("content"), str):
+        return messages[0]["content"]
+    return json.dumps(messages)
 
 
 def _value(value: Any) -> float:
@@ -359,11 +416,11 @@ def _value(value: Any) -> float:
 def _tokens(output: Mapping[str, Any], sample: Mapping[str, Any]) -> int | None:
     """Return the generated tokens of the last call, else of all calls; None: tokens are not stated."""
     usage = output.get("usage")
-    last_tokens = whole_number(usage.get("output_tokens"), "output_tokens") if isinstance(usage, Mapping) else None
-    if last_tokens is not None:
-        return last_tokens
-    counts = [
-        whole_number(model_usage.get("output_tokens"), "output_tokens")
-        for model_usage in (sample.get("model_usage") or {}).values()
-    ]
-    return None if not counts or None in counts else sum(count or 0 for count in counts)
+    if isinstance(usage, Mapping):
+        last_tokens = whole_number(usage.get("output_tokens"), "output_tokens")
+        if last_tokens is not None:
+            return last_tokens
+    model_usages = (sample.get("model_usage") or {}).values()
+    counts = [whole_number(model_usage.get("output_tokens"), "output_tokens") for model_usage in model_usages]
+    known_counts = [count for count in counts if count is not None]
+    return sum(known_counts) if counts and len(known_counts) == len(counts) else None

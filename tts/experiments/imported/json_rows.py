@@ -40,6 +40,10 @@ def read_json_rows(file: Path) -> Iterator[PlacedRow]:
 def read_json_object(file: Path, rows: str | None = None) -> Iterator[PlacedRow]:
     """Yield the rows of an object, from a named member, else from its only list of objects.
 
+    Args:
+        file: The file with the object.
+        rows: The name of the member with the rows; None: the only list of objects.
+
     Raises:
         ConfigError: the object has no such list, or several.
     """
@@ -56,7 +60,13 @@ def first_character(stream: IO[bytes]) -> str:
 
 
 def _items(file: Path, stream: IO[bytes]) -> Iterator[PlacedRow]:
-    number, text = 0, io.TextIOWrapper(stream, encoding="utf-8-sig")
+    """Yield the items of an array, each with its number from 1.
+
+    Raises:
+        ConfigError: the array is incomplete or no JSON.
+    """
+    number = 0
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig")
     try:
         for item in JsonStream(text, file.name).items():
             number += 1
@@ -64,11 +74,17 @@ def _items(file: Path, stream: IO[bytes]) -> Iterator[PlacedRow]:
     except (ValueError, RecursionError) as failure:
         raise _no_whole_json(file, "array", f"item {number}", failure) from failure
     finally:
-        text.detach()  # the caller closes what it opened
+        text.detach()  # so that the stream stays open, which the caller closes
 
 
 def _rows_of_member(file: Path, name: str) -> Iterator[PlacedRow]:
-    number, names = 0, dict[str, None]()
+    """Yield the items of the list in a member of an object, each with its number from 1.
+
+    Raises:
+        ConfigError: the object is incomplete or no JSON, or has no such member.
+    """
+    number = 0
+    names = dict[str, None]()
     try:
         with file.open(encoding="utf-8-sig") as text:
             for member, value in JsonStream(text, file.name).members(name):
@@ -94,9 +110,10 @@ def _only_list(file: Path) -> str:
     except (ValueError, RecursionError) as failure:
         raise _no_whole_json(file, "object", "its beginning", failure) from failure
     if len(lists) != 1:
-        told = f"{len(lists)} lists of objects: {', '.join(map(repr, lists))}" if lists else "no list of objects"
+        listed_names = ", ".join(map(repr, lists))
+        found = f"{len(lists)} lists of objects: {listed_names}" if lists else "no list of objects"
         raise ConfigError(
-            f"{file.name}: it has {told}; it is no log of Inspect", hint="name the member with the rows: --rows NAME"
+            f"{file.name}: it has {found}; it is no log of Inspect", hint="name the member with the rows: --rows NAME"
         )
     return lists[0]
 
@@ -106,6 +123,14 @@ def _object(value: Any) -> Mapping[str, Any] | BadRow:
 
 
 def _no_whole_json(file: Path, kind: str, place: str, failure: Exception) -> ConfigError:
+    """Return the error of a file whose JSON cannot be read.
+
+    Args:
+        file: The file.
+        kind: The kind of value, "array" or "object".
+        place: The last place that was read.
+        failure: The failure of the reader.
+    """
     if isinstance(failure, ConfigError):
         return failure
     return ConfigError(f"{file.name}: it is no whole JSON {kind}: {failure} (after {place})")

@@ -21,8 +21,11 @@ class JsonStream:
     """
 
     def __init__(self, text: IO[str], name: str) -> None:
-        self._text, self._name, self._most = text, name, largest_row()
-        self._buffer, self._at, self._ended = "", 0, False
+        self._text, self._name = text, name
+        self._max_value_size = largest_row()
+        self._buffer = ""
+        self._position = 0  # index in the buffer of the next character that is not consumed
+        self._is_ended = False  # whether the stream has no further text
         self._decode = json.JSONDecoder().raw_decode
 
     def items(self) -> Iterator[Any]:
@@ -45,7 +48,8 @@ class JsonStream:
             self._expect(":")
             if self._next() == "[":
                 for number, _ in enumerate(self._elements("[", "]")):
-                    if isinstance(self._value(), dict) and number == 0:
+                    item = self._value()
+                    if number == 0 and isinstance(item, dict):
                         yield name
             else:
                 self._value()
@@ -67,52 +71,61 @@ class JsonStream:
             else:
                 yield name, self._value()
 
-    def _elements(self, first: str, last: str) -> Iterator[None]:
-        """Yield before each element of an object or list; the caller reads the element."""
-        self._expect(first)
-        if self._next() != last:
+    def _elements(self, opening: str, closing: str) -> Iterator[None]:
+        """Yield before each element of an object or list. The caller reads the element before the next step."""
+        self._expect(opening)
+        if self._next() != closing:
             yield
             while self._next() == ",":
                 self._expect(",")
                 yield
-        self._expect(last)
+        self._expect(closing)
 
     def _expect(self, mark: str) -> None:
-        if (found := self._next()) != mark:
-            raise ValueError(f"{mark!r} was expected, but {found!r} found" if found else "it ends too early")
-        self._at += 1
+        """Consume a mark, which must be the next character that is no space."""
+        character = self._next()
+        if not character:
+            raise ValueError("it ends too early")
+        if character != mark:
+            raise ValueError(f"{mark!r} was expected, but {character!r} found")
+        self._position += 1
 
     def _next(self) -> str:
         """Return the next character that is no space, without consuming it; "" at the end."""
         while True:
-            while self._at < len(self._buffer) and self._buffer[self._at] in _SPACE:
-                self._at += 1
-            if self._at < len(self._buffer):
-                return self._buffer[self._at]
+            while self._position < len(self._buffer) and self._buffer[self._position] in _SPACE:
+                self._position += 1
+            if self._position < len(self._buffer):
+                return self._buffer[self._position]
             if not self._more(_CHUNK):
                 return ""
 
     def _value(self) -> Any:
-        """Consume and return the next value. The buffer grows by doubling pieces until it has the value."""
+        """Consume and return the next value.
+
+        Text is read on in pieces of doubling size, until the buffer contains the value.
+        """
         self._next()
         size = _CHUNK
         while True:
             try:
-                value, end = self._decode(self._buffer, self._at)
+                value, end = self._decode(self._buffer, self._position)
             except ValueError:
-                if len(self._buffer) - self._at > self._most:
-                    check_row(f"{self._name}, one value", len(self._buffer) - self._at)
+                value_size = len(self._buffer) - self._position
+                if value_size > self._max_value_size:
+                    check_row(f"{self._name}, one value", value_size)
                 if not self._more(size):
                     raise
             else:
-                if end < len(self._buffer) or not self._more(size):  # a number may go on
-                    self._at = end
+                # a number at the end of the buffer may have more digits in the stream
+                if end < len(self._buffer) or not self._more(size):
+                    self._position = end
                     return value
             size *= 2
 
     def _more(self, size: int) -> bool:
-        """Read on, and drop the consumed characters; False at the end."""
-        piece = "" if self._ended else self._text.read(size)
-        self._ended = not piece
-        self._buffer, self._at = self._buffer[self._at :] + piece, 0
+        """Read a piece into the buffer, drop the consumed characters, and return whether the piece has text."""
+        piece = "" if self._is_ended else self._text.read(size)
+        self._is_ended = not piece
+        self._buffer, self._position = self._buffer[self._position :] + piece, 0
         return bool(piece)

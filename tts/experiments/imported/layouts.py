@@ -47,7 +47,7 @@ class Layout:
 
 def layout_of(row: Mapping[str, Any]) -> Layout | None:
     """Return the layout of a row; None: the row has no known layout."""
-    return next((one for one in LAYOUTS if all(has_path(row, path) for path in one.needs)), None)
+    return next((layout for layout in LAYOUTS if all(has_path(row, path) for path in layout.needs)), None)
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
@@ -68,35 +68,39 @@ def join_parts(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if has_failed(row):
         return row
     body: Any = row["response"]["body"]
-    parts = [
-        part
-        for item in _dicts(body.get("output"))
-        if item.get("type") == "message"
-        for part in _dicts(item.get("content"))
-    ]
-    texts = [part["text"] for part in parts if part.get("type") == "output_text" and isinstance(part.get("text"), str)]
+    texts: list[str] = []
+    for item in _dicts(body.get("output")):
+        if item.get("type") != "message":
+            continue
+        for part in _dicts(item.get("content")):
+            text = part.get("text")
+            if part.get("type") == "output_text" and isinstance(text, str):
+                texts.append(text)
     return {**row, "output_text": "".join(texts)}
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [one for one in cast("list[Any]", value) if isinstance(one, dict)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [item for item in cast("list[Any]", value) if isinstance(item, dict)]
 
 
 def _traces(*lists: str) -> Mapping[str, Paths]:
-    """Return the paths of DeepConf's traces in some lists."""
+    """Return the path of each meaning in a row of DeepConf, whose traces are in the lists with these names."""
 
     def path(name: str) -> str:
-        return "+".join(f"{each}.*.{name}" for each in lists)
+        return "+".join(f"{list_name}.*.{name}" for list_name in lists)
 
-    names = {
-        "text": "text",
-        "answer": "extracted_answer",
-        "correct": "is_correct",
-        "tokens": "num_tokens",
-        "truncated": "stop_reason",
+    return {
+        "problem": "question_id",
+        "prompt": "question",
+        "reference": "ground_truth",
+        "text": path("text"),
+        "answer": path("extracted_answer"),
+        "correct": path("is_correct"),
+        "tokens": path("num_tokens"),
+        "truncated": path("stop_reason"),
     }
-    problem_paths = {"problem": "question_id", "prompt": "question", "reference": "ground_truth"}
-    return {**problem_paths, **{meaning: path(name) for meaning, name in names.items()}}
 
 
 _BATCH: Final = ("custom_id", "response.body")

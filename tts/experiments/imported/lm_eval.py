@@ -74,52 +74,67 @@ def read_lm_eval(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         ConfigError: a line has another form or no sampled texts, or no line has the filter or the metric.
     """
     reader = _LogReader(file, source, facts)
-    for place, row in read_json_rows(file):
-        where = f"{file.name}, {place}"
+    for line, row in read_json_rows(file):
+        place = f"{file.name}, {line}"
         if isinstance(row, BadRow):
-            raise ConfigError(f"{where}: {row}")
+            raise ConfigError(f"{place}: {row}")
         try:
-            yield from reader.read(row, where)
+            yield from reader.read(row, place)
         except BadRow as failure:
-            raise ConfigError(f"{where}: {failure}") from None
+            raise ConfigError(f"{place}: {failure}") from None
     reader.check()
 
 
 class _LogReader:
-    """Reads the lines of one filter in a file, with the verdicts of one metric."""
+    """Reads the lines of one filter in a file, with the verdicts of one metric.
+
+    Args:
+        file: The file.
+        source: The options with the filter and the metric; without a filter, the filter of the first line is read.
+        facts: The collector of facts that the file states beside its samples.
+    """
 
     def __init__(self, file: Path, source: Source, facts: SourceFacts) -> None:
-        name_match = next((match for pattern in _NAMES if (match := pattern.fullmatch(file.name))), None)
-        self._file, self._facts = file.name, facts
-        self._prefix = f"{name_match[1]}/" if name_match else ""
-        self._filter, self._metric = source.filter, source.metric
-        # the values of the source's metric by filter, one for each document; NaN: no value
-        self._filters = dict[str, list[float]]()
-        self._metrics = dict[str, None]()
-        self._copies = dict[
-            tuple[str, int], int
-        ]()  # copies of a document with equal responses, in files that name no filter
-        self._firsts = dict[str, int]()  # a hash of the first responses of each document
+        self._file_name = file.name
+        self._facts = facts
+        self._problem_prefix = ""
+        for pattern in _NAMES:
+            name_match = pattern.fullmatch(file.name)
+            if name_match is not None:
+                self._problem_prefix = f"{name_match[1]}/"
+                break
+        self._filter = source.filter
+        self._metric = source.metric
+        self._values_by_filter = dict[str, list[float]]()  # the metric's value of each document; NaN: no value
+        self._seen_metrics = dict[str, None]()
+        # for files that name no filter
+        self._copy_counts = dict[tuple[str, int], int]()  # lines by document and hash of its responses
+        self._first_responses = dict[str, int]()  # hash of the responses on a document's first line
 
-    def read(self, row: Mapping[str, Any], where: str) -> Iterator[SampleRow]:
-        """Yield the samples of a line.
+    def read(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
+        """Yield the samples of a line, if the line is of the filter that is read.
 
-        In files that name no filter, samples of further copies are also yielded, marked as copies.
+        A file that names no filter has a copy of each document for each filter. The number of the copy, from "1", is
+        then the name of the filter. Samples of the other copies are also yielded, and are marked as copies.
 
         Raises:
             ConfigError, BadRow: the line has another form, or no sampled texts.
         """
-        if missing := [name for name in _REQUIRED if name not in row]:
-            raise BadRow(f"it has no {', '.join(missing)}, so that it is no sample of lm-evaluation-harness")
-        filter_name = str(row["filter"]) if "filter" in row else self._number_of_copy(row)
-        self._filters.setdefault(filter_name, []).append(self._value(row))
-        self._filter = filter_name if self._filter is None else self._filter
+        missing_names = [name for name in _REQUIRED if name not in row]
+        if missing_names:
+            raise BadRow(f"it has no {', '.join(missing_names)}, so that it is no sample of lm-evaluation-harness")
+        names_filter = "filter" in row
+        filter_name = str(row["filter"]) if names_filter else self._copy_number(row)
+        self._values_by_filter.setdefault(filter_name, []).append(self._metric_value(row))
+        if self._filter is None:
+            self._filter = filter_name
+        extractor = OURS if filter_name == OURS else f"{self._file_name}, {filter_name}"
         if filter_name == self._filter:
             self._facts.seen.update(dict.fromkeys(row))
-            yield from self._samples(row, where, f"{self._file}, {filter_name}" if filter_name != OURS else OURS)
-        elif "filter" not in row:
-            for sample in self._samples(row, where, f"{self._file}, {filter_name}"):
-                yield dataclasses.replace(sample, copy_in=self._file)
+            yield from self._samples(row, place, extractor)
+        elif not names_filter:
+            for sample in self._samples(row, place, extractor):
+                yield dataclasses.replace(sample, copy_in=self._file_name)
 
     def check(self) -> None:
         """Refuse a filter or metric that the file lacks, and note which of several filters was read.
@@ -127,41 +142,59 @@ class _LogReader:
         Raises:
             ConfigError: no line of the file has the filter, or the metric.
         """
-        if self._filter is not None and self._filter not in self._filters:
-            raise unknown_name(f"filter of {self._file}", self._filter, self._filters)
-        if self._metric is not None and self._filters and self._metric not in self._metrics:
-            raise unknown_name(f"metric of {self._file}", self._metric, self._metrics)
-        if len(self._filters) > 1 and self._filter is not None and self._file not in self._facts.with_repeats:
+        if self._filter is not None and self._filter not in self._values_by_filter:
+            raise unknown_name(f"filter of {self._file_name}", self._filter, self._values_by_filter)
+        if self._metric is not None and self._values_by_filter and self._metric not in self._seen_metrics:
+            raise unknown_name(f"metric of {self._file_name}", self._metric, self._seen_metrics)
+        has_copies = self._file_name not in self._facts.with_repeats
+        if len(self._values_by_filter) > 1 and self._filter is not None and has_copies:
             shares = ", ".join(
-                f"{name} with {_percent(values)} right by the source" for name, values in self._filters.items()
+                f"{name} with {_percent(values)} right by the source" for name, values in self._values_by_filter.items()
             )
-            count = len(self._filters[self._filter])
-            self._facts.notes[f"documents of the filter {self._filter!r}, of {shares} (--filter)"] += count
+            num_documents = len(self._values_by_filter[self._filter])
+            self._facts.notes[f"documents of the filter {self._filter!r}, of {shares} (--filter)"] += num_documents
 
-    def _value(self, row: Mapping[str, Any]) -> float:
-        """Return the value of the named metric, else of the best-known metric; NaN: there is none."""
-        names = [*_VERDICTS, *(name for name in row if name not in _BOOKKEEPING and _LIKE_VERDICTS.search(name))]
-        value = row.get(next((name for name in names if name in row), "") if self._metric is None else self._metric)
-        return float(value) if isinstance(value, bool | int | float) else math.nan
+    def _metric_value(self, row: Mapping[str, Any]) -> float:
+        """Return the value of the named metric, else of the best-known metric; NaN: the row has no such number."""
+        if self._metric is not None:
+            names = [self._metric]
+        else:
+            like_verdicts = [name for name in row if name not in _BOOKKEEPING and _LIKE_VERDICTS.search(name)]
+            names = [*_VERDICTS, *like_verdicts]
+        for name in names:
+            if name in row:
+                value = row[name]
+                return float(value) if isinstance(value, bool | int | float) else math.nan
+        return math.nan
 
-    def _number_of_copy(self, row: Mapping[str, Any]) -> str:
-        """Return how often the document of a line has come so far, from "1": the number of the line's filter.
+    def _copy_number(self, row: Mapping[str, Any]) -> str:
+        """Return how many lines so far have the document and the responses of a line, this line included.
 
-        Where a document has different responses, its lines are runs, and no line is a copy.
+        If the lines of a document have different responses, the lines are repeated runs. The facts then note that the
+        file has no copies.
         """
-        name, responses = str(row["doc_id"]), hash64(*_texts(row))
-        if self._firsts.setdefault(name, responses) != responses:
-            self._facts.with_repeats.add(self._file)
-        number = self._copies[name, responses] = self._copies.get((name, responses), 0) + 1
-        return str(number)
+        document, responses = str(row["doc_id"]), hash64(*_texts(row))
+        if self._first_responses.setdefault(document, responses) != responses:
+            self._facts.with_repeats.add(self._file_name)
+        copy_number = self._copy_counts.get((document, responses), 0) + 1
+        self._copy_counts[document, responses] = copy_number
+        return str(copy_number)
 
-    def _samples(self, row: Mapping[str, Any], where: str, extractor: str) -> Iterator[SampleRow]:
+    def _samples(self, row: Mapping[str, Any], place: str, extractor: str) -> Iterator[SampleRow]:
+        """Yield a sample for each repeat of a line.
+
+        Args:
+            row: The line.
+            place: The file and the line, for messages.
+            extractor: The source of the answers, as in `SourceFacts.extracting`.
+        """
         facts = self._facts
-        name = identity_in(row, "doc_id", where)
+        document = identity_in(row, "doc_id", place)
         texts = _texts(row)
         answers = _answers(row["filtered_resps"], len(texts))
         verdicts = self._verdicts(row, len(texts))
-        reference, tokens = _reference(row["target"]), _tokens(row.get("token_counts"), len(texts))
+        reference = _reference(row["target"])
+        tokens = _tokens(row.get("token_counts"), len(texts))
         if reference is None:
             facts.notes["documents have no single target, so that the verdicts of the source count"] += 1
         prompt = _prompt(row.get("arguments")) or row.get("input")
@@ -176,14 +209,15 @@ class _LogReader:
                 facts.add_meaning(meaning, field)
         if "resps" not in row:
             facts.add_meaning("text", "filtered_resps")
-        if extractor == OURS or any(
+        is_extracted = [
             answer is not None and not is_response(answer, text) for answer, text in zip(answers, texts, strict=True)
-        ):
+        ]
+        if extractor == OURS or any(is_extracted):
             facts.extracting.add(extractor)
         for i, text in enumerate(texts):
             yield SampleRow(
-                place=where if i == 0 else f"{where}, repeat {i}",
-                problem=f"{self._prefix}{name}",
+                place=place if i == 0 else f"{place}, repeat {i}",
+                problem=f"{self._problem_prefix}{document}",
                 prompt=prompt if isinstance(prompt, str) else None,
                 text=text,
                 answer=answers[i],
@@ -201,44 +235,48 @@ class _LogReader:
         Raises:
             BadRow: the named metric is no verdict.
         """
-        own_verdicts = row.get("correct")  # the verdict on each repeat, in files that tts wrote
+        own_verdicts = _as_list(row.get("correct"))  # the verdict on each repeat, in files that tts wrote
         if (
-            isinstance(own_verdicts, list)
-            and len(cast("list[Any]", own_verdicts)) == repeats
-            and all(isinstance(one, bool) for one in own_verdicts)
+            own_verdicts is not None
+            and len(own_verdicts) == repeats
+            and all(isinstance(verdict, bool) for verdict in own_verdicts)
         ):
             return list(own_verdicts)
-        metric_names = row.get("metrics")
-        names = [
-            name
-            for name in (metric_names if isinstance(metric_names, list) and metric_names else row)
-            if isinstance(name, str) and name in row
-        ]
-        metrics = {name: row[name] for name in names if name not in _BOOKKEEPING}
-        self._metrics.update(dict.fromkeys(metrics))
-        verdicts = {
-            name: verdicts_of_metric
-            for name, value in metrics.items()
-            if (verdicts_of_metric := _read_verdicts(value, repeats)) is not None
+        names = _as_list(row.get("metrics")) or list(row)
+        metrics = {
+            name: row[name] for name in names if isinstance(name, str) and name in row and name not in _BOOKKEEPING
         }
-        verdict_names = [
-            *(name for name in _VERDICTS if name in verdicts),
-            *(name for name in verdicts if _LIKE_VERDICTS.search(name)),
-        ]
-        if self._metric is not None and self._metric in metrics and self._metric not in verdicts and repeats == 1:
-            raise BadRow(
-                f"its {self._metric} is {quote(metrics[self._metric])}, but a metric that gives verdicts must be 0 or 1"
-            )
-        counting = self._metric or next(iter(verdict_names), None)
-        if counting is None or counting not in verdicts:
+        self._seen_metrics.update(dict.fromkeys(metrics))
+        verdicts_by_metric: dict[str, list[bool]] = {}
+        for name, value in metrics.items():
+            verdicts = _read_verdicts(value, repeats)
+            if verdicts is not None:
+                verdicts_by_metric[name] = verdicts
+        metric = self._metric
+        if metric is not None and metric in metrics and metric not in verdicts_by_metric and repeats == 1:
+            raise BadRow(f"its {metric} is {quote(metrics[metric])}, but a metric that gives verdicts must be 0 or 1")
+        known_names = [name for name in _VERDICTS if name in verdicts_by_metric]
+        like_verdicts = [name for name in verdicts_by_metric if _LIKE_VERDICTS.search(name)]
+        verdict_names = list(dict.fromkeys([*known_names, *like_verdicts]))  # the best-known metric first
+        counting_metric = metric or (verdict_names[0] if verdict_names else None)
+        if counting_metric is None or counting_metric not in verdicts_by_metric:
             return [None] * repeats
-        self._facts.add_meaning("correct", counting)
-        for other in dict.fromkeys(verdict_names):
-            if differing := sum(one != two for one, two in zip(verdicts[counting], verdicts[other], strict=True)):
-                self._facts.notes[
-                    f"verdicts by {other!r} differ from those by {counting!r}, which count (--metric)"
-                ] += differing
-        return verdicts[counting]
+        self._facts.add_meaning("correct", counting_metric)
+        counting_verdicts = verdicts_by_metric[counting_metric]
+        for name in verdict_names:
+            verdicts = verdicts_by_metric[name]
+            num_differing = sum(
+                verdict != counted for verdict, counted in zip(verdicts, counting_verdicts, strict=True)
+            )
+            if num_differing:
+                note = f"verdicts by {name!r} differ from those by {counting_metric!r}, which count (--metric)"
+                self._facts.notes[note] += num_differing
+        return counting_verdicts
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    """Return a value that is a list; None: the value is no list."""
+    return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def _percent(values: Sequence[float]) -> str:
@@ -254,35 +292,29 @@ def _texts(row: Mapping[str, Any]) -> list[str]:
         BadRow: there are several requests, or no texts: the task compares log-likelihoods of given choices.
     """
     responses = row.get("resps", row["filtered_resps"])
-    repeats: Any = [responses] if isinstance(responses, str) else responses
-    if isinstance(repeats, list) and len(cast("list[Any]", repeats)) == 1 and isinstance(repeats[0], list):
-        repeats = repeats[0]
-    elif (
-        isinstance(repeats, list)
-        and "doc" not in row
-        and all(isinstance(one, list) and len(cast("list[Any]", one)) == 1 for one in repeats)
-    ):
-        repeats = [one[0] for one in repeats]  # lmms-eval has a request for each repeat
-    elif isinstance(repeats, list) and "doc" in row:
-        repeats = None
-    if (
-        not isinstance(repeats, list)
-        or not repeats
-        or not all(isinstance(text, str) for text in cast("list[Any]", repeats))
-    ):
+    requests = [responses] if isinstance(responses, str) else _as_list(responses) or []
+    is_lmms_eval = "doc" not in row
+    texts: list[Any] = []
+    if len(requests) == 1 and isinstance(requests[0], list):
+        texts = requests[0]
+    elif is_lmms_eval and all(len(_as_list(request) or []) == 1 for request in requests):
+        texts = [request[0] for request in requests]  # lmms-eval has a request for each repeat
+    elif is_lmms_eval:
+        texts = requests
+    if not texts or not all(isinstance(text, str) for text in texts):
         raise BadRow(
             f"its resps are {quote(responses)}, but must be the texts of one request; "
             "log-likelihoods of given choices are no samples, only tasks that generate text are imported"
         )
-    return cast("list[str]", repeats)
+    return cast("list[str]", texts)
 
 
 def _answers(filtered: Any, repeats: int) -> list[str | None]:
     """Return the filter's answer of each repeat; None: the filter joins repeats, or does not extract."""
-    values: Any = [filtered] if isinstance(filtered, str) else filtered
-    while isinstance(values, list) and len(cast("list[Any]", values)) == 1 and isinstance(values[0], list):
-        values = values[0]
-    if not isinstance(values, list) or len(cast("list[Any]", values)) != repeats:
+    values = [filtered] if isinstance(filtered, str) else _as_list(filtered)
+    while values is not None and len(values) == 1 and isinstance(values[0], list):
+        values = cast("list[Any]", values[0])
+    if values is None or len(values) != repeats:
         return [None] * repeats
     if not all(value is None or isinstance(value, str | int | float) for value in values):
         return [None] * repeats
@@ -295,10 +327,14 @@ def _is_none(value: str | float | None) -> bool:
 
 def _read_verdicts(value: Any, repeats: int) -> list[bool] | None:
     """Return the verdicts of a metric, one for each repeat; None: the metric gives no verdicts."""
-    values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value] if repeats == 1 else []
-    if len(values) != repeats or not all(isinstance(one, bool | int | float) and one in (0, 1) for one in values):
+    values = _as_list(value)
+    if values is None and repeats == 1:
+        values = [value]
+    if values is None or len(values) != repeats:
         return None
-    return [bool(one) for one in values]
+    if not all(isinstance(verdict, bool | int | float) and verdict in (0, 1) for verdict in values):
+        return None
+    return [bool(verdict) for verdict in values]
 
 
 def _reference(target: Any) -> str | None:
@@ -306,42 +342,50 @@ def _reference(target: Any) -> str | None:
 
     The harness writes every target as text, and a list of texts in Python's form.
     """
-    target = _list(target) if isinstance(target, str) and target[:1] in ("[", "(") else target
-    target = target[0] if isinstance(target, list) and len(cast("list[Any]", target)) == 1 else target
+    if isinstance(target, str) and target[:1] in ("[", "("):
+        target = _list(target)
+    targets = _as_list(target)
+    if targets is not None and len(targets) == 1:
+        target = targets[0]
     if not isinstance(target, str | int | float) or target == "None":
         return None
-    target = final_of(join_surrogates(str(target)))
-    end = last_marker(target)
-    return (target if end is None else target[end:]).strip() or None
+    answer = final_of(join_surrogates(str(target)))
+    marker_end = last_marker(answer)  # the end of words such as "the answer is"
+    if marker_end is not None:
+        answer = answer[marker_end:]
+    return answer.strip() or None
 
 
 def _list(target: str) -> Any:
     """Return the texts of a list in Python's form, and any other target unchanged."""
+    if len(target) >= _LONGEST:
+        return target
     try:
-        value = ast.literal_eval(target) if len(target) < _LONGEST else target
+        value = ast.literal_eval(target)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return target
-    texts = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else []
-    return texts if texts and all(isinstance(one, str | tuple) for one in texts) else target
+    if not isinstance(value, list | tuple):
+        return target
+    texts = list(cast("Sequence[Any]", value))
+    return texts if texts and all(isinstance(text, str | tuple) for text in texts) else target
 
 
 def _tokens(counts: Any, repeats: int) -> list[int | None]:
     """Return the generated tokens of each repeat, as lmms-eval writes them; None: not given."""
-    entries = (
-        cast("list[Any]", counts)
-        if isinstance(counts, list) and len(cast("list[Any]", counts)) == repeats
-        else [None] * repeats
-    )
-    found = [entry.get("output_tokens") if isinstance(entry, Mapping) else None for entry in entries]
-    return [None if value == -1 else whole_number(value, "output_tokens") for value in found]
+    entries = _as_list(counts)
+    if entries is None or len(entries) != repeats:
+        return [None] * repeats
+    output_tokens = [entry.get("output_tokens") if isinstance(entry, Mapping) else None for entry in entries]
+    return [None if value == -1 else whole_number(value, "output_tokens") for value in output_tokens]
 
 
 def _prompt(arguments: Any) -> str | None:
     """Return the prompt of the first request, with chat messages as JSON."""
-    request: Any = None
+    prompt: Any = None
     if isinstance(arguments, Mapping) and arguments:
-        request = next(iter(cast("Mapping[str, Any]", arguments).values()))
-        request = request.get("arg_0") if isinstance(request, Mapping) else None
+        first_request, *_ = cast("Mapping[str, Any]", arguments).values()
+        if isinstance(first_request, Mapping):
+            prompt = first_request.get("arg_0")
     elif isinstance(arguments, list) and arguments and isinstance(arguments[0], list) and arguments[0]:
-        request = arguments[0][0]
-    return request if request is None or isinstance(request, str) else json.dumps(request)
+        prompt = arguments[0][0]
+    return prompt if prompt is None or isinstance(prompt, str) else json.dumps(prompt)

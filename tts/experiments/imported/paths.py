@@ -20,7 +20,7 @@ _DIGITS: Final = 9  # bound of the digits of an item's index
 def value_at(row: Mapping[str, Any], path: str) -> Any:
     """Return the value at a path, which must exist.
 
-    With `*` the value is a list. An item that lacks the rest of the path gives None.
+    With `*` the value is a list, in which an item without a value at the further path gives None.
 
     Args:
         row: The row.
@@ -53,48 +53,52 @@ def has_path(row: Mapping[str, Any], path: str) -> bool:
 
 
 def roots_of(path: str) -> list[str]:
-    """Return the possible names of a path's first field: the whole path, and the first part of each."""
+    """Return the possible names of a path's first field: the path, and the first part of each joined path."""
     return [path, *(part.partition(".")[0] for part in path.split(_JOIN))]
 
 
-def _descend(value: Any, rest: str, path: str) -> Any:
+# In the functions below, `path` is the whole path for messages, and `remaining_path` its part that is not yet followed.
+
+
+def _descend(value: Any, remaining_path: str, path: str) -> Any:
     if isinstance(value, Mapping):
-        return _descend_mapping(cast("Mapping[str, Any]", value), rest, path)
+        return _descend_mapping(cast("Mapping[str, Any]", value), remaining_path, path)
     if isinstance(value, list):
-        return _descend_list(cast("list[Any]", value), rest, path)
-    raise BadRow(f"it has no field {path!r}: what {rest!r} would be of is one value")
+        return _descend_list(cast("list[Any]", value), remaining_path, path)
+    raise BadRow(f"it has no field {path!r}: what {remaining_path!r} would be of is one value")
 
 
-def _descend_mapping(value: Mapping[str, Any], rest: str, path: str) -> Any:
-    if rest in value:
-        return value[rest]
-    name, _, remainder = rest.partition(".")
-    if remainder and name in value:
-        return _descend(value[name], remainder, path)
-    raise BadRow(
-        f"it has no field {path!r}; {unknown_name('field', name if remainder else rest, map(str, value)).hint}"
-    )
+def _descend_mapping(value: Mapping[str, Any], remaining_path: str, path: str) -> Any:
+    """Return the value at the remaining path, which is a name, or a name and a further path."""
+    if remaining_path in value:
+        return value[remaining_path]
+    name, _, further_path = remaining_path.partition(".")
+    if further_path and name in value:
+        return _descend(value[name], further_path, path)
+    missing_name = name if further_path else remaining_path
+    raise BadRow(f"it has no field {path!r}; {unknown_name('field', missing_name, map(str, value)).hint}")
 
 
-def _descend_list(value: Sequence[Any], rest: str, path: str) -> Any:
-    name, _, remainder = rest.partition(".")
-    if name == ALL:
-        return [_item(item, remainder, path) for item in value]
-    if not name.isdecimal():
-        prefix = path.removesuffix(rest)
+def _descend_list(value: Sequence[Any], remaining_path: str, path: str) -> Any:
+    """Return the value at the remaining path, which begins with the index of an item, or with `*` for all items."""
+    index, _, further_path = remaining_path.partition(".")
+    if index == ALL:
+        return [_item(item, further_path, path) for item in value]
+    if not index.isdecimal():
+        prefix = path.removesuffix(remaining_path)
         fault = f"it has no field {path!r}: {prefix.rstrip('.')!r} is a list"
-        raise BadRow(f"{fault}; name {prefix}0.{rest} for its first item, {prefix}*.{rest} for all")
-    if len(name) > _DIGITS or int(name) >= len(value):
+        raise BadRow(f"{fault}; name {prefix}0.{remaining_path} for its first item, {prefix}*.{remaining_path} for all")
+    if len(index) > _DIGITS or int(index) >= len(value):
         raise BadRow(f"it has no field {path!r}: the list has {len(value)} items, counted from 0")
-    item = value[int(name)]
-    return _descend(item, remainder, path) if remainder else item
+    item = value[int(index)]
+    return _descend(item, further_path, path) if further_path else item
 
 
-def _item(item: Any, rest: str, path: str) -> Any:
-    """Return the value of an item at the rest of a path; None: the item has no such value."""
-    if not rest:
+def _item(item: Any, further_path: str, path: str) -> Any:
+    """Return the value of an item at a further path; None: the item has no such value."""
+    if not further_path:
         return item
     try:
-        return _descend(item, rest, path)
+        return _descend(item, further_path, path)
     except BadRow:
         return None

@@ -91,7 +91,7 @@ class Pool(Replayable):
         name: str | None = None,
         **settings: Any,
     ) -> Self:
-        """Return the pool of files, as `from_rows`; errors name file and line.
+        """Return the pool of the rows of files, as `from_rows`. Errors name file and line.
 
         Args:
             paths: JSON lines, JSON arrays and objects, CSV and Parquet files, samples of lm-evaluation-harness and
@@ -144,14 +144,13 @@ class Pool(Replayable):
     @classmethod
     def _from_rows(cls, rows: Iterable[SampleRow], settings: ImportSettings, facts: SourceFacts | None = None) -> Self:
         samples = Import(rows, settings, facts)
-        return cls(settings.name, pools_of(imported.result for imported in samples).pools, found=samples)
+        pools = pools_of(imported.result for imported in samples).pools
+        return cls(settings.name, pools, found=samples)
 
     def __repr__(self) -> str:
         """Return the name and size of the pool, in one line."""
-        return (
-            f"Pool({self.name!r}, {len(self.problems):,} problems, "
-            f"{sum(len(one.drawn) for one in self.problems):,} samples)"
-        )
+        num_samples = sum(len(pool.drawn) for pool in self.problems)
+        return f"Pool({self.name!r}, {len(self.problems):,} problems, {num_samples:,} samples)"
 
     def _pools(self) -> Sequence[ProblemPool]:
         return self.problems
@@ -171,9 +170,9 @@ class Pool(Replayable):
             TTSError: the file cannot be written, and nothing was added.
 
         Warns:
-            NamedAlike: the store has studies of this name, which now stands for the new study.
+            NamedAlike: the store has earlier studies of this name, which now names the new study.
         """
         path = default_store() if store is None else Path(store)
         with Store(path) as open_store:
-            study = self._import.save(open_store)
-        return Study.from_store(str(study), store=path)
+            study_id = self._import.save(open_store)
+        return Study.from_store(str(study_id), store=path)

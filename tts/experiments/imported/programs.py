@@ -18,7 +18,7 @@ from tts.verifiers.code.verifier import Code
 from tts.verifiers.code.written import HARNESS, SECONDS, read_outcomes, with_tests
 
 WRITTEN: Final = "tests"  # the verifier role of tests that a model wrote
-_OF_PROGRAM: Final = "assert True"  # the tests of a program that prints the outcomes of its own tests
+_NO_TESTS: Final = "assert True"  # the tests of a program that contains its tests and prints their outcomes
 
 
 class ProgramVerdicts:
@@ -66,15 +66,17 @@ class ProgramVerdicts:
 
         Equal tests run once. A program that raises before its tests, or takes over a minute for them, passes none.
         """
-        different = list(dict.fromkeys(written))
-        key = hashlib.sha256(repr((program, different, self._code, HARNESS)).encode()).digest()
+        tests = list(dict.fromkeys(written))
+        key = hashlib.sha256(repr((program, tests, self._code, HARNESS)).encode()).digest()
         row = self._db.execute("SELECT passed FROM outcomes WHERE program = ?", (key,)).fetchone()
-        if row is None:
-            result = self._code.outcome(with_tests(program, different), _OF_PROGRAM, SECONDS)
-            row = (read_outcomes(result.output, len(different)),)
-            self._db.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (key, *row))
-        passed = dict(zip(different, row[0], strict=False))
-        return tuple(float(passed.get(test) == "1") for test in written)
+        if row is not None:
+            (digits,) = row  # a digit for each test: "1": passed
+        else:
+            result = self._code.outcome(with_tests(program, tests), _NO_TESTS, SECONDS)
+            digits = read_outcomes(result.output, len(tests))
+            self._db.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (key, digits))
+        digit_of = dict(zip(tests, digits, strict=False))
+        return tuple(float(digit_of.get(test) == "1") for test in written)
 
     def close(self) -> None:
         """Close the file."""

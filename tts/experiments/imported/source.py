@@ -76,17 +76,26 @@ class SourceFacts:
             self.add_meaning(meaning, name)
 
     def lines(self) -> list[str]:
-        """Return lines on the fields that were read, with their meanings, and on the fields that were not."""
-        order = sorted(
-            self.meanings.items(), key=lambda item: _ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER)
-        )
-        sources = ", ".join(f"{meaning} from {' and '.join(map(repr, names))}" for meaning, names in order)
-        layouts = f" (as files of {' and '.join(self.layouts)})" if self.layouts else ""
-        used = {root for names in self.meanings.values() for name in names for root in roots_of(name)}
-        unread_names = [repr(name) for name in self.seen if name not in used]
-        more = f" and {len(unread_names) - _MOST_UNREAD} more" if len(unread_names) > _MOST_UNREAD else ""
-        lines = [f"read: {sources}{layouts}"] if sources else []
-        return lines + ([f"not read: {', '.join(unread_names[:_MOST_UNREAD])}{more}"] if unread_names else [])
+        """Return a line on the fields that were read, with their meanings, and a line on the other fields."""
+        ordered_meanings = [meaning for meaning in _ORDER if meaning in self.meanings]
+        ordered_meanings += [meaning for meaning in self.meanings if meaning not in _ORDER]
+        phrases: list[str] = []
+        read_names: set[str] = set()
+        for meaning in ordered_meanings:
+            names = self.meanings[meaning]
+            phrases.append(f"{meaning} from {' and '.join(map(repr, names))}")
+            for name in names:
+                read_names.update(roots_of(name))
+        lines: list[str] = []
+        if phrases:
+            layouts = f" (as files of {' and '.join(self.layouts)})" if self.layouts else ""
+            lines.append(f"read: {', '.join(phrases)}{layouts}")
+        unread_names = [repr(name) for name in self.seen if name not in read_names]
+        if unread_names:
+            num_more = len(unread_names) - _MOST_UNREAD
+            more = f" and {num_more} more" if num_more > 0 else ""
+            lines.append(f"not read: {', '.join(unread_names[:_MOST_UNREAD])}{more}")
+        return lines
 
     def model(self, given: str | None) -> str:
         """Return the given name of the model, else the name in the logs, else "recorded".

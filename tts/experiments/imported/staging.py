@@ -41,8 +41,9 @@ class Staging:
         batch: list[tuple[int, bytes]] = []
         size = 0
         for row in rows:
-            batch.append((self._number(row), pickle.dumps(row)))
-            size += len(batch[-1][1])
+            body = pickle.dumps(row)
+            batch.append((self._number(row), body))
+            size += len(body)
             if size > _BATCH:
                 self._write(batch)
                 size = 0
@@ -53,20 +54,22 @@ class Staging:
         self._db.execute("CREATE INDEX IF NOT EXISTS by_problem ON staged (problem)")
         for name, number in self._numbers.items():
             rows = self._db.execute("SELECT body FROM staged WHERE problem = ? ORDER BY rowid", (number,)).fetchall()
-            self._db.execute("DELETE FROM staged WHERE problem = ?", (number,))  # SQLite uses the pages again
+            self._db.execute("DELETE FROM staged WHERE problem = ?", (number,))  # so that SQLite uses the pages again
             yield name, [pickle.loads(body) for (body,) in rows]
 
-    def keep(self, made: Iterable[Any]) -> None:
-        """Keep the built part of each problem, in order."""
+    def keep(self, built: Iterable[Any]) -> None:
+        """Keep what was built of each problem, in order."""
         self._db.execute("BEGIN")
-        self._db.executemany("INSERT INTO kept (body) VALUES (?)", ((pickle.dumps(one),) for one in made))
+        bodies = ((pickle.dumps(problem),) for problem in built)
+        self._db.executemany("INSERT INTO kept (body) VALUES (?)", bodies)
         self._db.execute("COMMIT")
 
     def read_rows(self) -> Iterator[Any]:
-        """Yield the kept parts, in order."""
+        """Yield what was kept of each problem, in order."""
         yield from (pickle.loads(body) for (body,) in self._db.execute("SELECT body FROM kept ORDER BY number"))
 
     def _number(self, row: SampleRow) -> int:
+        """Return the number of a row's problem, which its id or else its prompt identifies."""
         name = row.problem
         if name is None:
             if row.prompt is None:
@@ -93,9 +96,10 @@ def check_unique(problem: str, rows: Iterable[SampleRow]) -> None:
     for row in rows:
         if row.sample is None:
             continue
-        if (other := places.setdefault(row.sample, row.place)) != row.place:
+        first_place = places.setdefault(row.sample, row.place)
+        if first_place != row.place:
             raise ConfigError(
-                f"{row.place}: the sample {row.sample} of problem {one_line(problem)} is that of {other} already",
+                f"{row.place}: the sample {row.sample} of problem {one_line(problem)} is that of {first_place} already",
                 hint="import the rows of one strategy, budget and seed; else number the samples anew, or leave "
                 "numbers out",
             )

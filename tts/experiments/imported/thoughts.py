@@ -18,19 +18,23 @@ THOUGHTS: Final[Mapping[str, ThoughtMarks | None]] = {
     "harmony": ThoughtMarks("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
     NO_THOUGHTS: None,
 }
-LONGEST_MARK: Final = max(len(each.open) for each in THOUGHTS.values() if each is not None)
+_KNOWN_MARKS: Final = {marks.open: marks for marks in THOUGHTS.values() if marks is not None}  # by the opening mark
+LONGEST_MARK: Final = max(map(len, _KNOWN_MARKS))
 
 
 def marks_in(text: str) -> ThoughtMarks | None:
     """Return the marks that a text names, or states with a space between; None: texts have no thoughts.
+
+    Args:
+        text: A name in `THOUGHTS`, an opening mark of these, or an opening and a closing mark with a space between.
 
     Raises:
         ConfigError: the text is neither a name nor two marks.
     """
     if text in THOUGHTS:
         return THOUGHTS[text]
-    if marks := next((each for each in THOUGHTS.values() if each is not None and text == each.open), None):
-        return marks
+    if text in _KNOWN_MARKS:
+        return _KNOWN_MARKS[text]
     opening, space, closing = text.strip().partition(" ")
     if not space:
         failure = unknown_name("marks of thoughts", text, THOUGHTS)

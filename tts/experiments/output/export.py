@@ -18,11 +18,18 @@ from tts.trace.trace import plain_values
 from tts.types import Usage
 
 _GROUP: Final = 10_000  # rows that are written at once
-_CELL, _OWN, _USAGE = (
-    tuple(name for name in (f.name for f in dataclasses.fields(kind)) if name not in ("cell", "usage", "drawn"))
-    for kind in (Cell, Result, Usage)
-)
-_COLUMNS: Final = (*_CELL, *_OWN, *_USAGE, "drawn")
+
+
+def _plain_fields(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of a record's fields, without fields that are records of their own."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    return tuple(name for name in names if name not in ("cell", "usage", "drawn"))
+
+
+_CELL_FIELDS: Final = _plain_fields(Cell)
+_RESULT_FIELDS: Final = _plain_fields(Result)
+_USAGE_FIELDS: Final = _plain_fields(Usage)
+_COLUMNS: Final = (*_CELL_FIELDS, *_RESULT_FIELDS, *_USAGE_FIELDS, "drawn")
 
 
 def export(results: Iterable[Result], path: str | Path) -> int:
@@ -55,58 +62,70 @@ def export(results: Iterable[Result], path: str | Path) -> int:
 
 def record(result: Result) -> dict[str, Any]:
     """Return a result as one flat object: the fields of its cell, of the result itself, and of its usage."""
-    pairs = [(result.cell, _CELL), (result, _OWN), (result.usage, _USAGE)]
-    row = {name: plain_values(getattr(part, name)) for part, names in pairs for name in names}
-    return {**row, "drawn": plain_values(result.drawn)}
+    row: dict[str, Any] = {}
+    for part, names in ((result.cell, _CELL_FIELDS), (result, _RESULT_FIELDS), (result.usage, _USAGE_FIELDS)):
+        for name in names:
+            row[name] = plain_values(getattr(part, name))
+    row["drawn"] = plain_values(result.drawn)
+    return row
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with nested values as JSON. Characters that UTF-8 lacks are escaped in texts."""
-    texts = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
-    return {
-        name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-        for name, value in texts.items()
-    }
+    flat_row: dict[str, Any] = {}
+    for name, value in row.items():
+        flat_value = json.dumps(value) if isinstance(value, dict | list) else value
+        if isinstance(flat_value, str):
+            flat_value = flat_value.encode("utf-8", "backslashreplace").decode()
+        flat_row[name] = flat_value
+    return flat_row
 
 
 def _write_csv(rows: Iterator[dict[str, Any]], path: Path) -> int:
-    count = 0
+    """Write rows as CSV, and return their number."""
+    num_rows = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, _COLUMNS)
         writer.writeheader()
-        for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
+        for row in rows:
             writer.writerow({name: inert(value) for name, value in _flat(row).items()})
-    return count
+            num_rows += 1
+    return num_rows
 
 
 def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
+    """Write rows as Parquet, and return their number.
+
+    Raises:
+        MissingDependency: pyarrow is not installed.
+        TTSError: a whole number is too large.
+    """
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as missing:
         raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
-    hints = {name: hint for kind in (Cell, Result, Usage) for name, hint in get_type_hints(kind).items()}
+    hints = {**get_type_hints(Cell), **get_type_hints(Result), **get_type_hints(Usage)}
     hints["flops"] = float  # the FLOPs of a large model pass 64 bits
-    kinds = [(int, pa.int64()), (bool, pa.bool_()), (float, pa.float64())]
-    schema = pa.schema(
-        [
-            (name, next((arrow_type for kind, arrow_type in kinds if hints[name] in (kind, kind | None)), pa.string()))
-            for name in _COLUMNS
-        ]
-    )
-    count = 0
+    arrow_types: dict[Any, Any] = {}
+    for kind, arrow_type in ((int, pa.int64()), (bool, pa.bool_()), (float, pa.float64())):
+        arrow_types |= {kind: arrow_type, kind | None: arrow_type}
+    schema = pa.schema([(name, arrow_types.get(hints[name], pa.string())) for name in _COLUMNS])
+    num_rows = 0
     try:
         with parquet.ParquetWriter(path, schema) as writer:
-            while group := [_flat(row) for row in islice(rows, _GROUP)]:
+            while True:
+                group = [_flat(row) for row in islice(rows, _GROUP)]
+                if not group:
+                    return num_rows
                 for row in group:
                     row["flops"] = None if row["flops"] is None else float(row["flops"])
                 writer.write_table(pa.Table.from_pylist(group, schema))
-                count += len(group)
+                num_rows += len(group)
     except (OverflowError, pa.ArrowInvalid) as failure:
         raise TTSError(
             f"a Parquet file has whole numbers up to 2**63 ({failure})", hint="write .jsonl or .csv"
         ) from failure
-    return count
 
 
 _WRITERS: Final[dict[str, Callable[[Iterator[dict[str, Any]], Path], int]]] = {

@@ -11,7 +11,7 @@ import csv
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +26,7 @@ from tts.trace.trace import plain_values
 
 # A result with candidates, and their texts as `store.bodies.source_in` gives them; {}: no texts were recorded.
 Sampled = tuple[Result, Mapping[str, Any]]
-_SHARED: Final = frozenset(
+_RUN_FIELDS: Final = frozenset(
     {
         "problem",
         "group",
@@ -41,7 +41,7 @@ _SHARED: Final = frozenset(
         "run_answer",
         "run_correct",
     }
-)  # the fields of a row that all samples share
+)  # the fields of a row that all samples of a run share
 _GRADE: Final = {True: "C", False: "I", None: "N"}
 
 
@@ -82,41 +82,32 @@ def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: 
 
 
 def _texts(result: Result, source: Mapping[str, Any]) -> list[str]:
+    """Return the text of each sample of a result, or its answer where no text was recorded."""
     drawn = result.drawn or ()
     texts = source.get("texts") or [None] * len(drawn)
     return [sample.answer or "" if text is None else text for sample, text in zip(drawn, texts, strict=True)]
 
 
 def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a problem as a plain row with lists, in the usual fields of an import."""
+    """Return a run as a plain row with a list for each field of samples, in the usual fields of an import."""
     drawn, cell = result.drawn or (), result.cell
-    scores = {role: plain_values([sample.scores.get(role, math.nan) for sample in drawn]) for role in cell.verifiers}
-    by_step, by_test = [sample.steps for sample in drawn], [sample.outcomes for sample in drawn]
-    steps, outcomes = (
-        {
-            role: plain_values([sample[role] for sample in values_by_role])
-            for role in cell.verifiers
-            if all(role in sample for sample in values_by_role)
-        }
-        for values_by_role in (by_step, by_test)
-    )
-    problem_fields = {name: source.get(name) for name in ("prompt", "reference", "tests")}
-    run = {
+    row: dict[str, Any] = {
+        "problem": cell.problem,
+        "group": cell.group,
+        "prompt": source.get("prompt"),
+        "reference": source.get("reference"),
+        "tests": source.get("tests"),
         "dataset": cell.dataset,
         "model": cell.model,
         "strategy": cell.strategy,
         "budget": dict(cell.budget),
         "seed": cell.seed,
-    }
-    run |= {"run_answer": result.answer, "run_correct": result.right}
-    row = {
-        "problem": cell.problem,
-        "group": cell.group,
-        **problem_fields,
-        **run,
+        "run_answer": result.answer,
+        "run_correct": result.right,
         "answer": [sample.answer for sample in drawn],
     }
-    row["text"] = source["texts"] if any(text is not None for text in source.get("texts") or ()) else None
+    has_texts = any(text is not None for text in source.get("texts") or ())
+    row["text"] = source["texts"] if has_texts else None
     row["thought"] = source.get("thoughts")
     row["correct"] = [sample.right if sample.given is None else sample.given for sample in drawn]
     row["tokens"] = [sample.tokens for sample in drawn]
@@ -125,77 +116,82 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
     row["truncated"] = [sample.status == "truncated" for sample in drawn]
     row["verifier_tokens"] = [sample.verifier_tokens for sample in drawn]
     if any(sample.like is not None for sample in drawn):
-        row |= {"like": [sample.like for sample in drawn], "shared": [sample.shared for sample in drawn]}
-    if row["text"] is None and any(sample.same is not None for sample in drawn):
+        row["like"] = [sample.like for sample in drawn]
+        row["shared"] = [sample.shared for sample in drawn]
+    if not has_texts and any(sample.same is not None for sample in drawn):
         row["same"] = [sample.same for sample in drawn]
-    whole_row = {**row, "scores": scores, "steps": steps, "outcomes": outcomes}
-    empty_names = {"run_answer", "run_correct"}  # fields that stay without a value
-    # without `reference`, the import might take `answer` for the reference of a text
-    empty_names |= {"reference"} if row["text"] is not None else set[str]()
-    return {name: value for name, value in whole_row.items() if value not in (None, {}) or name in empty_names}
+    row["scores"] = {
+        role: plain_values([sample.scores.get(role, math.nan) for sample in drawn]) for role in cell.verifiers
+    }
+    row["steps"] = _lists_by_role([sample.steps for sample in drawn], cell.verifiers)
+    row["outcomes"] = _lists_by_role([sample.outcomes for sample in drawn], cell.verifiers)
+    kept_names = {"run_answer", "run_correct"}  # fields that the row has even without a value
+    if has_texts:
+        kept_names.add("reference")  # without this field, an import might take `answer` for the reference
+    return {name: value for name, value in row.items() if value not in (None, {}) or name in kept_names}
+
+
+def _lists_by_role(
+    values: Sequence[Mapping[str, tuple[float, ...]]], roles: Iterable[str]
+) -> dict[str, list[list[float]]]:
+    """Return the values of all samples by role, for the roles that every sample has values of."""
+    common_roles = [role for role in roles if all(role in sample_values for sample_values in values)]
+    return {role: plain_values([sample_values[role] for sample_values in values]) for role in common_roles}
 
 
 def _each_sample(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
     """Yield a flat row for each sample, with the fields of the problem, and one value of each list."""
     for result, source in pool:
         row = _row(result, source)
-        count = len(result.drawn or ())
-        problem_fields = {name: value for name, value in row.items() if name in _SHARED}
-        for place in range(count):
-            sample_fields = {
-                name: value[place] for name, value in row.items() if name not in _SHARED and isinstance(value, list)
-            }
-            nested = {
-                f"{kind.removesuffix('s')}_{role}" if kind == "scores" else f"{kind}_{role}": values[place]
-                for kind in ("scores", "steps", "outcomes")
-                for role, values in row.get(kind, {}).items()
-            }
-            yield {**problem_fields, "sample": place, **sample_fields, **nested}
+        run_fields = {name: value for name, value in row.items() if name in _RUN_FIELDS}
+        lists = {name: value for name, value in row.items() if name not in _RUN_FIELDS and isinstance(value, list)}
+        for prefix, name in (("score", "scores"), ("steps", "steps"), ("outcomes", "outcomes")):
+            for role, values in row.get(name, {}).items():
+                lists[f"{prefix}_{role}"] = values
+        for i in range(len(result.drawn or ())):
+            yield {**run_fields, "sample": i, **{name: values[i] for name, values in lists.items()}}
 
 
 def _write_each(pool: list[Sampled], path: Path) -> int:
     """Write a row for each sample as CSV or Parquet. Nested values are JSON."""
-    rows = [
-        {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
-        for row in _each_sample(pool)
-    ]
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    rows: list[dict[str, Any]] = []
+    names = dict[str, None]()  # of all rows, in order of first appearance
+    for sample_row in _each_sample(pool):
+        row: dict[str, Any] = {}
+        for name, value in sample_row.items():
+            cell = json.dumps(value) if isinstance(value, dict | list) else value
+            row[name] = join_surrogates(cell) if isinstance(cell, str) else cell
+        rows.append(row)
+        names.update(dict.fromkeys(row))
     if ".parquet" in path.suffixes:
         try:
             import pyarrow as pa
             from pyarrow import parquet
         except ImportError as missing:
             raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
-        columns = {
-            name: [join_surrogates(cell) if isinstance(cell := row.get(name), str) else cell for row in rows]
-            for name in names
-        }
+        columns = {name: [row.get(name) for row in rows] for name in names}
         parquet.write_table(pa.table(columns), path)
         return len(rows)
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, names)
+        writer = csv.DictWriter(file, list(names))
         writer.writeheader()
         for row in rows:
-            writer.writerow(
-                {name: inert(join_surrogates(cell) if isinstance(cell, str) else cell) for name, cell in row.items()}
-            )
+            writer.writerow({name: inert(cell) for name, cell in row.items()})
     return len(rows)
 
 
 def _write_samples(pool: list[Sampled], path: Path) -> int:
     if {".csv", ".parquet"} & set(path.suffixes):
         return _write_each(pool, path)
-    return write_json_lines((_row(*one) for one in pool), path)
+    return write_json_lines((_row(result, source) for result, source in pool), path)
 
 
 def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
     """Yield a line of the harness for each problem, with the samples as repeats."""
     for number, (result, source) in enumerate(pool):
-        drawn, prompt, target = (
-            result.drawn or (),
-            source.get("prompt") or result.cell.problem,
-            source.get("reference") or "",
-        )
+        drawn = result.drawn or ()
+        prompt = source.get("prompt") or result.cell.problem
+        target = source.get("reference") or ""
         answers = ["[invalid]" if sample.answer is None else sample.answer for sample in drawn]
         verdicts = [bool(sample.right) for sample in drawn]
         doc = {"problem": result.cell.problem, "question": prompt}
@@ -221,15 +217,16 @@ def _hash(text: str) -> str:
 
 
 def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
-    """Yield a sample of Inspect for each sample."""
+    """Yield each sample as a sample of Inspect. The samples of a run are epochs."""
     for result, source in pool:
-        prompt, model = source.get("prompt") or result.cell.problem, result.cell.model
+        prompt = source.get("prompt") or result.cell.problem
+        model = result.cell.model
         for epoch, (sample, text) in enumerate(zip(result.drawn or (), _texts(result, source), strict=True), 1):
             message = {"role": "assistant", "content": text, "source": "generate", "model": model}
             usage = {"input_tokens": 0, "output_tokens": sample.tokens, "total_tokens": sample.tokens}
             scores = {"tts": {"value": _GRADE[sample.right], "answer": sample.answer or "", "explanation": text}}
             other_scores = {role: {"value": score} for role, score in sample.scores.items() if not math.isnan(score)}
-            stop = "max_tokens" if sample.status == "truncated" else "stop"
+            stop_reason = "max_tokens" if sample.status == "truncated" else "stop"
             yield {
                 "id": result.cell.problem,
                 "epoch": epoch,
@@ -238,7 +235,7 @@ def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
                 "messages": [{"role": "user", "content": prompt, "source": "input"}, message],
                 "output": {
                     "model": model,
-                    "choices": [{"message": message, "stop_reason": stop}],
+                    "choices": [{"message": message, "stop_reason": stop_reason}],
                     "completion": text,
                     "usage": usage,
                 },
@@ -253,13 +250,19 @@ def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
 
 def _header(pool: list[Sampled]) -> dict[str, Any]:
     """Return a log of Inspect without its samples."""
-    cell, created = pool[0][0].cell, datetime.now(UTC).isoformat(timespec="seconds")
-    epochs = max(len(result.drawn or ()) for result, _ in pool)
-    verdicts = [sample.right for result, _ in pool for sample in result.drawn or () if sample.right is not None]
-    metric = (
-        {"accuracy": {"name": "accuracy", "value": sum(verdicts) / len(verdicts), "params": {}}} if verdicts else {}
-    )
-    count = sum(len(result.drawn or ()) for result, _ in pool)
+    first_result, _ = pool[0]
+    cell = first_result.cell
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    sample_counts: list[int] = []
+    verdicts: list[bool] = []
+    for result, _ in pool:
+        drawn = result.drawn or ()
+        sample_counts.append(len(drawn))
+        verdicts += [sample.right for sample in drawn if sample.right is not None]
+    num_samples = sum(sample_counts)
+    metrics: dict[str, Any] = {}
+    if verdicts:
+        metrics["accuracy"] = {"name": "accuracy", "value": sum(verdicts) / len(verdicts), "params": {}}
     return {
         "version": 2,
         "status": "success",
@@ -272,7 +275,7 @@ def _header(pool: list[Sampled]) -> dict[str, Any]:
             "task_version": 0,
             "dataset": {"name": cell.dataset, "samples": len(pool)},
             "model": cell.model,
-            "config": {"epochs": epochs},
+            "config": {"epochs": max(sample_counts)},
             "packages": {},
             "task_args": {},
             "task_attribs": {},
@@ -280,9 +283,9 @@ def _header(pool: list[Sampled]) -> dict[str, Any]:
         },
         "plan": {"name": "plan", "steps": [], "config": {}},
         "results": {
-            "total_samples": count,
-            "completed_samples": count,
-            "scores": [{"name": "tts", "scorer": "tts", "params": {}, "metrics": metric}],
+            "total_samples": num_samples,
+            "completed_samples": num_samples,
+            "scores": [{"name": "tts", "scorer": "tts", "params": {}, "metrics": metrics}],
         },
         "stats": {"started_at": created, "completed_at": created, "model_usage": {}},
     }
@@ -293,22 +296,23 @@ def _write_log(pool: list[Sampled], path: Path) -> None:
     header = _header(pool)
     if ".eval" not in path.suffixes:
         with path.open("w", encoding="ascii") as file:
-            file.write(json.dumps(header)[:-1] + ', "samples": [')
+            # the samples are written one by one into the object of the header
+            file.write(json.dumps(header).removesuffix("}") + ', "samples": [')
             for number, sample in enumerate(_epochs(pool)):
-                file.write((", " if number else "") + json.dumps(sample, allow_nan=False))
+                if number > 0:
+                    file.write(", ")
+                file.write(json.dumps(sample, allow_nan=False))
             file.write("]}")
         return
     summaries: list[dict[str, Any]] = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(
-            "_journal/start.json", json.dumps({name: header[name] for name in ("version", "eval", "plan")})
-        )
+        start = {name: header[name] for name in ("version", "eval", "plan")}
+        archive.writestr("_journal/start.json", json.dumps(start))
         for sample in _epochs(pool):
             name = join_surrogates(f"{sample['id']}_epoch_{sample['epoch']}")
             archive.writestr(f"samples/{name}.json", json.dumps(sample, allow_nan=False))
-            summary = {
-                key: sample[key] for key in ("id", "epoch", "input", "target", "metadata", "scores", "model_usage")
-            }
+            summary_names = ("id", "epoch", "input", "target", "metadata", "scores", "model_usage")
+            summary = {name: sample[name] for name in summary_names}
             summaries.append({**summary, "completed": True})
         archive.writestr("summaries.json", json.dumps(summaries))
         archive.writestr("header.json", json.dumps(header))

@@ -68,22 +68,31 @@ class Look:
     @property
     def small_type(self) -> dict[str, Any]:
         """The settings of matplotlib for smaller type in a single column; {}: no change."""
-        sizes = {
+        if not self.single_column:
+            return {}
+        return {
             "font.size": 7.5,
             "axes.labelsize": 8.0,
             "legend.fontsize": 7.0,
             "xtick.labelsize": 7.0,
             "ytick.labelsize": 7.0,
+            "lines.linewidth": 1.2,
         }
-        return {**sizes, "lines.linewidth": 1.2} if self.single_column else {}
 
     def place(self, *, lines: int, panels: int) -> Legend:
-        """Return the place of the names of lines; `lines` counts the lines of the fullest panel."""
+        """Return the place of the names of lines.
+
+        Args:
+            lines: The number of lines of the fullest panel.
+            panels: The number of panels.
+        """
         if self.legend != "auto":
             return self.legend
         if lines > _MOST_ROWS:
             return "ends"
-        return "below" if self.single_column else "beside" if panels == 1 else "above"
+        if self.single_column:
+            return "below"
+        return "beside" if panels == 1 else "above"
 
 
 _ANEW: Final = "delete the file: lines get new colours"
@@ -91,12 +100,22 @@ _MOST_ROWS: Final = 8  # rows of a legend beside a panel
 
 
 def _check_pair(name: str, pair: Any, rule: str, valid: Callable[[float, float], bool]) -> None:
-    numbers = (
+    """Refuse an option that is neither None nor two numbers that are valid together.
+
+    Args:
+        name: The name of the option.
+        pair: The value of the option.
+        rule: The words of the error for what the value must be.
+        valid: A function that returns whether two numbers are valid.
+    """
+    if pair is None:
+        return
+    are_two_numbers = (
         isinstance(pair, tuple | list)
         and len(pair) == 2
-        and all(isinstance(n, int | float) and abs(n) < 1e300 for n in pair)
+        and all(isinstance(number, int | float) and abs(number) < 1e300 for number in pair)
     )
-    if pair is not None and not (numbers and valid(*pair)):
+    if not (are_two_numbers and valid(*pair)):
         raise ConfigError(f"{name} is {quote(pair)}, but must be {rule}")
 
 
@@ -124,17 +143,22 @@ class Palette:
 
     def numbers(self, labels: Iterable[str]) -> dict[str, int]:
         """Return the numbers of labels. New labels get the next numbers, which are kept."""
-        distinct = list(dict.fromkeys(labels))
-        new_labels = [label for label in distinct if label not in self._numbers]
+        distinct_labels = list(dict.fromkeys(labels))
+        new_labels = [label for label in distinct_labels if label not in self._numbers]
         for label in new_labels:
             self._numbers[label] = len(self._numbers)
         if new_labels and self._path is not None:
             with suppress(OSError):
                 self._path.write_text(json.dumps(self._numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return {label: self._numbers[label] for label in distinct}
+        return {label: self._numbers[label] for label in distinct_labels}
 
 
 def _read(path: Path) -> dict[str, int]:
+    """Return the numbers of a file by label; {}: there is no file.
+
+    Raises:
+        ConfigError: The file is no palette.
+    """
     try:
         numbers: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _INK, _SOFT = "#1A1A1A", "#5A5A5A"
 _BOLD: Final[dict[str, Any]] = {"size": 11, "weight": "bold"}
 _BELOW_AXES = 0.46  # inches below the axes, for the labels of the axis
-_NAME, _SMALL_NAME = 0.145, 0.12  # height of a name at the end of a line in inches; _SMALL_NAME in a single column
+_NAME = 0.145  # height in inches of a name at the end of a line
+_SMALL_NAME = 0.12  # the same in a figure of a single column
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,21 @@ def name_lines(
     if own and (len(axes) == 1 or place != "above"):
         figure.text(0.0, 1.02, title, ha="left", va="bottom", color=_INK, **_BOLD)
     if place == "ends":
-        for index, panel in enumerate(axes):
-            _name_ends(panel, [(x, y, line) for line in lines for i, x, y in line.ends if i == index], look)
+        for panel_index, panel in enumerate(axes):
+            panel_ends: list[tuple[float, float, NamedLine]] = []
+            for line in lines:
+                panel_ends += [(x, y, line) for index, x, y in line.ends if index == panel_index]
+            _name_ends(panel, panel_ends, look)
     elif place != "none":
         _legend(figure if own else axes[0], axes, lines, look, place, title=title, front=front)
 
 
 def most_in_one_panel(lines: Sequence[NamedLine]) -> int:
     """Return the number of lines in the fullest panel."""
-    return max(Counter(index for line in lines for index in {panel for panel, _, _ in line.ends}).values(), default=0)
+    num_lines: Counter[int] = Counter()  # by panel
+    for line in lines:
+        num_lines.update({panel for panel, _, _ in line.ends})
+    return max(num_lines.values(), default=0)
 
 
 def height_of_names(number: int, look: Look) -> float:
@@ -83,8 +90,9 @@ def height_of_names(number: int, look: Look) -> float:
 
 def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
     """Draw the facts of a figure below it, and move a legend below the panels under these facts."""
-    lines = textwrap.wrap(" · ".join(facts), int(figure.get_figwidth() * (24 if look.single_column else 19)))
-    size = 6.0 if look.single_column else 7.5
+    characters_per_inch = 24 if look.single_column else 19
+    lines = textwrap.wrap(" · ".join(facts), int(figure.get_figwidth() * characters_per_inch))
+    size = 6.0 if look.single_column else 7.5  # points
     figure.text(
         0.0,
         -0.02,
@@ -96,7 +104,7 @@ def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
         color=_SOFT,
     )
     if look.single_column and figure.legends and look.legend in ("auto", "below"):
-        height = len(lines) * size * 1.4 / 72 / figure.get_figheight()
+        height = len(lines) * size * 1.4 / 72 / figure.get_figheight()  # share of the figure's height
         figure.legends[0].set_bbox_to_anchor((0.0, -0.04 - height), transform=figure.transFigure)
 
 
@@ -124,9 +132,9 @@ def _legend(
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
-    ordered = sorted(lines, key=lambda line: -line.peak)
-    handles = [Line2D([], [], **line.style) for line in ordered]
-    words = _wrap(_words(line, look) for line in ordered)
+    sorted_lines = sorted(lines, key=lambda line: -line.peak)
+    handles = [Line2D([], [], **line.style) for line in sorted_lines]
+    words = _wrap(_words(line, look) for line in sorted_lines)
     if front is not None:
         handles.append(Line2D([], [], **front))
         words.append("Pareto front")
@@ -139,12 +147,14 @@ def _legend(
     }
     columns = min(len(words), len(axes), 3)
     if place == "inside":
-        axes[0].legend(handles, words, loc="best", **(legend_style | {"handlelength": 2.4, "borderaxespad": 0.5}))
+        inner_style = legend_style | {"handlelength": 2.4, "borderaxespad": 0.5}
+        axes[0].legend(handles, words, loc="best", **inner_style)
     elif place == "beside":
         owner.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **legend_style)
     elif place == "below":
         if owner is axes[0].figure:
-            anchor: dict[str, Any] = {"bbox_to_anchor": (0.0, -0.02 - 0.05 * look.single_column)}
+            top = -0.07 if look.single_column else -0.02
+            anchor: dict[str, Any] = {"bbox_to_anchor": (0.0, top)}
         else:
             transform = axes[0].transAxes + ScaledTranslation(0.0, -_BELOW_AXES, axes[0].figure.dpi_scale_trans)
             anchor = {"bbox_to_anchor": (0.0, 0.0), "bbox_transform": transform}
@@ -160,12 +170,17 @@ def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look
     """Write each line's name to the right of the panel, near the line's last point.
 
     A thin line joins the name to the point.
+
+    Args:
+        panel: The panel.
+        ends: The cost and the accuracy of each last point, and its line.
+        look: The words, and the size of the figure.
     """
     low, high = panel.get_ylim()
-    inches = panel.get_window_extent().height / panel.figure.dpi
-    heights = _spread_heights(
-        [(y - low) / (high - low) for _, y, _ in ends], (_SMALL_NAME if look.single_column else _NAME) / inches
-    )
+    panel_inches = panel.get_window_extent().height / panel.figure.dpi
+    name_inches = _SMALL_NAME if look.single_column else _NAME
+    wanted_heights = [(y - low) / (high - low) for _, y, _ in ends]  # shares of the panel's height
+    heights = _spread_heights(wanted_heights, name_inches / panel_inches)
     for (x, y, line), height in zip(ends, heights, strict=True):
         colour = line.style["color"]
         connector = {
@@ -200,11 +215,16 @@ def _spread_heights(wanted: Sequence[float], gap: float) -> list[float]:
         return []
     from scipy.optimize import isotonic_regression
 
-    order = sorted(range(len(wanted)), key=lambda i: (-wanted[i], i))
-    steps = gap * np.arange(len(wanted))
-    closest = np.asarray(isotonic_regression([wanted[i] for i in order] + steps, increasing=False).x)
-    heights = np.clip(closest, min(steps[-1], 1.0), max(steps[-1], 1.0)) - steps
-    return [float(height) for _, height in sorted(zip(order, heights, strict=True))]
+    order = sorted(range(len(wanted)), key=lambda i: (-wanted[i], i))  # from the highest to the lowest
+    offsets = gap * np.arange(len(wanted))
+    # with these offsets added, heights that are `gap` apart are heights that do not rise
+    closest = np.asarray(isotonic_regression([wanted[i] for i in order] + offsets, increasing=False).x)
+    lowest, highest = min(offsets[-1], 1.0), max(offsets[-1], 1.0)
+    sorted_heights = np.clip(closest, lowest, highest) - offsets
+    heights = [0.0] * len(wanted)
+    for i, height in zip(order, sorted_heights, strict=True):
+        heights[i] = float(height)
+    return heights
 
 
 def _words(line: NamedLine, look: Look) -> str:

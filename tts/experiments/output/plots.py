@@ -8,6 +8,7 @@ Equal curves and palettes give equal bytes.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -106,7 +107,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
             panels.
         MissingDependency: matplotlib is not installed.
     """
-    context = style_context()
+    style = style_context()
     drawn_curves, curves_without_axis = _with_axis(curves, x)
     logarithmic = _is_log(drawn_curves, x, scale)
     panels = _curves_by_panel(drawn_curves)
@@ -114,14 +115,19 @@ def draw(  # noqa: PLR0913 - the options of a figure
         raise ConfigError(
             f"ax is given, but the curves have {len(panels)} panels", hint="give the curves of one data set and group"
         )
-    lines_by_label = _lines(drawn_curves, list(panels.values()), x, Palette() if palette is None else palette, look)
+    if palette is None:
+        palette = Palette()
+    lines_by_label = _lines(drawn_curves, list(panels.values()), x, palette, look)
     most_lines = most_in_one_panel(list(lines_by_label.values()))
-    with context, _matplotlib().rc_context(look.small_type):
-        figure, axes = _panels(len(panels), most_lines, look) if ax is None else (cast("Figure", ax.figure), [ax])
-        for panel, (name, lines) in zip(axes, panels.items(), strict=True):
-            _draw_panel(panel, lines, x, lines_by_label, look, bands=bands, front=front)
+    with style, _matplotlib().rc_context(look.small_type):
+        if ax is None:
+            figure, axes = _panels(len(panels), most_lines, look)
+        else:
+            figure, axes = cast("Figure", ax.figure), [ax]
+        for panel, ((dataset, group), panel_curves) in zip(axes, panels.items(), strict=True):
+            _draw_panel(panel, panel_curves, x, lines_by_label, look, bands=bands, front=front)
             if len(panels) > 1:
-                panel.set_title(_panel_title(*name, lines), loc="left", color=_INK)
+                panel.set_title(_panel_title(dataset, group, panel_curves), loc="left", color=_INK)
         if gained is not None:
             _draw_gain(axes[0], gained, x)
         _dress(axes, x, look, logarithmic=logarithmic)
@@ -153,16 +159,14 @@ def _draw_panel(
     front: bool,
 ) -> None:
     """Draw the curves of one panel, with the Pareto front and the intervals as requested."""
-    if front and len([line for line in curves if line.role != "oracle"]) > 1:
+    if front and len([curve for curve in curves if curve.role != "oracle"]) > 1:
         _draw_front(panel, curves, x)
+    has_limits = look.xlim is not None or look.ylim is not None
     for curve in curves:
-        _draw_curve(
-            panel, curve, x, lines_by_label[curve.label].style, clipped=look.xlim is not None or look.ylim is not None
-        )
+        style = lines_by_label[curve.label].style
+        _draw_curve(panel, curve, x, style, clipped=has_limits)
         if bands and curve.role != "oracle":
-            _draw_intervals(
-                panel, curve, x, lines_by_label[curve.label].style["color"], filled=len(curves) <= _MOST_BANDS + 1
-            )
+            _draw_intervals(panel, curve, x, style["color"], filled=len(curves) <= _MOST_BANDS + 1)
 
 
 def _curves_by_panel(curves: Sequence[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
@@ -171,7 +175,12 @@ def _curves_by_panel(curves: Sequence[Curve]) -> dict[tuple[str, str | None], li
     panels: dict[tuple[str, str | None], list[Curve]] = {}
     for curve in curves:
         panels.setdefault((curve.dataset, curve.group), []).append(curve)
-    return dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
+
+    def order(panel: tuple[str, str | None]) -> tuple[int, list[tuple[int, str]]]:
+        dataset, group = panel
+        return datasets.index(dataset), _natural(group or "")
+
+    return {panel: panels[panel] for panel in sorted(panels, key=order)}
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -219,49 +228,59 @@ def render(figure: Figure, form: str) -> bytes:
         "svg": {"Date": None},
         "pdf": {"CreationDate": None},
     }
-    out = BytesIO()
+    file = BytesIO()
     with style_context():
-        figure.savefig(out, format=form, dpi=200, bbox_inches="tight", pad_inches=_PAD, metadata=metadata[form])
-    return out.getvalue()
+        figure.savefig(file, format=form, dpi=200, bbox_inches="tight", pad_inches=_PAD, metadata=metadata[form])
+    return file.getvalue()
 
 
 # ---- what is drawn ----
 
 
 def _with_axis(curves: Sequence[Curve], x: str) -> tuple[list[Curve], list[Curve]]:
+    """Return the curves with an axis, and the other curves.
+
+    Raises:
+        ConfigError: The axis is unknown, or no curve has it.
+    """
     if x not in AXES:
         raise unknown_name("axis", x, AXES)
-    matches = [curve for curve in curves if x in curve.costs]
-    if not matches:
+    curves_with_axis = [curve for curve in curves if x in curve.costs]
+    if not curves_with_axis:
         known_names = [name for name in AXES if any(name in curve.costs for curve in curves)]
         cure = f"; {_HOW_UNIT[x]}" if x in _HOW_UNIT else ""
         raise ConfigError(
             f"axis is {x!r}, but no curve of {len(curves)} has it",
             hint=f"known here: {', '.join(known_names) or 'none'}{cure}",
         )
-    return matches, [curve for curve in curves if x not in curve.costs]
+    return curves_with_axis, [curve for curve in curves if x not in curve.costs]
 
 
 def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
+    """Return whether the axis of costs is logarithmic.
+
+    Raises:
+        ConfigError: A logarithmic scale is requested, and a cost is 0.
+    """
     costs = np.concatenate([curve.costs[x] for curve in curves])
     if scale == "log" and not (costs > 0).all():
         raise ConfigError(
             f"the scale of {x} is logarithmic, but a point costs {costs.min():g}", hint="take the linear scale"
         )
-    return scale == "log" or (
-        scale == "auto" and bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min())
-    )
+    if scale != "auto":
+        return scale == "log"
+    return bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min())
 
 
 def _ends(panels: Sequence[Sequence[Curve]], label: str, x: str) -> tuple[tuple[int, float, float], ...]:
-    """Return panel, cost and accuracy of the last points of a line."""
-    line_ends = [
-        (i, curve, int(np.argmax(curve.costs[x])))
-        for i, lines in enumerate(panels)
-        for curve in lines
-        if curve.label == label
-    ]
-    return tuple((i, float(curve.costs[x][index]), curve.accuracy[index].value) for i, curve, index in line_ends)
+    """Return panel, cost and accuracy of the last point of a line in each panel that has the line."""
+    ends: list[tuple[int, float, float]] = []
+    for panel_index, panel_curves in enumerate(panels):
+        for curve in panel_curves:
+            if curve.label == label:
+                last = int(np.argmax(curve.costs[x]))
+                ends.append((panel_index, float(curve.costs[x][last]), curve.accuracy[last].value))
+    return tuple(ends)
 
 
 def _lines(
@@ -273,53 +292,72 @@ def _lines(
     colour where the figure has no other strategy. Where there are more reference lines than dash patterns, these lines
     get ordinary looks.
     """
-    counts = Counter({curve.label: curve.role for curve in reversed(curves)}.values())
-    references = {role for role in _REFERENCES if counts[role] <= len(DASHES)}
-    own_lines = [curve for curve in curves if curve.role not in references]
-    has_several = len({curve.strategy or curve.label for curve in own_lines}) > 1
-    strategy_of = {curve.label: curve.strategy or curve.label if has_several else curve.label for curve in own_lines}
-    if len(strategy_of) == 1:
-        strategy_of = {curve.label: curve.strategy or curve.label for curve in own_lines}
-    numbers, strategy_counts = palette.numbers(strategy_of.values()), Counter[str]()
-    role_counts, lines = Counter[str](), dict[str, NamedLine]()
+    first_curves: dict[str, Curve] = {}  # by label
     for curve in curves:
-        if curve.label in lines:
-            continue
+        first_curves.setdefault(curve.label, curve)
+    role_counts = Counter(curve.role for curve in first_curves.values())
+    reference_roles = {role for role in _REFERENCES if role_counts[role] <= len(DASHES)}
+    strategy_of = _line_strategies([curve for curve in curves if curve.role not in reference_roles])
+    strategy_numbers = palette.numbers(strategy_of.values())
+    lines_of_role: Counter[str] = Counter()  # reference lines so far
+    lines_of_strategy: Counter[str] = Counter()  # other lines so far
+    lines: dict[str, NamedLine] = {}
+    for label, curve in first_curves.items():
         line_style: dict[str, Any]
-        if curve.role in references:
-            line_style = _REFERENCES[curve.role]
-            dashes = [line_style["linestyle"], *(dash for dash in DASHES if dash != line_style["linestyle"])]
-            line_style = line_style | {"linestyle": dashes[role_counts[curve.role]]}
-            role_counts[curve.role] += 1
+        if curve.role in reference_roles:
+            line_style = dict(_REFERENCES[curve.role])
+            other_dashes = [dash for dash in DASHES if dash != line_style["linestyle"]]
+            line_style["linestyle"] = [line_style["linestyle"], *other_dashes][lines_of_role[curve.role]]
+            lines_of_role[curve.role] += 1
         else:
-            strategy_number, variant = numbers[strategy_of[curve.label]], strategy_counts[strategy_of[curve.label]]
-            strategy_counts[strategy_of[curve.label]] += 1
+            strategy = strategy_of[label]
+            number = strategy_numbers[strategy]
+            variant_number = number + lines_of_strategy[strategy]
+            lines_of_strategy[strategy] += 1
             line_style = {
-                "color": COLOURS[strategy_number % len(COLOURS)],
-                "marker": MARKERS[(strategy_number + variant) % len(MARKERS)],
-                "linestyle": DASHES[(strategy_number + variant) % len(DASHES)],
+                "color": COLOURS[number % len(COLOURS)],
+                "marker": MARKERS[variant_number % len(MARKERS)],
+                "linestyle": DASHES[variant_number % len(DASHES)],
             }
         face = "white" if curve.kind == "replayed" else line_style["color"]
         style = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **line_style}
-        style |= look.style.get(curve.label, {})
-        peak = max(point.value for other in curves if other.label == curve.label for point in other.accuracy)
-        lines[curve.label] = NamedLine(curve.label, style, curve.role, peak, _ends(panels, curve.label, x))
+        style |= look.style.get(label, {})
+        accuracies = [
+            point.value for line_curve in curves if line_curve.label == label for point in line_curve.accuracy
+        ]
+        lines[label] = NamedLine(
+            label=label, style=style, role=curve.role, peak=max(accuracies), ends=_ends(panels, label, x)
+        )
     return lines
+
+
+def _line_strategies(curves: Sequence[Curve]) -> dict[str, str]:
+    """Return by label the name whose number decides a line's colour.
+
+    The name is the strategy. If all curves have one strategy, the name is the label, so that lines differ in colour. A
+    single line has the name of its strategy.
+    """
+    strategies = {curve.label: curve.strategy or curve.label for curve in curves}
+    if len(strategies) > 1 and len(set(strategies.values())) == 1:
+        return {label: label for label in strategies}
+    return strategies
 
 
 def _draw_curve(panel: Axes, curve: Curve, x: str, style: Mapping[str, Any], *, clipped: bool) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
-    height = 4 if cost[0] < cost[-1] else 5  # a single point lies above the lines that pass it
-    panel.plot(cost, [curve.accuracy[i].value for i in order], zorder=height, clip_on=clipped, **style)
+    layer = 4 if cost[0] < cost[-1] else 5  # a single point lies above the lines that pass it
+    panel.plot(cost, [curve.accuracy[i].value for i in order], zorder=layer, clip_on=clipped, **style)
 
 
 def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: Any, *, filled: bool) -> None:
+    """Draw the intervals of a curve as a band if `filled`, else as bars, and also as bars if a band is too narrow."""
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
-    value, low, high = (
-        np.array([getattr(curve.accuracy[i], name) for i in order]) for name in ("value", "low", "high")
-    )
+    accuracies = [curve.accuracy[i] for i in order]
+    value = np.array([accuracy.value for accuracy in accuracies])
+    low = np.array([accuracy.low for accuracy in accuracies])
+    high = np.array([accuracy.high for accuracy in accuracies])
     if filled and cost[-1] > _NARROW * cost[0]:
         panel.fill_between(cost, low, high, color=colour, alpha=0.13, linewidth=0, zorder=2)
     else:
@@ -343,10 +381,10 @@ def _draw_front(panel: Axes, curves: Sequence[Curve], x: str) -> None:
 
 def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
     """Draw an arrow between the two costs at the accuracy that both curves reach."""
-    ends = ((gained.cost, gained.accuracy), (gained.base_cost, gained.accuracy))
     panel.annotate(
         "",
-        *ends,
+        xy=(gained.cost, gained.accuracy),
+        xytext=(gained.base_cost, gained.accuracy),
         arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1.1, "shrinkA": 4, "shrinkB": 4},
         zorder=6,
     )
@@ -381,18 +419,22 @@ def _panels(count: int, lines: int, look: Look) -> tuple[Figure, list[Axes]]:
     """
     from matplotlib.figure import Figure
 
-    ends = look.place(lines=lines, panels=count) == "ends"
-    columns = (1 if count < 4 else 2) if ends else count if count < 3 else 2 if count == 4 else 3
-    columns = 1 if look.single_column else columns
-    rows = -(-count // columns)
-    panel_width, panel_height = COLUMN if look.single_column else _PANEL if count == 1 or ends else _SMALL
-    panel_height = max(panel_height, height_of_names(lines, look)) if ends else panel_height
-    panel_width -= 2 * _PAD * look.single_column  # saving adds the padding again
+    names_at_ends = look.place(lines=lines, panels=count) == "ends"
+    columns = 1 if look.single_column else _num_columns(count, names_at_ends=names_at_ends)
+    rows = math.ceil(count / columns)
+    if look.single_column:
+        panel_width, panel_height = COLUMN
+        panel_width -= 2 * _PAD  # saving adds the padding again
+    else:
+        panel_width, panel_height = _PANEL if count == 1 or names_at_ends else _SMALL
+    if names_at_ends:
+        panel_height = max(panel_height, height_of_names(lines, look))
     width, height = look.size or (panel_width * columns, panel_height * rows)
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for place, panel in enumerate(grid.flat):
-        panel.tick_params(labelbottom=place + columns >= count, length=3)
+    for i, panel in enumerate(grid.flat):
+        has_panel_below = i + columns < count
+        panel.tick_params(labelbottom=not has_panel_below, length=3)
     for panel in grid[:, 0]:
         panel.set_ylabel("accuracy" if look.ylabel is None else look.ylabel)
     axes = list(grid.flat)
@@ -401,7 +443,17 @@ def _panels(count: int, lines: int, look: Look) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
+def _num_columns(count: int, *, names_at_ends: bool) -> int:
+    """Return the number of columns of a figure with `count` panels."""
+    if names_at_ends:
+        return 1 if count < 4 else 2
+    if count < 3:
+        return count
+    return 2 if count == 4 else 3
+
+
 def _dress(axes: Sequence[Axes], x: str, look: Look, *, logarithmic: bool) -> None:
+    """Set the limits, ticks and labels of all panels, which share their axes."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     if len(axes) == 1:
@@ -413,23 +465,20 @@ def _dress(axes: Sequence[Axes], x: str, look: Look, *, logarithmic: bool) -> No
         base = 2 if x == "samples" else 10
         axes[0].set_xscale("log", base=base)
         axes[0].set_xlim(look.xlim)
-        least, largest = axes[0].get_xlim()
-        steps = (
-            (1.0,)
-            if base == 2
-            else (1.0, 2.0, 5.0)
-            if largest / least < 150
-            else (1.0, 3.0)
-            if largest / least < 5000
-            else (1.0,)
-        )
-        axes[0].xaxis.set_major_locator(LogLocator(base, subs=steps, numticks=20))
+        lowest, highest = axes[0].get_xlim()
+        tick_multiples: tuple[float, ...] = (1.0,)  # of each power of the base
+        if base == 10 and highest / lowest < 150:
+            tick_multiples = (1.0, 2.0, 5.0)
+        elif base == 10 and highest / lowest < 5000:
+            tick_multiples = (1.0, 3.0)
+        axes[0].xaxis.set_major_locator(LogLocator(base, subs=tick_multiples, numticks=20))
         axes[0].xaxis.set_minor_locator(NullLocator())
     axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value)))
     axes[0].set_xlim(look.xlim)
     axes[0].set_ylim(look.ylim)
     columns = len({panel.get_position().x0 for panel in axes})
-    for panel in axes[columns * ((len(axes) - 1) // columns) :]:
+    last_row = (len(axes) - 1) // columns
+    for panel in axes[columns * last_row :]:
         panel.set_xlabel(AXES[x].title if look.xlabel is None else look.xlabel)
 
 
@@ -439,38 +488,34 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def _panel_title(dataset: str, group: str | None, curves: Sequence[Curve]) -> str:
-    return (
-        f"{dataset if group is None else group} "
-        f"({_range([e.num for curve in curves for e in curve.accuracy], 'problem')})"
-    )
+    num_problems = [accuracy.num for curve in curves for accuracy in curve.accuracy]
+    title = dataset if group is None else group
+    return f"{title} ({_range(num_problems, 'problem')})"
 
 
 def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: bool) -> list[str]:
     """Return the caption: problems, seeds, model, verifier, and the curves and runs that are left out."""
-    names = {
-        name: list(dict.fromkeys(getattr(curve, name) for curve in shown)) for name in ("dataset", "model", "verifier")
-    }
-    problems = {
-        name: len({p for curve in shown if curve.dataset == name for p in curve.problems}) for name in names["dataset"]
-    }
-    facts = [f"{name}: {_range([count], 'problem')}" for name, count in problems.items()]
+    problems_by_dataset: dict[str, set[str]] = {}
+    for curve in shown:
+        problems_by_dataset.setdefault(curve.dataset, set()).update(curve.problems)
+    facts = [f"{name}: {_range([len(problems)], 'problem')}" for name, problems in problems_by_dataset.items()]
     if any(np.isnan(curve.shares).any() for curve in shown):
         facts.append("unfinished: points stand on different problems")
     facts.append(_range([len(curve.seeds) for curve in shown], "seed"))
-    facts += [
-        f"{part}{'s' if len(names[part]) > 1 else ''}:\u00a0{_list(names[part])}" for part in ("model", "verifier")
-    ]
+    for noun in ("model", "verifier"):
+        names = list(dict.fromkeys(getattr(curve, noun) for curve in shown))
+        plural = "s" if len(names) > 1 else ""
+        facts.append(f"{noun}{plural}:\u00a0{_list(names)}")
     if bands:
         facts.append("95 % intervals over problems")
     kinds = {curve.kind for curve in shown}
-    if "replayed" in kinds:
-        facts.append(
-            "replayed from recorded samples"
-            if kinds == {"replayed"}
-            else "hollow markers: replayed from recorded samples"
-        )
-    if failed := sum(curve.failed for curve in shown):
-        facts.append(f"{_range([failed], 'failed run')} left out")
+    if kinds == {"replayed"}:
+        facts.append("replayed from recorded samples")
+    elif "replayed" in kinds:
+        facts.append("hollow markers: replayed from recorded samples")
+    num_failed = sum(curve.failed for curve in shown)
+    if num_failed:
+        facts.append(f"{_range([num_failed], 'failed run')} left out")
     facts += [f"{below} lies below {above}: equal points" for below, above in _equal_lines(shown, x)]
     if unknown:
         facts.append(
@@ -482,15 +527,12 @@ def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: b
 def _equal_lines(shown: Sequence[Curve], x: str) -> list[tuple[str, str]]:
     """Return pairs of labels of lines with equal points in a panel. The later line covers the earlier one."""
     points = [
-        (curve.dataset, curve.group, *curve.cost(x), *(point.value for point in curve.accuracy)) for curve in shown
+        (curve.dataset, curve.group, *curve.cost(x), *(accuracy.value for accuracy in curve.accuracy))
+        for curve in shown
     ]
-    last_labels = {places: curve.label for places, curve in zip(points, shown, strict=True)}
-    pairs = [
-        (curve.label, last_labels[places])
-        for places, curve in zip(points, shown, strict=True)
-        if last_labels[places] != curve.label
-    ]
-    return list(dict.fromkeys(pairs))
+    last_labels = {line_points: curve.label for line_points, curve in zip(points, shown, strict=True)}
+    pairs = [(curve.label, last_labels[line_points]) for line_points, curve in zip(points, shown, strict=True)]
+    return list(dict.fromkeys((label, last_label) for label, last_label in pairs if label != last_label))
 
 
 def _list(names: Sequence[str]) -> str:
@@ -499,4 +541,6 @@ def _list(names: Sequence[str]) -> str:
 
 def _range(counts: Sequence[int], noun: str) -> str:
     low, high = min(counts), max(counts)
-    return f"{f'{low} to {high}' if low < high else low} {noun}{'' if high == 1 else 's'}"
+    numbers = f"{low} to {high}" if low < high else f"{low}"
+    plural = "" if high == 1 else "s"
+    return f"{numbers} {noun}{plural}"

@@ -67,7 +67,7 @@ def report(
     rows = table(store.results(study.id, drawn=False), rng=rng)
     searches = [_show(store, result) for result in _choose(_trace(store, study), problems, num_problems)]
     data = {"viewer": viewer(), "slot": SLOT, "searches": searches}
-    parts = {
+    page_parts = {
         "TITLE": _text(study.name),
         "FACTS": _facts(study),
         "FIGURES": _figures(store, study, x, baseline, rng),
@@ -76,7 +76,7 @@ def report(
         "DATA": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
     }
     page = seal_page(resources.files("tts.experiments.output").joinpath("report_page.html").read_text(encoding="utf-8"))
-    return re.sub("{{([A-Z_]+)}}", lambda slot: parts[slot[1]], page)
+    return re.sub("{{([A-Z_]+)}}", lambda slot: page_parts[slot[1]], page)
 
 
 # ---- searches ----
@@ -84,8 +84,10 @@ def report(
 
 def _trace(store: Store, study: StoredStudy) -> list[Result]:
     """Return the results with a recorded search."""
-    traced = store.cells_with_trace(study.id)
-    return [result for result in store.results(study.id, drawn=False) if result.cell.key in traced] if traced else []
+    traced_keys = store.cells_with_trace(study.id)
+    if not traced_keys:
+        return []
+    return [result for result in store.results(study.id, drawn=False) if result.cell.key in traced_keys]
 
 
 def _choose(results: Sequence[Result], problems: Sequence[str], count: int) -> list[Result]:
@@ -96,9 +98,15 @@ def _choose(results: Sequence[Result], problems: Sequence[str], count: int) -> l
     for problem in problems:
         if problem not in by_problem:
             raise unknown_name("problem with a recorded search", problem, by_problem)
-    agrees = {problem: len({result.right for result in of}) == 1 for problem, of in by_problem.items()}
-    names = problems or sorted(by_problem, key=lambda problem: agrees[problem])[:count]
-    return [result for problem in names for result in by_problem[problem]]
+    agrees = {
+        problem: len({result.right for result in problem_results}) == 1
+        for problem, problem_results in by_problem.items()
+    }
+    chosen_problems = problems or sorted(by_problem, key=lambda problem: agrees[problem])[:count]
+    chosen_results: list[Result] = []
+    for problem in chosen_problems:
+        chosen_results += by_problem[problem]
+    return chosen_results
 
 
 def _show(store: Store, result: Result) -> dict[str, Any]:
@@ -122,12 +130,11 @@ def _show(store: Store, result: Result) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     """Return a value as escaped HTML text, with the numbers of unprintable characters in their place."""
-    return html.escape(
-        "".join(
-            character if character.isprintable() or character == "\n" else f"⟨U+{ord(character):04X}⟩"
-            for character in str(value)
-        )
-    )
+    characters = [
+        character if character.isprintable() or character == "\n" else f"⟨U+{ord(character):04X}⟩"
+        for character in str(value)
+    ]
+    return html.escape("".join(characters))
 
 
 def _note(text: str) -> str:
@@ -135,8 +142,12 @@ def _note(text: str) -> str:
 
 
 def _facts(study: StoredStudy) -> str:
-    """Return the snapshots of the runs. Each value that differs between runs is listed once."""
-    cells = f"{study.done:,} of {study.cells:,} done{f', {study.failed:,} failed' if study.failed else ''}"
+    """Return the facts of a study as HTML: its runs, cells, machines, versions and data sets.
+
+    A fact that differs between runs has each of its values once.
+    """
+    failed = f", {study.failed:,} failed" if study.failed else ""
+    cells = f"{study.done:,} of {study.cells:,} done{failed}"
     facts = {"begun": f"{_minute(study.created_at)} UTC", "runs": f"{len(study.runs):,}", "cells": cells}
     snapshots = [run.snapshot for run in study.runs]
     facts["commit"] = "; ".join(dict.fromkeys(snapshot.get("commit") or "unknown" for snapshot in snapshots))
@@ -146,15 +157,16 @@ def _facts(study: StoredStudy) -> str:
             for snapshot in snapshots
             if name in snapshot
         ]
-        facts |= {name: "; ".join(dict.fromkeys(values))} if values else {}
-    facts |= {f"data set {name}": _source(of) for name, of in snapshots[0].get("data", {}).items()}
+        if values:
+            facts[name] = "; ".join(dict.fromkeys(values))
+    for name, data in snapshots[0].get("data", {}).items():
+        facts[f"data set {name}"] = _source(data)
     pairs = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
-    snapshots_json = _text(
-        json.dumps([{"begun": _minute(run.begun_at), **run.snapshot} for run in study.runs], indent=2, default=str)
-    )
+    runs = [{"begun": _minute(run.begun_at), **run.snapshot} for run in study.runs]
+    runs_text = _text(json.dumps(runs, indent=2, default=str))
     return (
         f'<dl class="facts">{pairs}</dl><details><summary>Everything it was run '
-        f"with</summary><pre>{snapshots_json}</pre></details>"
+        f"with</summary><pre>{runs_text}</pre></details>"
     )
 
 
@@ -174,23 +186,22 @@ def _figures(store: Store, study: StoredStudy, x: str, baseline: str | None, rng
         curves = curves_of(store.results(study.id, drawn=False), rng=rng)
     except ConfigError as unknown:
         return _note(f"No figure: {unknown.cause}.")
-    by_group = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
-    names = [name for name in AXES if any(name in curve.costs and curve.costs[name].max() > 0 for curve in curves)]
-    axes = sorted(names, key=lambda name: name != x)
+    group_curves = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
+    known_axes = [axis for axis in AXES if any(axis in curve.costs and curve.costs[axis].max() > 0 for curve in curves)]
+    axes = sorted(known_axes, key=lambda axis: axis != x)  # x first
     palette = Palette.from_project(store.path)
     comparisons = _comparisons(curves, baseline, axes[0], rng)
-    figures = "".join(_figure(name, AXES[name].unit, plots.draw(curves, name, palette=palette)) for name in axes)
-    if len({curve.group for curve in by_group}) > 1:
-        figures += _figure("groups", "by group", plots.draw(by_group, axes[0], palette=palette))
+    figures = "".join(_figure(axis, AXES[axis].unit, plots.draw(curves, axis, palette=palette)) for axis in axes)
+    if len({curve.group for curve in group_curves}) > 1:
+        figures += _figure("groups", "by group", plots.draw(group_curves, axes[0], palette=palette))
     return figures + comparisons
 
 
 def _figure(name: str, title: str, figure: Any) -> str:
     """Return a figure as part of the page, with ids and styles of its own."""
     drawing = plots.render(figure, "svg").decode("utf-8")
-    drawing = drawing[drawing.index("<svg") :].replace(
-        '<style type="text/css">*{', f'<style type="text/css">#figure-{name} *{{'
-    )
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = drawing.replace('<style type="text/css">*{', f'<style type="text/css">#figure-{name} *{{')
     drawing = _ID.sub(rf"\g<1>{name}-", drawing)
     attributes = f'data-title="{_text(title)}" role="img" aria-label="accuracy against cost: {_text(title)}"'
     return f'<figure id="figure-{name}" {attributes}>{drawing}</figure>'
@@ -198,40 +209,34 @@ def _figure(name: str, title: str, figure: Any) -> str:
 
 def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.random.Generator) -> str:
     """Return the gains of each strategy over the baseline."""
-    first_curve = next((curve for curve in curves if curve.role != "oracle"), curves[0])
-    base = baseline or (first_curve.strategy if len({curve.units for curve in curves}) > 1 else first_curve.label)
-    bases_of(curves, base)  # an unknown baseline is refused
-    has_several = len({curve.dataset for curve in curves}) > 1
+    possible_bases = [curve for curve in curves if curve.role != "oracle"] or curves
+    first_curve = possible_bases[0]
+    has_several_units = len({curve.units for curve in curves}) > 1
+    base = baseline or (first_curve.strategy if has_several_units else first_curve.label)
+    bases_of(curves, base)  # refuses an unknown baseline
+    has_several_datasets = len({curve.dataset for curve in curves}) > 1
     try:
         comparisons = compare(curves, base, x, rng=rng)
     except ConfigError as failure:
         return _note(f"Not compared with {base}: {failure.cause}.")
     if not comparisons:
         return ""
-    cells = {
-        "strategy": [
-            f"{comparison.dataset}: {comparison.label}" if has_several else comparison.label
-            for comparison in comparisons
-        ],
-        **(
-            {"compared with": [comparison.base for comparison in comparisons]}
-            if any(comparison.base != base for comparison in comparisons)
-            else {}
-        ),
-        "at equal accuracy": [
+    columns: dict[str, list[str]] = {"strategy": []}
+    if any(comparison.base != base for comparison in comparisons):
+        columns["compared with"] = [comparison.base for comparison in comparisons]
+    columns |= {"at equal accuracy": [], "at equal cost": [], "crossings": []}
+    for comparison in comparisons:
+        prefix = f"{comparison.dataset}: " if has_several_datasets else ""
+        columns["strategy"].append(prefix + comparison.label)
+        columns["at equal accuracy"].append(
             describe_result(comparison.gain, x) if comparison.gain else "no common accuracy"
-            for comparison in comparisons
-        ],
-        "at equal cost": [
+        )
+        columns["at equal cost"].append(
             describe_result(comparison.differences[-1], x) if comparison.differences else "no common cost"
-            for comparison in comparisons
-        ],
-        "crossings": [
-            "; ".join(describe_result(crossing, x) for crossing in comparison.crossings) or "none"
-            for comparison in comparisons
-        ],
-    }
-    return f"<h3>Compared with {_text(base)}</h3>{_grid(cells)}"
+        )
+        crossings = [describe_result(crossing, x) for crossing in comparison.crossings]
+        columns["crossings"].append("; ".join(crossings) or "none")
+    return f"<h3>Compared with {_text(base)}</h3>{_grid(columns)}"
 
 
 def _table(cells: Mapping[str, Sequence[str]]) -> str:
@@ -239,17 +244,21 @@ def _table(cells: Mapping[str, Sequence[str]]) -> str:
     same = {title: column[0] for title, column in cells.items() if len(set(column)) == 1}
     pairs = "".join(f"<div><dt>{_text(title)}</dt><dd>{_text(cell)}</dd></div>" for title, cell in same.items() if cell)
     varied = {title: column for title, column in cells.items() if title not in same}
-    return f'<dl class="facts">{pairs}</dl>{_grid(varied) if varied else ""}'
+    grid = _grid(varied) if varied else ""
+    return f'<dl class="facts">{pairs}</dl>{grid}'
 
 
 def _grid(cells: Mapping[str, Sequence[str]]) -> str:
-    numbers = {title for title, column in cells.items() if all(_NUMBER.fullmatch(cell) for cell in column)}
-    sides = {title: ' class="number"' if title in numbers else "" for title in cells}
-    head = "".join(f'<th scope="col"{sides[title]}>{_text(title)}</th>' for title in cells)
-    rows = "".join(
-        "<tr>"
-        + "".join(f"<td{sides[title]}>{_text(cell)}</td>" for title, cell in zip(cells, row, strict=True))
-        + "</tr>"
-        for row in zip(*cells.values(), strict=True)
-    )
+    """Return columns of cells by title as an HTML table. Columns of numbers have a class of their own."""
+    attributes: dict[str, str] = {}
+    for title, column in cells.items():
+        has_numbers = all(_NUMBER.fullmatch(cell) for cell in column)
+        attributes[title] = ' class="number"' if has_numbers else ""
+    head = "".join(f'<th scope="col"{attributes[title]}>{_text(title)}</th>' for title in cells)
+    rows = ""
+    for row_cells in zip(*cells.values(), strict=True):
+        row = "".join(
+            f"<td{attributes[title]}>{_text(cell)}</td>" for title, cell in zip(cells, row_cells, strict=True)
+        )
+        rows += f"<tr>{row}</tr>"
     return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

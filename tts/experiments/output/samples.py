@@ -30,14 +30,14 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
     Raises:
         ConfigError: No result has samples.
     """
-    problems: dict[tuple[str, str, str], int] = {}
+    problem_numbers: dict[tuple[str, str, str], int] = {}  # by data set, id and prompt
     problem_entries: list[dict[str, Any]] = []
     runs: list[dict[str, Any]] = []
     for result, source in pool:
         cell = result.cell
         prompt = source.get("prompt") or ""
-        place = problems.setdefault((cell.dataset, cell.problem, prompt), len(problems))
-        if place == len(problem_entries):
+        problem_number = problem_numbers.setdefault((cell.dataset, cell.problem, prompt), len(problem_numbers))
+        if problem_number == len(problem_entries):  # the problem is new
             problem_entries.append(
                 {
                     "dataset": cell.dataset,
@@ -50,9 +50,10 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
         drawn = result.drawn or ()
         texts = source.get("texts") or [None] * len(drawn)
         thoughts = source.get("thoughts") or [None] * len(drawn)
+        errors = [] if result.error is None else [result.error]
         runs.append(
             {
-                "problem": place,
+                "problem": problem_number,
                 "model": cell.model,
                 "strategy": cell.strategy,
                 "budget": str(Budget(**cell.budget)),  # pyright: ignore[reportArgumentType]
@@ -61,7 +62,7 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
                 "right": result.right,
                 "tokens": result.usage.tokens,
                 "stopped_by": result.stopped_by,
-                "notes": [*([] if result.error is None else [result.error]), *result.warnings],
+                "notes": [*errors, *result.warnings],
                 "samples": [
                     {
                         "text": text,
@@ -76,14 +77,13 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
                 ],
             }
         )
-    count = sum(len(run["samples"]) for run in runs)
-    if not count:
+    num_samples = sum(len(run["samples"]) for run in runs)
+    if num_samples == 0:
         raise ConfigError(
             "no result has samples, but the page is of these",
             hint="run the study with record: {texts: true}, which is the default",
         )
     data = json.dumps({"problems": problem_entries, "runs": runs}, allow_nan=False).replace("<", "\\u003c")
-    page = seal_page(
-        resources.files("tts.experiments.output").joinpath("samples_page.html").read_text(encoding="utf-8")
-    )
-    return page.replace("{{TITLE}}", html.escape(one_visible_line(name))).replace("{{DATA}}", data), count
+    template = resources.files("tts.experiments.output").joinpath("samples_page.html").read_text(encoding="utf-8")
+    page = seal_page(template).replace("{{TITLE}}", html.escape(one_visible_line(name))).replace("{{DATA}}", data)
+    return page, num_samples

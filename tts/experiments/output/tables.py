@@ -68,7 +68,7 @@ def as_csv(rows: Rows) -> str:
 
 def flat_rows(rows: Rows) -> list[dict[str, Any]]:
     """Return the columns of rows by name, with intervals as three columns and nested values as JSON."""
-    return [_flat({f.name: getattr(row, f.name) for f in dataclasses.fields(row)}) for row in rows]
+    return [_flat({field.name: getattr(row, field.name) for field in dataclasses.fields(row)}) for row in rows]
 
 
 def as_pandas(rows: Rows) -> Any:
@@ -87,8 +87,11 @@ def as_pandas(rows: Rows) -> Any:
 
 
 def _flat_names(rows: Rows) -> list[str]:
-    names = [f.name for f in dataclasses.fields(rows[0] if rows else TableRow)]
-    return [column for name in names for column in _SPREAD.get(name, (name,))]
+    """Return the names of the columns of CSV."""
+    columns: list[str] = []
+    for field in dataclasses.fields(rows[0] if rows else TableRow):
+        columns += _SPREAD.get(field.name, (field.name,))
+    return columns
 
 
 # Fields of several CSV columns each.
@@ -100,16 +103,23 @@ _SPREAD: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the CSV columns of a row."""
-    flat = {
-        name: json.dumps(value) if isinstance(value, dict | tuple) else value
-        for name, value in record.items()
-        if name != "costs"
-    }
+    """Return the CSV columns of a row.
+
+    Args:
+        record: The fields of the row by name.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in record.items():
+        if name in ("accuracy", "difference") and value is not None:
+            flat[name] = value.value
+        elif name != "costs":
+            flat[name] = json.dumps(value) if isinstance(value, dict | tuple) else value
     for name in ("accuracy", "difference"):
-        if (estimate := record.get(name)) is not None:
-            flat |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    return flat | record.get("costs", {})
+        estimate = record.get(name)
+        if estimate is not None:
+            flat[f"{name}_low"] = estimate.low
+            flat[f"{name}_high"] = estimate.high
+    return {**flat, **record.get("costs", {})}
 
 
 def as_text(rows: Rows, width: int = WIDTH, titles: Sequence[str] = ()) -> str:
@@ -129,14 +139,21 @@ def as_markdown(rows: Rows, titles: Sequence[str] = ()) -> str:
     """Return rows as a Markdown table.
 
     Columns with one value in all rows are listed once, above the table.
+
+    Args:
+        rows: The rows.
+        titles: The columns; see `format_rows`.
     """
     if not rows:
         return "no results yet\n"
     same, varied = _divide(columns(rows, titles))
     facts = "".join(f"- {title}: {_MARKDOWN.sub(_escape, value)}\n" for title, value in same.items())
-    lines = [list(varied), [":--" if title in _LEFT else "--:" for title in varied]]
-    lines += [[_MARKDOWN.sub(_escape, cell) for cell in cells] for cells in zip(*varied.values(), strict=True)]
-    return facts + ("\n" if facts else "") + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    if facts:
+        facts += "\n"
+    table = [list(varied), [":--" if title in _LEFT else "--:" for title in varied]]
+    for row_cells in zip(*varied.values(), strict=True):
+        table.append([_MARKDOWN.sub(_escape, cell) for cell in row_cells])
+    return facts + "".join(f"| {' | '.join(cells)} |\n" for cells in table)
 
 
 def with_labels(rows: Sequence[TableRow], labels: Mapping[str, str]) -> list[TableRow]:
@@ -161,23 +178,23 @@ def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
 
     Args:
         rows: The rows.
-        titles: The columns; see `format_rows`. None: the columns of a paper, and a comment names the other columns.
+        titles: The columns; see `format_rows`. (): the columns of a paper, and a comment names the other columns.
     """
     if not rows:
         return "% no results yet\n"
     same, varied = _divide(columns(rows, titles))
     omitted = [] if titles else [title for title in varied if title in _NOT_IN_PAPERS]
     varied = {title: cells for title, cells in varied.items() if title not in omitted}
-    body = [[_latex(cell) for cell in cells] for cells in (list(varied), *zip(*varied.values(), strict=True))]
-    head, *body_lines = [f"{' & '.join(cells)} \\\\" for cells in body]
+    table = [list(varied), *zip(*varied.values(), strict=True)]
+    head, *body_lines = [f"{' & '.join(map(_latex, cells))} \\\\" for cells in table]
     sides = "".join("l" if title in _LEFT else "r" for title in varied)
-    facts = [f"% {title}: {value}" for title, value in same.items()]
-    facts += (
-        ["% tokens, FLOPs, dollars and seconds: sums over the runs of a row"] if isinstance(rows[0], TableRow) else []
-    )
-    facts += [f"% left out, unless columns are named: {', '.join(omitted)}"] if omitted else []
+    comments = [f"% {title}: {value}" for title, value in same.items()]
+    if isinstance(rows[0], TableRow):
+        comments.append("% tokens, FLOPs, dollars and seconds: sums over the runs of a row")
+    if omitted:
+        comments.append(f"% left out, unless columns are named: {', '.join(omitted)}")
     lines = [
-        *facts,
+        *comments,
         rf"\begin{{tabular}}{{{sides}}}",
         r"\toprule",
         head,
@@ -246,7 +263,7 @@ def format_rows(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str
         rows: The rows.
         form: The form.
         width: The characters of a line of the text.
-        titles: The columns, in their order, as the text titles them; "accuracy" stands for "accuracy [95 %]". None: all
+        titles: The columns, in their order, as the text titles them; "accuracy" stands for "accuracy [95 %]". (): all
             columns, but in LaTeX the columns of a paper.
 
     Raises:
@@ -254,14 +271,16 @@ def format_rows(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str
     """
     if form not in _FORMS:
         raise unknown_name("form", form, _FORMS)
-    if form in _WHOLE:
+    if form in _WITH_ALL_COLUMNS:
         if titles:
             raise ConfigError(
                 f"columns are given, but {form} always has all",
                 hint="leave them out, or choose text, markdown or latex",
             )
-        return _WHOLE[form](rows)
-    return ShownTable.of(rows, width, titles) if form == "text" else _CHOSEN[form](rows, titles)
+        return _WITH_ALL_COLUMNS[form](rows)
+    if form == "text":
+        return ShownTable.of(rows, width, titles)
+    return _WITH_CHOSEN_COLUMNS[form](rows, titles)
 
 
 def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -275,34 +294,35 @@ def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
         ConfigError: A column is unknown.
     """
     cell_functions = _COLUMNS[type(rows[0])]
-    short_titles = {title.partition(" [")[0].partition(",")[0]: title for title in cell_functions}
-    chosen_titles = list(cell_functions)
-    if titles:
-        for title in titles:
-            if title not in cell_functions and title not in short_titles:
-                raise unknown_name("column", title, [*short_titles])
-        chosen_titles = list(
-            dict.fromkeys(title if title in cell_functions else short_titles[title] for title in titles)
-        )
-    return {title: [" ".join(cell_functions[title](row).split()) for row in rows] for title in chosen_titles}
+    title_of = {title.partition(" [")[0].partition(",")[0]: title for title in cell_functions}  # by short title
+    chosen_titles: list[str] = []
+    for title in titles:
+        if title not in cell_functions and title not in title_of:
+            raise unknown_name("column", title, [*title_of])
+        chosen_titles.append(title if title in cell_functions else title_of[title])
+    cells_of: dict[str, list[str]] = {}
+    for title in chosen_titles or cell_functions:
+        cells_of[title] = [" ".join(cell_functions[title](row).split()) for row in rows]
+    return cells_of
 
 
 def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
     """Return columns of cells as an aligned table.
 
-    Columns with one value in all rows are listed once, above the table, but never accuracy. A table of two rows or
-    more also keeps the column of times. A table wider than a line is divided into blocks of columns, and each block
-    begins with the names of rows. Long names are numbered.
+    Columns with one value in all rows are listed once, above the table. Columns of results, such as accuracy, always
+    stay in the table. A table of two rows or more also keeps the column of times. A table wider than a line is divided
+    into blocks of columns, and each block begins with the names of rows. Long names are numbered.
 
     Args:
         columns: The cells by title.
         width: The characters of a line.
     """
     same, varied = _divide(columns)
-    parts = [
-        *([list_facts(same)] if same else []),
-        *(["\n".join(lines) for lines in _blocks(varied, width)] if varied else []),
-    ]
+    parts: list[str] = []
+    if same:
+        parts.append(list_facts(same))
+    if varied:
+        parts += ["\n".join(block_lines) for block_lines in _blocks(varied, width)]
     return "\n\n".join(parts)
 
 
@@ -311,48 +331,66 @@ def _blocks(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]
     lines = _align(columns)
     if max(map(len, lines)) <= width:
         return [lines]
-    sizes = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
-    keys = {title: cells for title, cells in columns.items() if title in _KEYS}
+    widths = {title: max(len(title), *map(len, cells)) + 2 for title, cells in columns.items()}
+    row_names = {title: cells for title, cells in columns.items() if title in _KEYS}
     blocks: list[list[str]] = []
-    if keys and sum(sizes[title] + 2 for title in keys) > _WIDEST_KEY * width:
-        numbers = [str(number) for number, _ in enumerate(zip(*keys.values(), strict=True), 1)]
-        blocks.append(_align({_ROW_NUMBER: numbers, **keys}))
-        keys = {_ROW_NUMBER: numbers}
-    key_width = sum(max(len(title), *map(len, cells)) + 2 for title, cells in keys.items())
-    block, used = dict(keys), key_width
+    if row_names and sum(widths[title] for title in row_names) > _WIDEST_KEY * width:
+        num_rows = max(map(len, columns.values()))
+        numbers = [str(number) for number in range(1, num_rows + 1)]
+        blocks.append(_align({_ROW_NUMBER: numbers, **row_names}))
+        row_names = {_ROW_NUMBER: numbers}
+        widths[_ROW_NUMBER] = max(len(_ROW_NUMBER), *map(len, numbers)) + 2
+    names_width = sum(widths[title] for title in row_names)
+    block, block_width = dict(row_names), names_width
     for title, cells in columns.items():
         if title in _KEYS:
             continue
-        if used + sizes[title] > width and used > key_width:
+        has_column = block_width > names_width
+        if has_column and block_width + widths[title] - 2 > width:  # no space follows the last column
             blocks.append(_align(block))
-            block, used = dict(keys), key_width
+            block, block_width = dict(row_names), names_width
         block[title] = cells
-        used += sizes[title] + 2
-    return [*blocks, _align(block)] if len(block) > len(keys) else blocks
+        block_width += widths[title]
+    if len(block) > len(row_names):
+        blocks.append(_align(block))
+    return blocks
 
 
 def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
-    """Return the values of columns that have one value in all rows, and the other columns."""
-    stays = _STAYS | _TIMED if max(map(len, columns.values()), default=0) > 1 else _STAYS
-    same = {
-        title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in stays
-    }
-    return same, {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in stays}
+    """Return the values of columns that have one value in all rows, and the other columns.
+
+    Empty columns are left out. Columns that stay in a table are among the other columns.
+    """
+    num_rows = max(map(len, columns.values()), default=0)
+    staying_titles = _STAYS | _TIMED if num_rows > 1 else _STAYS
+    same: dict[str, str] = {}
+    varied: dict[str, Sequence[str]] = {}
+    for title, cells in columns.items():
+        if title in staying_titles or len(set(cells)) > 1:
+            varied[title] = cells
+        elif cells and cells[0]:
+            same[title] = cells[0]
+    return same, varied
 
 
 def _align(columns: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a header and the rows below it, with numbers aligned to the right."""
     widths = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
-    sides = {title: "<" if title in _LEFT else ">" for title in columns}
-    rows = [list(columns), *zip(*columns.values(), strict=True)]
-    return [
-        "  ".join(f"{cell:{sides[title]}{widths[title]}}" for title, cell in zip(columns, row, strict=True)).rstrip()
-        for row in rows
-    ]
+    lines: list[str] = []
+    for row_cells in (list(columns), *zip(*columns.values(), strict=True)):
+        padded_cells = [
+            cell.ljust(widths[title]) if title in _LEFT else cell.rjust(widths[title])
+            for title, cell in zip(columns, row_cells, strict=True)
+        ]
+        lines.append("  ".join(padded_cells).rstrip())
+    return lines
 
 
 def _kinds_of_stops(stops: Mapping[str, int]) -> dict[str, int]:
-    """Return stops by kind, the most frequent first. Reasons with numbers are grouped by the words before."""
+    """Return stops by kind, the most frequent first.
+
+    The kind of a reason with numbers after a colon is the words before the colon. Any other reason is its own kind.
+    """
     kinds = Counter[str]()
     for reason, count in stops.items():
         kind, _, detail = reason.partition(":")
@@ -363,7 +401,9 @@ def _kinds_of_stops(stops: Mapping[str, int]) -> dict[str, int]:
 def _count(counts: Mapping[str, int]) -> str:
     phrases = [f"{count:,} {kind}" for kind, count in list(counts.items())[:_MOST_KINDS]]
     num_others = sum(list(counts.values())[_MOST_KINDS:])
-    return ", ".join([*phrases, *([f"{num_others:,} others"] if num_others else [])])
+    if num_others:
+        phrases.append(f"{num_others:,} others")
+    return ", ".join(phrases)
 
 
 def _format_number(value: float | None, form: str = ",") -> str:
@@ -371,16 +411,18 @@ def _format_number(value: float | None, form: str = ",") -> str:
 
 
 def _short(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,.0f}" if value == round(value) or value >= 100 else f"{value:,.1f}"
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}" if value == round(value) or value >= 100 else f"{value:,.1f}"
 
 
 def _origin(point: Point) -> str:
     """Return whether a point was run or replayed, and the error of a replayed point, in words."""
     if point.drawing_error is None:
         return "live"
-    if point.order == "recorded" and not point.drawing_error:
-        return "replayed, recorded order"
-    return f"replayed, ± {format_percent(point.drawing_error)} by drawing" if point.drawing_error else "replayed, exact"
+    if point.drawing_error:
+        return f"replayed, ± {format_percent(point.drawing_error)} by drawing"
+    return "replayed, recorded order" if point.order == "recorded" else "replayed, exact"
 
 
 _LEFT: Final = frozenset(
@@ -493,6 +535,9 @@ _PAIR: Final[Mapping[str, Callable[[PairedRow], str]]] = {
     "McNemar p": lambda row: f"{row.mcnemar:.3g}",
 }
 _COLUMNS: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {TableRow: _ROW, Point: _POINT, PairedRow: _PAIR}
-_WHOLE: Final[Mapping[str, Callable[[Rows], str]]] = {"csv": as_csv, "json": as_json}
-_CHOSEN: Final[Mapping[str, Callable[[Rows, Sequence[str]], str]]] = {"markdown": as_markdown, "latex": as_latex}
-_FORMS: Final = ("text", *_WHOLE, *_CHOSEN)
+_WITH_ALL_COLUMNS: Final[Mapping[str, Callable[[Rows], str]]] = {"csv": as_csv, "json": as_json}
+_WITH_CHOSEN_COLUMNS: Final[Mapping[str, Callable[[Rows, Sequence[str]], str]]] = {
+    "markdown": as_markdown,
+    "latex": as_latex,
+}
+_FORMS: Final = ("text", *_WITH_ALL_COLUMNS, *_WITH_CHOSEN_COLUMNS)

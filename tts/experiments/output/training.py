@@ -43,23 +43,30 @@ class RecordedSearches:
 
     def __init__(self, config: StudyConfig | None, task: str | None = None, verifier: str | None = None) -> None:
         self._config, self._verifier = config, verifier
-        self._imported = task or "text"
-        self._problems: Problems = {} if config is None else with_chosen_tasks(config, load_problems(config))[0]
+        self._task_of_import = task or "text"
+        self._problems: Problems = {}
+        if config is not None:
+            self._problems, _ = with_chosen_tasks(config, load_problems(config))
         self._task = cache(tasks.get)
 
     def record(self, result: Result, source: Mapping[str, Any]) -> SearchRows:
-        """Return the search of a result with its recorded samples; without texts it has no samples."""
+        """Return the search of a result with its recorded samples. Samples without a text are left out.
+
+        Args:
+            result: The result.
+            source: The texts of the result's samples, as `Sampled` has them.
+        """
         cell = result.cell
         task, prompt = self._task_and_prompt(cell, source)
-        texts, thoughts = source.get("texts") or (), source.get("thoughts")
+        texts = source.get("texts") or ()
+        thoughts = source.get("thoughts") or [None] * len(texts)
         drawn = result.drawn or ()
         role = self._verifier if self._verifier is not None else next(iter(cell.verifiers), None)
         best = _best(drawn, result.answer, role)
-        samples = [
-            self._sample(sample, text, None if thoughts is None else thoughts[i], prompt, task, role, is_best=i == best)
-            for i, (sample, text) in enumerate(zip(drawn, texts, strict=False))
-            if text is not None
-        ]
+        samples: list[PathSample] = []
+        for i, (recorded, text, thought) in enumerate(zip(drawn, texts, thoughts, strict=False)):
+            if text is not None:
+                samples.append(self._sample(recorded, text, thought, prompt, task, role, is_best=i == best))
         temperature = None if self._config is None else self._config.sampling_of(cell.model).temperature
         return SearchRows(
             problem=cell.problem,
@@ -77,7 +84,7 @@ class RecordedSearches:
         """Return the task of a cell, and the prompt that its model read."""
         problem = self._problems.get(cell.dataset, {}).get(cell.problem)
         if self._config is None or problem is None:
-            return self._task(self._imported), source.get("prompt") or cell.problem
+            return self._task(self._task_of_import), source.get("prompt") or cell.problem
         task = self._task(problem.task or self._config.task or self._own_task(cell.model) or "text")
         return task, task.prompt(problem.without_answer())
 
@@ -96,6 +103,17 @@ class RecordedSearches:
         *,
         is_best: bool,
     ) -> PathSample:
+        """Return a recorded sample as a path of a search.
+
+        Args:
+            recorded: The sample.
+            text: The text of the sample after its thought.
+            thought: The thought before the text; None: there is none.
+            prompt: The prompt that the model read.
+            task: The task, which divides the text into steps.
+            role: The role whose scores are read; None: there are no scores.
+            is_best: Whether the answer of the search was taken from the sample.
+        """
         prefix = "" if thought is None else f"{THINK.open}\n{thought}\n{THINK.close}\n\n"
         score = None if role is None else recorded.scores.get(role)
         return PathSample(
@@ -103,7 +121,7 @@ class RecordedSearches:
             text=prefix + text,
             thought=len(prefix),
             steps=tuple(task.split(prefix + text)),
-            values=() if role is None else _whole(recorded.steps.get(role, ())),
+            values=() if role is None else _if_known(recorded.steps.get(role, ())),
             answer=recorded.answer,
             right=recorded.right if recorded.given is None else recorded.given,
             score=None if score is None or math.isnan(score) else score,
@@ -116,15 +134,19 @@ def _best(drawn: Iterable[RecordedSample], answer: str | None, role: str | None)
 
     Of several samples that state the answer, the highest-scored is taken, then the first.
     """
-    places = [
-        (-sample.scores.get(role, 0.0) if role is not None else 0.0, i)
-        for i, sample in enumerate(drawn)
-        if sample.answer == answer
-    ]
-    return min(places)[1] if places and answer is not None else None
+    if answer is None:
+        return None
+    best: int | None = None
+    best_score = -math.inf
+    for i, sample in enumerate(drawn):
+        score = 0.0 if role is None else sample.scores.get(role, 0.0)
+        if sample.answer == answer and (best is None or score > best_score):
+            best, best_score = i, score
+    return best
 
 
-def _whole(values: tuple[float, ...]) -> tuple[float, ...]:
+def _if_known(values: tuple[float, ...]) -> tuple[float, ...]:
+    """Return values if all are known; (): a value is NaN."""
     return () if any(map(math.isnan, values)) else values
 
 
@@ -163,17 +185,24 @@ class RedrawnSearches:
         Raises:
             ConfigError: A search differs from its result, or its model gives no token ids.
         """
-        remaining = iter(results)
-        while group := list(islice(remaining, self._executor.slots)):
-            for result, (solution, task) in zip(
-                group, LOOP.run(self._redraw_cells([one.cell for one in group])), strict=True
-            ):
+        remaining_results = iter(results)
+        while True:
+            group = list(islice(remaining_results, self._executor.slots))
+            if not group:
+                return
+            redrawn_group = LOOP.run(self._redraw_cells([result.cell for result in group]))
+            for result, (solution, task) in zip(group, redrawn_group, strict=True):
                 yield self._record(result, solution, task)
 
     async def _redraw_cells(self, cells: list[Cell]) -> list[tuple[Solution, Task]]:
         return await asyncio.gather(*map(self._executor.draw_again, cells))
 
     def _record(self, result: Result, solution: Solution, task: Task) -> SearchRows:
+        """Return the search of a solution that was drawn again.
+
+        Raises:
+            ConfigError: The solution differs from the result, or has no token ids where these are needed.
+        """
         cell = result.cell
         if solution.answer != result.answer or len(solution.candidates) != len(result.drawn or solution.candidates):
             raise ConfigError(
@@ -202,24 +231,30 @@ def select(pool: Iterable[Sampled], model: str | None, strategy: str | None) -> 
     Raises:
         ConfigError: No result is left, or several strategies have the name.
     """
-    models, strategies, matching, count = dict[str, None](), dict[str, None](), set[str](), 0
+    models = dict[str, None]()
+    strategies = dict[str, None]()
+    matching_strategies = set[str]()
+    has_yielded = False
     for result, source in pool:
         cell = result.cell
-        models[cell.model], strategies[cell.strategy] = None, None
-        matches = strategy in (None, cell.strategy, cell.strategy.partition(" | ")[0])
-        if strategy is not None and matches and len(matching | {cell.strategy}) > 1:
-            names = ", ".join(sorted(matching | {cell.strategy}))
+        models[cell.model] = None
+        strategies[cell.strategy] = None
+        if strategy not in (None, cell.strategy, cell.strategy.partition(" | ")[0]):
+            continue
+        matching_strategies.add(cell.strategy)
+        if strategy is not None and len(matching_strategies) > 1:
+            names = ", ".join(sorted(matching_strategies))
             raise ConfigError(
                 f"strategy is {strategy!r}, but several have this name: {names}", hint="name it with its selection"
             )
-        if matches:
-            matching.add(cell.strategy)
-        if model in (None, cell.model) and matches and result.error is None:
-            count += 1
+        if model in (None, cell.model) and result.error is None:
+            has_yielded = True
             yield result, source
-    if not count and model is not None and model not in models:
+    if has_yielded:
+        return
+    if model is not None and model not in models:
         raise unknown_name("model of the study", model, models)
-    if not count and strategy is not None and strategy not in strategies:
+    if strategy is not None and strategy not in strategies:
         raise unknown_name("strategy of the study", strategy, strategies)
 
 

@@ -9,10 +9,17 @@ from tts.statistics import Estimate
 
 
 def with_interval(each: Estimate, form: str = ".3f") -> str:
-    """Return an estimate with its interval, as far as both are known."""
+    """Return an estimate with its interval, as far as both are known.
+
+    Args:
+        each: The estimate.
+        form: The format of each number.
+    """
     if math.isnan(each.value):
         return "unknown"
-    return f"{each.value:{form}}" + ("" if math.isnan(each.low) else f" [{each.low:{form}}, {each.high:{form}}]")
+    if math.isnan(each.low):
+        return f"{each.value:{form}}"
+    return f"{each.value:{form}} [{each.low:{form}}, {each.high:{form}}]"
 
 
 def format_percent(share: float) -> str:
@@ -22,9 +29,10 @@ def format_percent(share: float) -> str:
 
 def percent_with_interval(share: Estimate) -> str:
     """Return a share as a percentage with its interval, as far as both are known."""
-    return format_percent(share.value) + (
-        "" if math.isnan(share.low) else f" [{100 * share.low:.1f}, {100 * share.high:.1f}]"
-    )
+    percent = format_percent(share.value)
+    if math.isnan(share.low):
+        return percent
+    return f"{percent} [{100 * share.low:.1f}, {100 * share.high:.1f}]"
 
 
 def list_facts(facts: Mapping[str, str]) -> str:

@@ -46,7 +46,8 @@ class BatchExecutor(LocalExecutor):
         self._folder = folder
         self._backends: dict[str, OpenAIBackend] = {}  # by model of the study
         for name, model in config.models.items():
-            if (backend := model.records()["policy"].backend) != SERVER:
+            backend = model.records()["policy"].backend
+            if backend != SERVER:
                 raise ConfigError(
                     f"the model {name!r} runs on the backend {backend!r}, but batches are of servers",
                     hint="give its url",
@@ -79,12 +80,12 @@ class BatchExecutor(LocalExecutor):
             TTSError: A server has no batches, refuses a batch, or does not answer.
         """
         ends = BatchEnds()
-        with self._batches(report) as models:
-            requests_by_model = [book.take_requests() for book, _ in models]
-            records_by_model = [
-                batches.send(requests) for (_, batches), requests in zip(models, requests_by_model, strict=True)
-            ]
-            for (_, batches), records, requests in zip(models, records_by_model, requests_by_model, strict=True):
+        with self._batches(report) as books_and_batches:
+            all_requests = [book.take_requests() for book, _ in books_and_batches]  # of each model
+            all_batches = [batches for _, batches in books_and_batches]
+            # all batches are sent before the first wait
+            all_records = [batches.send(requests) for batches, requests in zip(all_batches, all_requests, strict=True)]
+            for batches, records, requests in zip(all_batches, all_records, all_requests, strict=True):
                 ends.add(batches.receive(records, requests))
         return ends
 
@@ -94,25 +95,32 @@ class BatchExecutor(LocalExecutor):
         Raises:
             TTSError: A server does not answer.
         """
-        with self._batches(lambda _: None) as models:
-            return [record for _, batches in models for record in batches.cancel()]
+        records: list[BatchRecord] = []
+        with self._batches(lambda _: None) as books_and_batches:
+            for _, batches in books_and_batches:
+                records += batches.cancel()
+        return records
 
     def write_requests(self) -> list[tuple[Path, str]]:
         """Write the requests of the cells as files, and return the path and model of each file.
 
         The files are for a program that answers the requests.
         """
-        return [file for backend in self._backends.values() for file in _book(backend).write_requests()]
+        files: list[tuple[Path, str]] = []
+        for backend in self._backends.values():
+            files += _book(backend).write_requests()
+        return files
 
     @contextmanager
     def _batches(self, report: Report) -> Generator[list[tuple[BatchBook, Batches]]]:
         """Yield the book and the batches of each model."""
         with ExitStack() as stack:
-            models: list[tuple[BatchBook, Batches]] = []
+            books_and_batches: list[tuple[BatchBook, Batches]] = []
             for backend in self._backends.values():
+                book = _book(backend)
                 api = stack.enter_context(closing(backend.batch_api()))
-                models.append((_book(backend), Batches(api, _book(backend), self._config.name, report=report)))
-            yield models
+                books_and_batches.append((book, Batches(api, book, self._config.name, report=report)))
+            yield books_and_batches
 
 
 def check_known_requests(run: ProblemRun) -> None:
@@ -124,7 +132,8 @@ def check_known_requests(run: ProblemRun) -> None:
     Raises:
         ConfigError: A part of the run, which the error names, depends on replies.
     """
-    plan, cure = run.plan, "use best_of_n with a budget of samples, and leave --batch out for others"
+    plan = run.plan
+    cure = "use best_of_n with a budget of samples, and leave --batch out for others"
     if type(plan.strategy) not in (BestOfN, Single) or needs_of(plan.strategy).models:
         raise ConfigError(f"the strategy {plan.strategy} decides by earlier replies, {_WHY}", hint=cure)
     if plan.stopping is not None and plan.stopping.registered_as != "never":
@@ -132,13 +141,15 @@ def check_known_requests(run: ProblemRun) -> None:
             f"the stop rule {plan.stopping} ends a search by earlier replies, {_WHY}",
             hint="draw all samples, and replay it",
         )
-    if set(limits := run.budget.limits) != {"samples"}:
+    limits = run.budget.limits
+    if set(limits) != {"samples"}:
         raise ConfigError(
             f"the budget is {format_limits(limits)}, whose rows depend on the tokens of earlier ones, {_WHY}", hint=cure
         )
     for role in run.declared:
         verifier = run.verifiers[role]
-        if verifier.model == "policy" and (verifier.needs or verifier.bound(1, 1)):
+        asks_model = bool(verifier.needs) or verifier.bound(1, 1) > 0
+        if verifier.model == "policy" and asks_model:
             raise ConfigError(
                 f"the verifier {verifier.name!r} asks the model about its replies, {_WHY}",
                 hint="give none, or one with a model of its own",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from tts.experiments.study.record import RecordedSample
 from tts.tasks.base import Task
@@ -25,34 +23,42 @@ def judge_answer(answer: str | None, task: Task, problem: Problem) -> bool | Non
         return None
     if answer is None:
         return False
-    decided = task.decide(answer, problem.answer)
-    return task.equivalent(answer, problem.answer) if decided is None else decided
+    fast_verdict = task.decide(answer, problem.answer)
+    return task.equivalent(answer, problem.answer) if fast_verdict is None else fast_verdict
 
 
 def judge_answers(
     answers: Sequence[str | None], classes: Sequence[int | None], task: Task, problem: Problem
 ) -> list[bool | None]:
-    """Return the verdict of `judge_answer` on each answer. Each class is judged once, by its first answer."""
+    """Return the verdict of `judge_answer` on each answer. Each class is judged once, by its first answer.
+
+    Args:
+        answers: The answers; None: there is no answer.
+        classes: The class of each answer; equal numbers are equal answers.
+        task: The task that compares answers.
+        problem: The problem, with its reference answer.
+    """
     verdicts: dict[int | None, bool | None] = {}
-    for answer, kind in zip(answers, classes, strict=True):
-        if kind not in verdicts:
-            verdicts[kind] = judge_answer(answer, task, problem)
-    return [verdicts[kind] for kind in classes]
+    for answer, answer_class in zip(answers, classes, strict=True):
+        if answer_class not in verdicts:
+            verdicts[answer_class] = judge_answer(answer, task, problem)
+    return [verdicts[answer_class] for answer_class in classes]
 
 
 def earlier_equals(texts: Sequence[str | None]) -> list[int | None]:
-    """Return for each text the index of its first earlier equal; None: there is none."""
-    first_places: dict[str | None, int] = {}
-    return [None if (place := first_places.setdefault(text, i)) == i else place for i, text in enumerate(texts)]
+    """Return for each text the index of the first equal text before it; None: there is none."""
+    first_indices: dict[str | None, int] = {}
+    for i, text in enumerate(texts):
+        first_indices.setdefault(text, i)
+    return [None if first_indices[text] == i else first_indices[text] for i, text in enumerate(texts)]
 
 
 def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple[RecordedSample, ...]:
-    """Return the candidates of a solution, judged and with all their scores.
+    """Return the candidates of a solution, judged and with all their scores, in the order of drawing.
 
-    Candidates stand in the order in which they were drawn. The verifier tokens of a call for several candidates are
-    divided among them by the tokens that had to be read of each. A stepwise verifier that read fewer tokens than the
-    candidates have skipped the steps of earlier candidates. Any other verifier read each candidate whole. As
-    `judge_answer`, the call may take seconds.
+    The verifier tokens of all calls are divided among the candidates by the tokens that had to be read of each. If
+    stepwise verifiers read fewer tokens than the candidates have, they skipped steps that earlier candidates share.
+    Any other verifier read each candidate from its beginning. As `judge_answer`, the call may take seconds.
     """
     drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
     nodes = () if solution.trace is None else solution.trace.nodes
@@ -60,33 +66,32 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
     outcomes = {node.node: node.outcomes for node in nodes if node.outcomes}
     texts = [candidate.trajectory.full_text for candidate in drawn]
     steps = [task.split(text) for text in texts]
-    stepwise = _stepwise(drawn, steps, scores_by_node)
-    costs = _scoring(solution, drawn, steps, scores_by_node, stepwise)
-    verdicts = judge_answers(
-        [candidate_.answer for candidate_ in drawn], [candidate_.answer_class for candidate_ in drawn], task, problem
-    )
+    stepwise_roles = _stepwise_roles(drawn, steps, scores_by_node)
+    scorings = _scorings(solution, drawn, steps, scores_by_node, stepwise_roles)
+    answers, classes = [c.answer for c in drawn], [c.answer_class for c in drawn]
+    verdicts = judge_answers(answers, classes, task, problem)
+    equals = earlier_equals(texts)
     recorded: list[RecordedSample] = []
-    for candidate, right, (cost, shared_sample, shared), equal_sample in zip(
-        drawn, verdicts, costs, earlier_equals(texts), strict=True
-    ):
+    for i, candidate in enumerate(drawn):
         trajectory = candidate.trajectory
-        scores = scores_by_node.get(trajectory.node, {})
+        steps_by_role = scores_by_node.get(trajectory.node, {})
+        scores: dict[str, float] = {}
+        for role, step_scores in steps_by_role.items():
+            last_score = step_scores[-1] if step_scores else math.nan
+            scores[role] = candidate.scores.get(role, last_score)
         recorded.append(
             RecordedSample(
                 answer=candidate.answer,
                 answer_class=candidate.answer_class,
-                right=right,
+                right=verdicts[i],
                 status=trajectory.status,
                 tokens=trajectory.num_tokens,
-                verifier_tokens=cost,
-                like=shared_sample,
-                shared=shared,
-                same=equal_sample,
-                scores={
-                    role: candidate.scores.get(role, step_scores[-1] if step_scores else math.nan)
-                    for role, step_scores in scores.items()
-                },
-                steps={role: step_scores for role, step_scores in scores.items() if role in stepwise},
+                verifier_tokens=scorings[i].tokens,
+                like=scorings[i].like,
+                shared=scorings[i].shared,
+                same=equals[i],
+                scores=scores,
+                steps={role: step_scores for role, step_scores in steps_by_role.items() if role in stepwise_roles},
                 outcomes=dict(outcomes.get(trajectory.node, {})),
             )
         )
@@ -101,32 +106,33 @@ def candidate_texts(
     Args:
         solution: The solution.
         task: The task, whose fast rules judge answers where candidates are not recorded.
-        drawn: The recorded candidates; None: the study records none, and the result includes them.
+        drawn: The recorded candidates; None: the study records none, so that the returned texts include them.
         right: Whether the solution's answer is right; None: unknown.
     """
     candidates = sorted(solution.candidates, key=lambda candidate: candidate.index)
-    thoughts = [candidate.trajectory.thought or None for candidate in candidates]
+    trajectories = [candidate.trajectory for candidate in candidates]
+    thoughts = [trajectory.thought or None for trajectory in trajectories]
     texts: dict[str, Any] = {"prompt": solution.problem.text, "reference": solution.problem.answer}
     texts["texts"] = [
-        candidate.trajectory.response if thought else candidate.trajectory.full_text
-        for candidate, thought in zip(candidates, thoughts, strict=True)
+        trajectory.response if trajectory.thought else trajectory.full_text for trajectory in trajectories
     ]
     if any(thoughts):
         texts["thoughts"] = thoughts
     if drawn is None:
-        texts["drawn"] = [
-            RecordedSample(
-                answer=one.answer,
-                answer_class=one.answer_class,
-                right=right
-                if one.answer is not None and one.answer == solution.answer
-                else _decide(one.answer, task, solution.problem),
-                status=one.trajectory.status,
-                tokens=one.trajectory.num_tokens,
-                scores=dict(one.scores),
+        samples: list[RecordedSample] = []
+        for candidate in candidates:
+            is_chosen_answer = candidate.answer is not None and candidate.answer == solution.answer
+            samples.append(
+                RecordedSample(
+                    answer=candidate.answer,
+                    answer_class=candidate.answer_class,
+                    right=right if is_chosen_answer else _decide(candidate.answer, task, solution.problem),
+                    status=candidate.trajectory.status,
+                    tokens=candidate.trajectory.num_tokens,
+                    scores=dict(candidate.scores),
+                )
             )
-            for one in candidates
-        ]
+        texts["drawn"] = samples
     return texts
 
 
@@ -137,55 +143,87 @@ def _decide(answer: str | None, task: Task, problem: Problem) -> bool | None:
     return False if answer is None else task.decide(answer, problem.answer)
 
 
-def _stepwise(
-    candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores]
+def _stepwise_roles(
+    candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], scores_by_node: Mapping[int, _Scores]
 ) -> set[str]:
     """Return the roles that scored steps.
 
     Such a role has one score for each step of every candidate, and several scores for some candidate.
+
+    Args:
+        candidates: The candidates.
+        steps: The steps of each candidate, as texts.
+        scores_by_node: The scores of each candidate's trajectory, by role.
     """
-    counts: dict[str, set[tuple[int, int]]] = {}
-    for candidate, step_count in zip(candidates, steps, strict=True):
-        for role, scores in known.get(candidate.trajectory.node, {}).items():
-            counts.setdefault(role, set()).add((len(scores), len(step_count)))
-    return {
-        role
-        for role, pairs in counts.items()
-        if all(score_count == step_count for score_count, step_count in pairs) and pairs != {(1, 1)}
-    }
+    counts_by_role: dict[str, set[tuple[int, int]]] = {}  # pairs of the numbers of scores and steps
+    for candidate, candidate_steps in zip(candidates, steps, strict=True):
+        for role, scores in scores_by_node.get(candidate.trajectory.node, {}).items():
+            counts_by_role.setdefault(role, set()).add((len(scores), len(candidate_steps)))
+    roles: set[str] = set()
+    for role, counts in counts_by_role.items():
+        has_score_of_each_step = all(num_scores == num_steps for num_scores, num_steps in counts)
+        if has_score_of_each_step and counts != {(1, 1)}:
+            roles.add(role)
+    return roles
 
 
-def _scoring(
+class _Scoring(NamedTuple):
+    """The scoring of a candidate: fields of `RecordedSample`.
+
+    `tokens` is the candidate's part of the verifier tokens. `like` is the index of the earlier candidate with which it
+    shares its first steps, and `shared` the number of their common tokens.
+    """
+
+    tokens: int = 0
+    like: int | None = None
+    shared: int = 0
+
+
+def _scorings(
     solution: Solution,
     candidates: Sequence[Candidate],
     steps: Sequence[Sequence[str]],
-    known: Mapping[int, _Scores],
-    stepwise: set[str],
-) -> list[tuple[int, int | None, int]]:
-    """Return each candidate's scoring tokens, its similar earlier candidate, and their shared tokens."""
-    tokens_by_model: Counter[str] = Counter()
+    scores_by_node: Mapping[int, _Scores],
+    stepwise_roles: set[str],
+) -> list[_Scoring]:
+    """Return the scoring of each candidate; candidates without scores cost nothing.
+
+    Args:
+        solution: The solution, whose trace has the verifier tokens.
+        candidates: The candidates of the solution.
+        steps: The steps of each candidate, as texts.
+        scores_by_node: The scores of each candidate's trajectory, by role.
+        stepwise_roles: The roles that scored steps.
+    """
+    tokens_by_role: Counter[str] = Counter()
     for call in () if solution.trace is None else solution.trace.calls:
         if call.kind == "score":
-            tokens_by_model[call.model] += call.usage.verifier_tokens
-    scored = [i for i, one in enumerate(candidates) if one.trajectory.node in known]
-    tokens = [candidates[i].trajectory.num_tokens for i in scored]
-    matches: list[tuple[int | None, int]] = [(None, 0)] * len(scored)
-    if all(role in stepwise and total < sum(tokens) for role, total in tokens_by_model.items()):
-        matches = shared_beginnings([steps[i] for i in scored], tokens)
-    cumulative_tokens = np.cumsum(
-        [0, *(sample_tokens - shared for sample_tokens, (_, shared) in zip(tokens, matches, strict=True))]
-    )
-    costs: list[tuple[int, int | None, int]] = [(0, None, 0)] * len(candidates)
-    total, size = sum(tokens_by_model.values()), max(1, int(cumulative_tokens[-1]))
-    for place, (i, (match, shared)) in enumerate(zip(scored, matches, strict=True)):
-        cost = (
-            total * int(cumulative_tokens[place + 1]) // size - total * int(cumulative_tokens[place]) // size
-        )  # such costs sum to the total
-        costs[i] = (cost, None if match is None else scored[match], shared)
-    return costs
+            tokens_by_role[call.model] += call.usage.verifier_tokens
+    scored = [i for i, candidate in enumerate(candidates) if candidate.trajectory.node in scores_by_node]
+    lengths = [candidates[i].trajectory.num_tokens for i in scored]
+    beginnings = [SharedBeginning(None, 0)] * len(scored)
+    if all(role in stepwise_roles and tokens < sum(lengths) for role, tokens in tokens_by_role.items()):
+        beginnings = shared_beginnings([steps[i] for i in scored], lengths)
+    read_lengths = [length - shared for length, (_, shared) in zip(lengths, beginnings, strict=True)]
+    total_tokens, total_length = sum(tokens_by_role.values()), max(1, sum(read_lengths))
+    scorings = [_Scoring()] * len(candidates)
+    length_so_far, tokens_so_far = 0, 0  # rounding sums, not single costs, keeps the total exact
+    for i, read_length, (sample, shared) in zip(scored, read_lengths, beginnings, strict=True):
+        length_so_far += read_length
+        tokens = total_tokens * length_so_far // total_length - tokens_so_far
+        tokens_so_far += tokens
+        scorings[i] = _Scoring(tokens=tokens, like=None if sample is None else scored[sample], shared=shared)
+    return scorings
 
 
-def shared_beginnings(steps: Sequence[Sequence[str]], tokens: Sequence[int]) -> list[tuple[int | None, int]]:
+class SharedBeginning(NamedTuple):
+    """The earlier sample with most first steps in common, by index, and the number of common tokens."""
+
+    sample: int | None
+    tokens: int
+
+
+def shared_beginnings(steps: Sequence[Sequence[str]], tokens: Sequence[int]) -> list[SharedBeginning]:
     """Return for each sample the earlier sample with most first steps in common, and their common tokens.
 
     The tokens of the common steps are estimated by the steps' share of the sample's text.
@@ -194,15 +232,19 @@ def shared_beginnings(steps: Sequence[Sequence[str]], tokens: Sequence[int]) -> 
         steps: The steps of each sample, as texts.
         tokens: The number of tokens of each sample.
     """
-    first_samples: dict[tuple[str, ...], int] = {}  # the first sample with these steps
-    matches: list[tuple[int | None, int]] = []
+    first_samples: dict[tuple[str, ...], int] = {}  # by first steps, the first sample that begins with them
+    beginnings: list[SharedBeginning] = []
     for i, sample_steps in enumerate(steps):
-        common = next(
-            (count for count in range(len(sample_steps), 0, -1) if tuple(sample_steps[:count]) in first_samples), 0
-        )
-        match = first_samples[tuple(sample_steps[:common])] if common else None
-        share = sum(map(len, sample_steps[:common])) / max(1, sum(map(len, sample_steps)))
-        matches.append((match, 0 if match is None else min(round(tokens[i] * share), tokens[match])))
-        for count in range(common + 1, len(sample_steps) + 1):
+        num_common = len(sample_steps)
+        while num_common and tuple(sample_steps[:num_common]) not in first_samples:
+            num_common -= 1
+        if num_common:
+            earlier_sample = first_samples[tuple(sample_steps[:num_common])]
+            common_length, length = sum(map(len, sample_steps[:num_common])), sum(map(len, sample_steps))
+            common_tokens = round(tokens[i] * (common_length / max(1, length)))
+            beginnings.append(SharedBeginning(earlier_sample, min(common_tokens, tokens[earlier_sample])))
+        else:
+            beginnings.append(SharedBeginning(None, 0))
+        for count in range(num_common + 1, len(sample_steps) + 1):
             first_samples[tuple(sample_steps[:count])] = i
-    return matches
+    return beginnings

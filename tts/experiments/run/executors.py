@@ -56,7 +56,10 @@ class NotReached(Exception):
 
 
 class Executor(Protocol):
-    """Runs the cells of one study. Models are loaded, and what cannot run is refused, when it is created."""
+    """Runs the cells of one study.
+
+    A new executor loads the models of the study, and refuses a study that cannot run.
+    """
 
     @property
     def settings(self) -> Settings:

@@ -16,7 +16,8 @@ from tts.solver.problem_run import ProblemRun
 from tts.verifiers.base import Verifier, members_of
 from tts.verifiers.compatibility import token_rates
 
-# The source of a forecast: earlier results of the same row, the limit itself, samples of typical length, or none.
+# The source of a forecast: earlier results of the same row (all cells with the same strategy, model, data set and
+# budget), the limit itself, samples of typical length, or none.
 Basis = Literal["measured", "limit", "typical", "unknown"]
 RowKey = tuple[object, ...]
 _FEWEST: Final = 3  # results that count as measured
@@ -67,6 +68,7 @@ class _CostSums:
     usd: float | None = 0.0
 
     def add(self, result: Result) -> None:
+        """Add the cost of a result."""
         usage = result.usage
         self.count += 1
         self.tokens += usage.tokens
@@ -112,9 +114,16 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults,
         finished_counts[row] += cell.key in earlier.keys or cell.key in seen_keys
         seen_keys.add(cell.key)
         first_cells.setdefault(row, cell)
-    by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
+    setting_of = {(name, setting.digest): setting for (name, _), setting in settings.items()}
     return [
-        _forecast_row(cell, cell_counts[row], finished_counts[row], by_digest[cell.model, cell.setting], earlier, slots)
+        _forecast_row(
+            cell,
+            count=cell_counts[row],
+            done=finished_counts[row],
+            setting=setting_of[cell.model, cell.setting],
+            earlier=earlier,
+            slots=slots,
+        )
         for row, cell in first_cells.items()
     ]
 
@@ -125,23 +134,36 @@ def row_key(cell: Cell) -> RowKey:
 
 
 def _forecast_row(
-    cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int
+    cell: Cell, *, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int
 ) -> RowForecast:
-    unfinished, row_results = count - done, earlier.rows.get(row_key(cell))
+    """Return the forecast of one row.
+
+    Args:
+        cell: A cell of the row.
+        count: The number of cells of the row.
+        done: The number of these cells with a result.
+        setting: The setting of the row.
+        earlier: The costs of stored results.
+        slots: The number of cells that run at once.
+    """
+    unfinished = count - done
+    concurrent_cells = min(slots, max(1, unfinished))
+    row_results = earlier.rows.get(row_key(cell))
     if row_results is not None and row_results.count >= _FEWEST:
-        cost, similar = _One(row_results.tokens / row_results.count, "measured"), row_results
+        cost = _CellCost(row_results.tokens / row_results.count, "measured")
+        similar_results = row_results
     else:
-        cost, similar = (
-            _forecast_budget(cell.budget, setting, setting.scoring[cell.strategy]),
-            earlier.settings.get(cell.setting),
-        )
+        cost = _forecast_budget(cell.budget, setting, setting.scoring[cell.strategy])
+        similar_results = earlier.settings.get(cell.setting)
     seconds, usd = None, cost.usd
-    if cost.tokens is not None and cost.whole and similar is not None and similar.tokens:
-        seconds = cost.tokens * similar.seconds / similar.tokens / min(slots, max(1, unfinished))
-        usd = None if similar.usd is None else cost.tokens * similar.usd / similar.tokens
+    if cost.tokens is not None and cost.whole and similar_results is not None and similar_results.tokens:
+        # seconds and dollars in proportion to tokens
+        seconds = cost.tokens * similar_results.seconds / similar_results.tokens / concurrent_cells
+        usd = None if similar_results.usd is None else cost.tokens * similar_results.usd / similar_results.tokens
     if seconds is None and "seconds" in cell.budget:
-        seconds = cell.budget["seconds"] / min(slots, max(1, unfinished))
-    usd = cell.budget.get("usd") if usd is None else usd
+        seconds = cell.budget["seconds"] / concurrent_cells
+    if usd is None:
+        usd = cell.budget.get("usd")
     return RowForecast(
         dataset=cell.dataset,
         model=cell.model,
@@ -158,7 +180,7 @@ def _forecast_row(
     )
 
 
-class _One(NamedTuple):
+class _CellCost(NamedTuple):
     """The expected cost of one cell; fields as in `RowForecast`."""
 
     tokens: float | None
@@ -167,25 +189,32 @@ class _One(NamedTuple):
     whole: bool = True
 
 
-def _forecast_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> _One:
-    """Return the expected cost of a cell without earlier results like it."""
+def _forecast_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> _CellCost:
+    """Return the expected cost of a cell without earlier results like it.
+
+    Args:
+        budget: The limits of the cell by unit.
+        setting: The setting of the cell.
+        scoring: The cost of scoring a sample of typical length; None: unknown.
+    """
     length = typical_length(setting)
-    limit, typical = budget.get("tokens", math.inf), budget.get("samples", math.inf) * length
+    limit = budget.get("tokens", math.inf)
+    typical = budget.get("samples", math.inf) * length
     generated = min(budget.get("generated_tokens", math.inf), typical)
     price = setting.usd_per_token
     if limit <= generated:
-        return (
-            _One(None, "unknown")
-            if limit == math.inf
-            else _One(limit, "limit", None if price is None else limit * price)
-        )
+        if limit == math.inf:
+            return _CellCost(None, "unknown")
+        return _CellCost(limit, "limit", usd=None if price is None else limit * price)
     basis: Basis = "typical" if generated == typical else "limit"
     if scoring is None:
-        return _One(generated, basis, whole=False)
+        return _CellCost(generated, basis, whole=False)
     scored_samples = min(generated / length, budget.get("verifier_calls", math.inf))
     tokens = generated + min(scored_samples * scoring.tokens, budget.get("verifier_tokens", math.inf))
     usd = None if price is None or scoring.usd is None else generated * price + scored_samples * scoring.usd
-    return _One(limit, "limit", usd) if limit <= tokens else _One(tokens, basis, usd)
+    if limit <= tokens:
+        return _CellCost(limit, "limit", usd=usd)
+    return _CellCost(tokens, basis, usd=usd)
 
 
 def typical_length(setting: Setting) -> int:
@@ -195,18 +224,27 @@ def typical_length(setting: Setting) -> int:
 
 
 def cost_by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> dict[str, float]:
-    """Return the expected tokens and dollars of a cell, as far as its budget tells them without results."""
+    """Return the expected tokens and dollars of a cell by unit, without units of unknown cost.
+
+    The costs follow from the cell's budget, not from results.
+    """
     cost = _forecast_budget(budget, setting, scoring)
-    return {unit: amount for unit, amount in (("tokens", cost.tokens), ("usd", cost.usd)) if amount is not None}
+    costs: dict[str, float] = {}
+    if cost.tokens is not None:
+        costs["tokens"] = cost.tokens
+    if cost.usd is not None:
+        costs["usd"] = cost.usd
+    return costs
 
 
 def _most_tokens(budget: Mapping[str, float], setting: Setting) -> float | None:
     """Return the most tokens of a cell, by its limits and by `max_tokens` of its samples."""
-    rows = budget.get("samples", math.inf) * (setting.sampling.get("max_tokens") or math.inf)
-    generated = min(budget.get("generated_tokens", math.inf), rows)
+    longest_sample = setting.sampling.get("max_tokens") or math.inf
+    of_samples = budget.get("samples", math.inf) * longest_sample
+    generated = min(budget.get("generated_tokens", math.inf), of_samples)
     verified = budget.get("verifier_tokens", math.inf) if setting.verifiers else 0
-    most = min(budget.get("tokens", math.inf), generated + verified)
-    return None if most == math.inf else most
+    most_tokens = min(budget.get("tokens", math.inf), generated + verified)
+    return None if most_tokens == math.inf else most_tokens
 
 
 def scoring_of(run: ProblemRun) -> ScoringCost | None:
@@ -216,18 +254,17 @@ def scoring_of(run: ProblemRun) -> ScoringCost | None:
     token at most once. A larger bound includes reserves that may stay unused, such as a judge's replies. The cost of a
     selection that scores only some candidates is unknown.
     """
-    typical, selection, total_cost = (
-        run.expected_tokens or run.task.typical_tokens(),
-        needs_of(run.selection),
-        ScoringCost(),
-    )
-    typical = typical if run.sampling.max_tokens is None else min(typical, run.sampling.max_tokens)
+    length = run.expected_tokens or run.task.typical_tokens()
+    if run.sampling.max_tokens is not None:
+        length = min(length, run.sampling.max_tokens)
+    selection_needs, strategy_needs = needs_of(run.selection), needs_of(run.plan.strategy)
+    total_cost = ScoringCost()
     for role in run.declared:
         verifier = run.verifiers[role]
-        stepwise = role in needs_of(run.plan.strategy).verifiers
-        tokens = _read(verifier, typical, stepwise=stepwise)
-        scores_selection = role in selection.verifiers and not selection.scores_all
-        if tokens is None or (tokens and scores_selection and not stepwise):
+        scores_steps = role in strategy_needs.verifiers
+        tokens = _read_tokens(verifier, length, stepwise=scores_steps)
+        scores_some_candidates = role in selection_needs.verifiers and not selection_needs.scores_all
+        if tokens is None or (tokens and scores_some_candidates and not scores_steps):
             return None
         price = token_rates(verifier, run.backends[verifier.model]).usd_in if tokens else 0
         usd = None if price is None or total_cost.usd is None else total_cost.usd + tokens * price / USD_UNIT
@@ -235,19 +272,32 @@ def scoring_of(run: ProblemRun) -> ScoringCost | None:
     return total_cost
 
 
-def _read(verifier: Verifier, written: int, *, stepwise: bool) -> int | None:
-    """Return the tokens that a verifier reads of `written` generated tokens; None: unknown before a run."""
-    if members := members_of(verifier):
-        parts = [_read(member, written, stepwise=stepwise) for member in members]
-        return None if None in parts else sum(part for part in parts if part is not None)
+def _read_tokens(verifier: Verifier, written: int, *, stepwise: bool) -> int | None:
+    """Return the tokens that a verifier reads to score a text; None: unknown before a run.
+
+    Args:
+        verifier: The verifier, which may have members, each of which reads the text.
+        written: The number of tokens of the text.
+        stepwise: Whether the verifier scores each step.
+    """
+    members = members_of(verifier)
+    if members:
+        member_tokens = [_read_tokens(member, written, stepwise=stepwise) for member in members]
+        known_tokens = [tokens for tokens in member_tokens if tokens is not None]
+        return sum(known_tokens) if len(known_tokens) == len(member_tokens) else None
     tokens = verifier.bound(0, written)
-    # linear in the written tokens, so the number of steps does not matter
-    grows = verifier.bound(0, 2 * written) == 2 * tokens
-    return tokens if tokens <= written and (grows or not stepwise) else None
+    if tokens > written:
+        return None
+    # if the bound is linear in the written tokens, the number of steps does not matter
+    is_linear = verifier.bound(0, 2 * written) == 2 * tokens
+    return tokens if is_linear or not stepwise else None
 
 
-def _times(count: int, each: float | None) -> float | None:
-    return 0.0 if not count else None if each is None else count * each
+def _times(count: int, cost: float | None) -> float | None:
+    """Return the cost of a number of cells, of which each has the given cost; None: unknown."""
+    if count == 0:
+        return 0.0
+    return None if cost is None else count * cost
 
 
 def total(parts: Iterable[float | None]) -> float | None:

@@ -30,7 +30,7 @@ from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
 from tts.solver.forewarnings import LOG
 from tts.solver.model_cache import ModelCache, own_verifier
-from tts.solver.problem_run import ProblemRun
+from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
@@ -69,16 +69,19 @@ class LocalExecutor:
         self._payer = None if account is None else CellPayer(account, self._expected_cost)
         self._settings_by_digest: dict[tuple[str, str], Setting] = {}
         self._cache = ModelCache()
-        self._forewarned: dict[str, str] = {}  # the first row of each warning
+        self._forewarnings: dict[str, str] = {}  # each warning with the first strategy and budget that cause it
         self._plan = functools.cache(self._parse_plan)
-        self._spent: dict[str, int] = {}
-        self._traced = {(data, name) for data, of in problems.items() for name in list(of)[: config.record.traces]}
+        self._tokens_by_key: dict[str, int] = {}  # tokens spent so far on running cells
+        self._traced_problems: set[tuple[str, str]] = set()  # data sets and ids
+        for dataset, dataset_problems in problems.items():
+            traced_ids = list(dataset_problems)[: config.record.traces]
+            self._traced_problems.update((dataset, problem_id) for problem_id in traced_ids)
         self.slots = config.concurrency
         try:
             self._solvers = {name: self._servers(name) for name in config.models}
             self.settings: Settings = self._resolve()
-            for line, row in self._forewarned.items():
-                LOG.warning("%s (%s)", line, row)
+            for warning, cause in self._forewarnings.items():
+                LOG.warning("%s (%s)", warning, cause)
         except BaseException:
             self._cache.close()
             raise
@@ -104,16 +107,16 @@ class LocalExecutor:
         ]
 
     def _resolve(self) -> Settings:
-        """Return the settings of every model and task. Each strategy is checked with each budget."""
-        first_problems: dict[str | None, Problem] = {}
+        """Return the setting of every model and task. Each strategy is checked with each budget."""
+        first_problems: dict[str | None, Problem] = {}  # by task
         for problems in self._problems.values():
             for problem in problems.values():
                 first_problems.setdefault(problem.task, problem)
-        return {
-            (name, task): self._setting(name, problem)
-            for name in self._solvers
-            for task, problem in first_problems.items()
-        }
+        settings: dict[tuple[str, str | None], Setting] = {}
+        for name in self._solvers:
+            for task, problem in first_problems.items():
+                settings[name, task] = self._setting(name, problem)
+        return settings
 
     def _setting(self, name: str, problem: Problem) -> Setting:
         """Return the setting of a model for the task of a problem.
@@ -121,31 +124,35 @@ class LocalExecutor:
         Raises:
             ConfigError: as the class, or two strategies have the same canonical text.
         """
-        solver, strategies, scoring = self._solvers[name][0].solver, dict[str, str](), dict[str, ScoringCost | None]()
-        run = None
+        solver = self._solvers[name][0].solver
+        strategies: dict[str, str] = {}  # canonical texts by the texts of the study
+        scoring: dict[str, ScoringCost | None] = {}  # by canonical text
+        run: ProblemRun | None = None
         for text in self._config.strategies:
             for budget in self._config.budgets:
                 run = self._score(solver.prepare(problem, _budget(budget), strategy=text))
                 self._check(name, run)
-                for line in run.forewarnings():
-                    self._forewarned.setdefault(line, f"{text} under {format_limits(budget)}")
+                for warning in run.forewarnings():
+                    self._forewarnings.setdefault(warning, f"{text} under {format_limits(budget)}")
                 strategies[text] = stored_text(dataclasses.replace(run.plan, selection=run.selection))
                 scoring[strategies[text]] = scoring_of(run)
         assert run is not None, "a study has a strategy and a budget"
-        for text in strategies:
-            if (first_text := next(other for other, plan in strategies.items() if plan == strategies[text])) != text:
+        first_texts: dict[str, str] = {}
+        for text, canonical_text in strategies.items():
+            first_text = first_texts.setdefault(canonical_text, text)
+            if first_text != text:
                 raise ConfigError(
-                    f"the strategies {first_text!r} and {text!r} are both {strategies[text]!r} here",
+                    f"the strategies {first_text!r} and {text!r} are both {canonical_text!r} here",
                     hint="leave one out",
                 )
-        usd, backend = run.backends["policy"].rates.usd_out, self._config.models[name].backend or ""
-        place = (
-            f"{backend} " if ":" in backend else ""
-        )  # all functions have one identity, and so have classes of the same name: the place tells them apart
+        usd = run.backends["policy"].rates.usd_out
+        place = self._config.models[name].backend or ""
+        # functions, and classes of the same name, have equal identities, so that their place is added
+        prefix = f"{place} " if ":" in place else ""
         return Setting(
             task=run.task.name,
             typical_tokens=run.expected_tokens or run.task.typical_tokens(),
-            identity={role: f"{place}{backend.identity}" for role, backend in run.backends.items()},
+            identity={role: f"{prefix}{backend.identity}" for role, backend in run.backends.items()},
             sampling=run.sampling.members(),
             verifiers=self._verifiers(name, run),
             strategies=strategies,
@@ -166,9 +173,10 @@ class LocalExecutor:
         return {role: verifiers[role] for role in run.verifiers}
 
     def _parse_plan(self, text: str) -> Plan:
-        """Return the plan of a cell.
+        """Return the plan of a cell from its text.
 
-        Only texts that this study writes may name anything: another person may have written the store.
+        Only a text that this study writes may name any function or class, as another person may have written the
+        store.
         """
         is_own = any(text in setting.strategies.values() for setting in self.settings.values())
         return parse(text, EVERYTHING if is_own else file_scope())
@@ -188,22 +196,33 @@ class LocalExecutor:
             return await self._run(cell, part)
 
     async def _run(self, cell: Cell, payer: Budget | Account) -> CellResult:
+        """Run a cell on the least busy server of its model.
+
+        Args:
+            cell: The cell.
+            payer: The budget of the cell, or the part of an account.
+
+        Raises:
+            Unpaid, NotReached, CancelledError: as `Executor.run`.
+        """
         problem = self._problems[cell.dataset][cell.problem]
-        server = min(self._solvers[cell.model], key=lambda candidate_server: candidate_server.busy)
+        server = min(self._solvers[cell.model], key=lambda model_server: model_server.busy)
         server.busy += 1
-        self._spent[cell.key], spent = 0, Usage()
+        self._tokens_by_key[cell.key] = 0
+        spent = Usage()
         try:
-            run = server.solver.prepare(problem, payer, strategy=self._plan(cell.strategy), seed=cell.seed)
-            run = dataclasses.replace(
-                self._score(run), on_event=lambda event: self._spent.update({cell.key: event.tokens})
-            )
-            solution = await run.solve()
+            run = self._score(server.solver.prepare(problem, payer, strategy=self._plan(cell.strategy), seed=cell.seed))
+
+            def note_tokens(event: Event) -> None:
+                self._tokens_by_key[cell.key] = event.tokens
+
+            solution = await dataclasses.replace(run, on_event=note_tokens).solve()
             spent = solution.usage
-            self._spent[cell.key] = spent.tokens
+            self._tokens_by_key[cell.key] = spent.tokens
             if solution.stopped_by == "interrupted":
                 raise asyncio.CancelledError
             if self._waits(solution):
-                self._spent[cell.key] = 0
+                self._tokens_by_key[cell.key] = 0
                 raise Unpaid(cell.key)
             if isinstance(solution.error, EngineError) and solution.error.kind in _NOT_TAKEN and not spent.tokens:
                 raise NotReached(one_line(solution.error))
@@ -213,17 +232,21 @@ class LocalExecutor:
                 and self._payer.may_have_cut(cell, payer, solution)
             ):
                 raise Unpaid(cell.key)
-            notes: list[str] = []
-            task = isolate(run.task, notes.append)
-            judge_cell = functools.partial(self._result_of_cell, cell, solution, task, notes)
-            cell_result = await run_in_thread(judge_cell) if self._takes_long(solution, task) else judge_cell()
+            task_warnings: list[str] = []
+            task = isolate(run.task, task_warnings.append)
+            judge_cell = functools.partial(self._result_of_cell, cell, solution, task, task_warnings)
+            if self._takes_long(solution, task):
+                cell_result = await run_in_thread(judge_cell)
+            else:
+                cell_result = judge_cell()
         except (Unpaid, NotReached):
             raise
         except Exception as failure:  # noqa: BLE001 - the boundary: one cell's failure is its result
             cell_result = CellResult(failed_result(cell, failure, self._clock(), spent))
         finally:
             server.busy -= 1
-        del self._spent[cell.key]  # the result has this cost now; a cancelled cell keeps its entry
+        # the result has these tokens, which are therefore not booked as lost; a cancelled cell keeps its entry
+        del self._tokens_by_key[cell.key]
         return cell_result
 
     async def draw_again(self, cell: Cell) -> tuple[Solution, Task]:
@@ -242,21 +265,28 @@ class LocalExecutor:
         return False
 
     def _score(self, run: ProblemRun) -> ProblemRun:
-        """Return a run in which every verifier scores all candidates, where the study records such scores."""
+        """Return a run in which every verifier scores all candidates, if the study records scores."""
         return dataclasses.replace(run, scored_by=tuple(run.verifiers)) if self._config.record.scores else run
 
     def _takes_long(self, solution: Solution, task: Task) -> bool:
         """Return whether the task's fast rules leave an answer undecided, so that judging may take seconds."""
-        reference, candidates = solution.problem.answer, solution.candidates if self._config.record.candidates else ()
-        answers = {
-            answer
-            for answer in (solution.answer, *(candidate.answer for candidate in candidates))
-            if answer is not None
-        }
-        return reference is not None and any(task.decide(answer, reference) is None for answer in answers)
+        reference = solution.problem.answer
+        if reference is None:
+            return False
+        answers = {solution.answer}
+        if self._config.record.candidates:
+            answers.update(candidate.answer for candidate in solution.candidates)
+        return any(task.decide(answer, reference) is None for answer in answers if answer is not None)
 
-    def _result_of_cell(self, cell: Cell, solution: Solution, task: Task, notes: Sequence[str]) -> CellResult:
-        """Return the result of a cell; `notes` are warnings of the task, and judging may add some."""
+    def _result_of_cell(self, cell: Cell, solution: Solution, task: Task, task_warnings: Sequence[str]) -> CellResult:
+        """Return the result of a cell, with its answer judged.
+
+        Args:
+            cell: The cell.
+            solution: The solution of the cell's search.
+            task: The task that judges.
+            task_warnings: The warnings of the task so far. The task adds warnings to this list while it judges.
+        """
         drawn = record_candidates(solution, task, solution.problem) if self._config.record.candidates else None
         result = Result(
             cell=cell,
@@ -267,21 +297,24 @@ class LocalExecutor:
             usage=solution.usage,
             error=None if solution.error is None else one_line(solution.error),
             failures=solution.failures,
-            warnings=(*solution.warnings, *(line for line in notes if line not in solution.warnings)),
+            warnings=(*solution.warnings, *(line for line in task_warnings if line not in solution.warnings)),
             reproducible=solution.reproducible,
             oracle=solution.oracle,
             seconds_at=self._clock(),
             drawn=drawn,
         )
-        keeps_trace = (cell.dataset, cell.problem) in self._traced and cell.seed == self._config.seeds[0]
-        texts = None
+        trace: bytes | None = None
+        if (cell.dataset, cell.problem) in self._traced_problems and cell.seed == self._config.seeds[0]:
+            trace = solution.trace.to_json().encode()
+        texts: bytes | None = None
         if self._config.record.texts and solution.candidates:
-            texts = to_json(plain_values(candidate_texts(solution, task, drawn, right=result.right))).encode("ascii")
-        return CellResult(result, solution.trace.to_json().encode() if keeps_trace else None, texts)
+            candidates = candidate_texts(solution, task, drawn, right=result.right)
+            texts = to_json(plain_values(candidates)).encode("ascii")
+        return CellResult(result=result, trace=trace, texts=texts)
 
     async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return tokens by key; see `Executor`."""
-        return self._spent
+        return self._tokens_by_key
 
     def close(self) -> None:
         """Free the models."""
@@ -299,7 +332,11 @@ class _Server:
 def failed_result(cell: Cell, failure: Exception, now: float, spent: Usage = _NOTHING) -> Result:
     """Return the result of a cell that failed.
 
-    A cell also fails where its answer could not be judged after tokens were spent.
+    Args:
+        cell: The cell.
+        failure: The error of the cell.
+        now: The time in seconds since the epoch.
+        spent: The cost of the cell, if it failed after its search, when its answer was judged.
     """
     return Result(
         cell=cell,
@@ -314,7 +351,7 @@ def failed_result(cell: Cell, failure: Exception, now: float, spent: Usage = _NO
 
 
 def one_line(failure: Exception) -> str:
-    """Return the class and the cause of a failure on one line."""
+    """Return the class and the message of a failure on one line, without the hint of our errors."""
     cause = failure.cause if isinstance(failure, TTSError) else str(failure)
     return " ".join(f"{type(failure).__name__}: {cause}".split())
 

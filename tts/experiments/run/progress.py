@@ -32,35 +32,39 @@ class Progress:
     def __init__(
         self, total: int, done: int, *, left: TokensLeft | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self.total, self.done, self.elsewhere, self.ending = total, done, 0, 0
-        self._left = left
-        self._clock, self._started = clock, clock()
-        self.finished = self._right = self._judged = self._tokens = 0
-        self._usd: float | None = 0.0
-        self._failures: Counter[str] = Counter()
+        self.total, self.done = total, done
+        self.elsewhere, self.ending, self.finished = 0, 0, 0
+        self._tokens_left = left
+        self._clock = clock
+        self._start_s = clock()
+        # sums over the results of this run
+        self._num_right, self._num_judged, self._tokens = 0, 0, 0
+        self._usd: float | None = 0.0  # None: unknown
+        self._failure_counts: Counter[str] = Counter()  # by kind of error
 
     def add(self, result: Result) -> None:
         """Count a result."""
         self.done += 1
         self.finished += 1
         self._tokens += result.usage.tokens
-        if self._left is not None:
-            self._left.add(result)
-        self._usd = None if self._usd is None or result.usage.usd is None else self._usd + result.usage.usd
+        if self._tokens_left is not None:
+            self._tokens_left.add(result)
+        usd = result.usage.usd
+        self._usd = None if self._usd is None or usd is None else self._usd + usd
         if result.error is not None:
-            self._failures[result.error.partition(":")[0]] += 1
+            self._failure_counts[result.error.partition(":")[0]] += 1
         if result.right is not None:
-            self._judged += 1
-            self._right += result.right
+            self._num_judged += 1
+            self._num_right += result.right
 
     @property
     def failed(self) -> int:
         """Cells of this run with an error."""
-        return self._failures.total()
+        return self._failure_counts.total()
 
     def line(self) -> str:
         """Return the progress on one line."""
-        seconds = self._clock() - self._started
+        seconds = self._clock() - self._start_s
         rate = self.finished / seconds if seconds > 0 else 0.0
         parts = [f"{self.done:,} of {self.total:,}"]
         if self.finished:
@@ -72,21 +76,28 @@ class Progress:
         parts.append(f"{self._tokens:,} tokens")
         if self._usd:
             parts.append(f"${self._usd:,.2f}")
-        if self._judged:
-            parts.append(
-                f"{self._right / self._judged:.1%} {'of the new ones ' if self.done > self.finished else ''}right"
-            )
+        if self._num_judged:
+            has_earlier_results = self.done > self.finished
+            judged_words = "of the new ones " if has_earlier_results else ""
+            parts.append(f"{self._num_right / self._num_judged:.1%} {judged_words}right")
         if self.elsewhere:
             parts.append(f"waiting for {self.elsewhere:,} cells that other runs hold, or held when they were killed")
-        if self._failures:
-            parts.append("failed: " + ", ".join(f"{count:,} {kind}" for kind, count in self._failures.most_common()))
+        if self._failure_counts:
+            parts.append(
+                "failed: " + ", ".join(f"{count:,} {kind}" for kind, count in self._failure_counts.most_common())
+            )
         return " · ".join(parts)
 
     def _seconds_left(self, seconds: float) -> float:
-        """Return the expected seconds of the remaining cells, from the seconds of the finished cells."""
-        cells = self.total - self.done
-        tokens = None if self._left is None else self._left.expectation(cells)
-        return seconds * (cells / self.finished if tokens is None else tokens / self._tokens)
+        """Return the expected seconds of the remaining cells, from the seconds of the finished cells.
+
+        Seconds are in proportion to tokens; where no tokens are expected, to the number of cells.
+        """
+        cells_left = self.total - self.done
+        tokens_left = None if self._tokens_left is None else self._tokens_left.expectation(cells_left)
+        if tokens_left is None:
+            return seconds * (cells_left / self.finished)
+        return seconds * (tokens_left / self._tokens)
 
 
 def duration(seconds: float) -> str:
@@ -115,11 +126,7 @@ def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callabl
     from rich.console import Console
     from rich.text import Text
 
-    prefix = (
-        "".join(character if character.isprintable() else repr(character)[1:-1] for character in f"{title}: ")
-        if title
-        else ""
-    )
+    prefix = f"{_printable(title)}: " if title else ""
     console = Console(stderr=True)
     if sys.stderr.isatty() and not console.is_dumb_terminal:
         with console.status(Text(f"{prefix}starting")) as status:
@@ -133,23 +140,37 @@ def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callabl
         lines.end()
 
 
+def _printable(text: str) -> str:
+    """Return a text with escapes in place of characters that cannot be printed."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
 class _Lines:
-    """Plain lines. The last one is always shown."""
+    """Lines of progress on standard error. The last line is always shown.
+
+    Args:
+        prefix: The words before each line.
+    """
 
     def __init__(self, prefix: str) -> None:
-        self._prefix, self._line, self._shown_at, self._stopping = prefix, "", 0.0, False
+        self._prefix = prefix
+        self._pending_line = ""  # the latest line, if it has not been shown
+        self._shown_s = 0.0  # the time at which a line was shown
+        self._was_ending = False  # whether the line that was shown last was of a stopped run
 
     def report(self, progress: Progress) -> None:
         """Show this progress, unless the last line is recent. The stop of a run is shown at once."""
-        self._line = progress.line()
-        stops = progress.ending > 0 and not self._stopping
-        if stops or time.monotonic() - self._shown_at >= _EVERY_S:
-            self._shown_at, self._stopping = time.monotonic(), progress.ending > 0
+        self._pending_line = progress.line()
+        is_ending = progress.ending > 0
+        is_new_stop = is_ending and not self._was_ending
+        if is_new_stop or time.monotonic() - self._shown_s >= _EVERY_S:
+            self._shown_s = time.monotonic()
+            self._was_ending = is_ending
             self.end()
 
     def end(self) -> None:
-        """Show the last line, if it has not been shown."""
-        if self._line:
-            sys.stderr.write(f"{self._prefix}{self._line}\n")
+        """Show the latest line, if it has not been shown."""
+        if self._pending_line:
+            sys.stderr.write(f"{self._prefix}{self._pending_line}\n")
             sys.stderr.flush()
-        self._line = ""
+        self._pending_line = ""

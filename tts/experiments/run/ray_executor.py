@@ -73,28 +73,28 @@ class RayExecutor:
         except ImportError:
             raise missing_extra("ray", "ray", "--executor ray") from None
         self._ray = ray
-        self._began = not ray.is_initialized()
-        if self._began:
+        self._has_started_ray = not ray.is_initialized()
+        if self._has_started_ray:
             ray.init(log_to_driver=False, logging_level="error")
         resources = ray.cluster_resources()
-        kind, count = (
-            ("num_gpus", int(resources["GPU"]))
-            if resources.get("GPU", 0) >= 1
-            else ("num_cpus", max(1, int(resources.get("CPU", 1))))
-        )
-        remote_worker = ray.remote(**{kind: 1}, max_concurrency=config.concurrency + 1)(RayWorker)
+        if resources.get("GPU", 0) >= 1:
+            resource, num_workers = "num_gpus", int(resources["GPU"])
+        else:
+            resource, num_workers = "num_cpus", max(1, int(resources.get("CPU", 1)))
+        # one call more than cells, for the reports of tokens
+        remote_worker = ray.remote(**{resource: 1}, max_concurrency=config.concurrency + 1)(RayWorker)
         problems_reference = ray.put(problems)
         trust = os.environ.get(TRUST_PLACES, "0")
-        self._start: Callable[[], Any] = lambda: remote_worker.remote(config, problems_reference, trust)
-        self._workers = [self._start() for _ in range(count)]
-        self._busy = [0] * count
+        self._start_worker: Callable[[], Any] = lambda: remote_worker.remote(config, problems_reference, trust)
+        self._workers = [self._start_worker() for _ in range(num_workers)]
+        self._cell_counts = [0] * num_workers  # cells that each worker runs
         self._worker_of: dict[str, int] = {}  # key of a running cell -> the index of its worker
-        self.slots = config.concurrency * count
+        self.slots = config.concurrency * num_workers
         try:
             self.settings: Settings = ray.get(self._workers[0].settings.remote())
         except ray.exceptions.RayError as failure:
             self.close()
-            cause = getattr(failure, "cause", None)  # raised in the worker
+            cause = getattr(failure, "cause", None)  # the error that was raised in the worker
             if isinstance(cause, TTSError):
                 raise cause from None
             raise EngineError(
@@ -103,33 +103,38 @@ class RayExecutor:
 
     async def run(self, cell: Cell) -> CellResult:
         """Run a cell on the least busy worker; see `Executor`."""
-        index = min(range(len(self._workers)), key=self._busy.__getitem__)
+        index = min(range(len(self._workers)), key=self._cell_counts.__getitem__)
         worker = self._workers[index]
-        self._busy[index] += 1
+        self._cell_counts[index] += 1
         self._worker_of[cell.key] = index
         try:
             return await _answer(worker.run.remote(cell))
         except self._ray.exceptions.RayActorError as failure:
-            if self._workers[index] is worker:  # another cell of this worker has not replaced it yet
-                self._workers[index] = self._start()
+            if self._workers[index] is worker:  # no other cell of this worker has replaced the worker
+                self._workers[index] = self._start_worker()
             raise WorkerLost(one_line(failure)) from failure
         finally:
-            self._busy[index] -= 1
+            self._cell_counts[index] -= 1
             del self._worker_of[cell.key]
 
     async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return tokens by key, from the workers that answer in time; see `Executor`."""
-        replies = [_answer(self._workers[index].spent.remote()) for index in {*self._worker_of.values()}]
+        busy_workers = [self._workers[index] for index in set(self._worker_of.values())]
+        replies = [_answer(worker.tokens_spent_by_key.remote()) for worker in busy_workers]
         reports = await asyncio.gather(
-            *(asyncio.wait_for(item, _TIMEOUT_S) for item in replies), return_exceptions=True
+            *(asyncio.wait_for(reply, _TIMEOUT_S) for reply in replies), return_exceptions=True
         )
-        return {key: tokens for item in reports if isinstance(item, dict) for key, tokens in item.items()}
+        tokens_by_key: dict[str, int] = {}
+        for report in reports:
+            if isinstance(report, dict):  # else the exception of a worker that did not answer
+                tokens_by_key.update(report)
+        return tokens_by_key
 
     def close(self) -> None:
         """End the workers, and Ray if this object started it."""
         for worker in self._workers:
             self._ray.kill(worker)
-        if self._began:
+        if self._has_started_ray:
             self._ray.shutdown()
 
 

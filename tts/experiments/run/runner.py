@@ -43,7 +43,7 @@ Report = Callable[[Progress], None]
 LEASE_S: Final = 30.0  # the longest that the cells of a killed process wait
 _BEATS_PER_LEASE: Final = 4
 _POLL_S: Final = 1.0  # interval at which leases of other processes are polled
-# a run ends after so many failures of its first cells, or so many cells in a row that no server took
+# a run ends after this number of failures of its first cells, or of successive cells that no server took
 _MOST_FAILURES: Final = 50
 _MOST_ROUNDS: Final = 4  # rounds of batches: a search asks once, and three times more where all its rows failed
 _MOST_DEATHS: Final = 3  # lost workers after which a cell has failed
@@ -71,25 +71,25 @@ class PreparedStudy:
         batches: Path | None = None,
     ) -> None:
         self.config = config
-        make: Callable[..., Executor] = EXECUTORS.get(executor)
+        make_executor: Callable[..., Executor] = EXECUTORS.get(executor)
         if batches is not None:
-            if make is not LocalExecutor:
+            if make_executor is not LocalExecutor:
                 raise ConfigError(
                     f"executor is {executor!r}, but batches run cells in this process", hint="leave one of them out"
                 )
-            make = functools.partial(BatchExecutor, folder=batches)
+            make_executor = functools.partial(BatchExecutor, folder=batches)
         if account is not None:
             account.check_usable()
-            if make is not LocalExecutor:
+            if make_executor is not LocalExecutor:
                 raise ConfigError(
                     f"executor is {executor!r}, but an account pays cells in its own process alone",
                     hint="leave executor or account out",
                 )
-            make = functools.partial(LocalExecutor, account=account)
+            make_executor = functools.partial(LocalExecutor, account=account)
         self.problems: Problems
         self.problems, self.task_choices = with_chosen_tasks(config, load_problems(config))
         config.check_size(sum(map(len, self.problems.values())))
-        self.executor: Executor = make(config, self.problems)
+        self.executor: Executor = make_executor(config, self.problems)
 
     def cells(self, part: tuple[int, int] = (1, 1)) -> Iterator[Cell]:
         """Yield the cells of part i of n."""
@@ -151,31 +151,38 @@ def run(
         TTSError: The store failed, only failures came of the first cells, or a server took no more requests. Finished
             cells are kept.
     """
-    study = store.begin(prepared.config.name, snapshot(prepared.config, prepared.problems, prepared.executor.settings))
+    settings = prepared.executor.settings
+    study = store.begin(prepared.config.name, snapshot(prepared.config, prepared.problems, settings))
     store.add(study, prepared.cells(part))
     if retry_failed:
         store.forget_failures(study)
     counts = store.counts(study)
-    left = TokensLeft(_rows_left(store.unfinished_rows(study), prepared.executor.settings))
+    num_finished = counts.done + counts.failed
     progress = Progress(
-        sum((counts.done, counts.failed, counts.pending, counts.leased)), counts.done + counts.failed, left=left
+        total=num_finished + counts.pending + counts.leased,
+        done=num_finished,
+        left=TokensLeft(_rows_left(store.unfinished_rows(study), settings)),
     )
     runner = _Runner(prepared.executor, store, study, progress, report, lease_s)
     try:
-        interrupted = _run_until_stopped(runner, is_patient)
+        is_interrupted = _run_until_stopped(runner, is_patient)
     finally:
         runner.close()
     return RunSummary(
-        study, store.counts(study), interrupted=interrupted, unpaid=len(runner.unpaid), not_reached=runner.not_reached
+        study=study,
+        counts=store.counts(study),
+        interrupted=is_interrupted,
+        unpaid=len(runner.unpaid),
+        not_reached=runner.not_reached,
     )
 
 
 def run_by_batches(
     ended: RunSummary, run_cells: Callable[[], RunSummary], executor: BatchExecutor, report: Callable[[str], None]
 ) -> tuple[RunSummary, BatchEnds]:
-    """Send the requests of cells as batches and run the cells again, until no cell asks.
+    """Send the requests of cells as batches and run the cells again, until all cells have their replies.
 
-    Lost requests also end the loop.
+    The loop also ends after lost requests, and after four rounds.
 
     Args:
         ended: The summary of the run that collected the requests.
@@ -205,24 +212,28 @@ def _run_until_stopped(runner: _Runner, is_patient: Callable[[], bool]) -> bool:
     try:
         LOOP.run(runner.run())
     except KeyboardInterrupt as stop:
-        with suppress(Interrupted):  # the second Ctrl-C, which has cancelled what still ran
-            LOOP.run(runner.finish(cancel=not (isinstance(stop, Interrupted) and is_patient())))
+        may_finish = isinstance(stop, Interrupted) and is_patient()
+        with suppress(Interrupted):  # a second Ctrl-C, which has cancelled the cells that still ran
+            LOOP.run(runner.finish(cancel=not may_finish))
         return True
     return False
 
 
 def _rows_left(unfinished: Iterable[tuple[Cell, int]], settings: Settings) -> Iterator[tuple[RowKey, RowLeft]]:
-    """Yield the unfinished rows, each with the expected tokens of one of its cells."""
-    by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
-    for cell, count in unfinished:
-        setting = by_digest.get((cell.model, cell.setting))
-        has_cost = setting is not None and cell.strategy in setting.scoring
-        prior = (
-            cost_by_budget(cell.budget, setting, setting.scoring[cell.strategy]).get("tokens")
-            if setting and has_cost
-            else None
-        )
-        yield row_key(cell), RowLeft(count, prior)
+    """Yield the unfinished rows of the final table, each with the expected tokens of one of its cells.
+
+    Args:
+        unfinished: The first cell without a result of each row, and the number of such cells.
+        settings: The settings of the study's models.
+    """
+    setting_of = {(name, setting.digest): setting for (name, _), setting in settings.items()}
+    for cell, num_unfinished in unfinished:
+        setting = setting_of.get((cell.model, cell.setting))
+        expected_tokens = None
+        if setting is not None and cell.strategy in setting.scoring:
+            costs = cost_by_budget(cell.budget, setting, setting.scoring[cell.strategy])
+            expected_tokens = costs.get("tokens")
+        yield row_key(cell), RowLeft(num_unfinished, expected_tokens)
 
 
 def results_of(config: StudyConfig, store: Store) -> list[Result]:
@@ -245,7 +256,7 @@ class _Runner:
     """One run of a study.
 
     One thread makes all calls to the store, which may wait for other processes. Only that thread changes the set of
-    leased cells. Therefore no heartbeat follows a result, and a stop leaves no lease.
+    leased cells. Therefore no lease is extended after its cell has a result, and a stopped run leaves no lease.
 
     Args:
         executor: See `run`.
@@ -256,7 +267,7 @@ class _Runner:
         lease_s: See `run`.
 
     Attributes:
-        unpaid: Keys of cells that stay open. Their leases last until the run ends, so that it does not take them again.
+        unpaid: Keys of cells that stay open. The run keeps their leases to its end, so that it does not run them again.
         not_reached: As in `RunSummary`.
     """
 
@@ -266,69 +277,78 @@ class _Runner:
         self._executor, self._store, self._study = executor, store, study
         self._progress, self._report, self._lease_s = progress, report, lease_s
         self._worker = secrets.token_hex(8)
-        self._at: dict[str, asyncio.Task[None]] = {}  # cells that run or wait to be written, by key
-        self._ended: asyncio.Queue[CellResult | Cell] = asyncio.Queue()  # results, and cells whose worker was lost
-        self._deaths: Counter[str] = Counter()
-        self._leased: set[str] = set()
-        self._stopped = False
-        self._ending = False
-        self._work: asyncio.Task[None] | None = None
+        self._running_tasks: dict[str, asyncio.Task[None]] = {}  # by key, cells that run or wait to be written
+        # results, and cells that ended without a result and stay open or run again
+        self._ended_cells: asyncio.Queue[CellResult | Cell] = asyncio.Queue()
+        self._num_lost_workers: Counter[str] = Counter()  # by the key of the cell that they ran
+        self._leased_keys: set[str] = set()
+        self._is_stopped = False  # whether no cell begins any more
+        self._is_ending = False  # whether running cells are being cancelled
+        self._run_task: asyncio.Task[None] | None = None
         self.unpaid: set[str] = set()
         self.not_reached = ""
-        self._not_taken = 0  # cells since the last result of which no request was taken
+        self._num_not_taken = 0  # cells since the last result whose requests no server took
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-store")
 
     async def run(self) -> None:
-        """Run cells until none is left. A cancelled call begins no more cells; `finish` waits for the others."""
-        self._work = asyncio.create_task(self._run_all())
+        """Run cells until none is left.
+
+        After a cancelled call no cell begins, and running cells go on. `finish` waits for the running cells.
+        """
+        self._run_task = asyncio.create_task(self._run_all())
         try:
-            await asyncio.shield(self._work)
+            await asyncio.shield(self._run_task)
         finally:
-            self._stopped = True
+            self._is_stopped = True
 
     async def finish(self, *, cancel: bool) -> None:
-        """Wait until the cells of a stopped run have ended. A cancelled call cancels them.
+        """Wait until the cells of a stopped run have ended. If the call is cancelled, so are the cells.
 
         Args:
             cancel: Whether to cancel the cells at once.
         """
-        if self._work is None:  # stopped before it began
+        if self._run_task is None:  # the run was stopped before its first cell
             return
-        if cancel and not self._ending:  # an end under way returns the leases, which nothing may cut short
-            self._work.cancel()
-        elif self._at:
-            self._progress.ending = len(self._at)
+        if cancel and not self._is_ending:  # while the run ends, it returns its leases and must not be cancelled
+            self._run_task.cancel()
+        elif self._running_tasks:
+            self._progress.ending = len(self._running_tasks)
             self._report(self._progress)
-        with suppress(*((asyncio.CancelledError,) if cancel else ())):
-            await self._work
+        try:
+            await self._run_task
+        except asyncio.CancelledError:
+            if not cancel:
+                raise
 
     async def _run_all(self) -> None:
+        """Run cells and write their results until none is left, while a heartbeat extends the leases."""
         self._report(self._progress)
         heartbeat = asyncio.create_task(self._keep_beating())
         try:
             while await self._fill():
-                await self._keep(await self._next())
+                ended_cells = await self._next()
+                await self._keep(ended_cells)
                 if heartbeat.done():
-                    heartbeat.result()
+                    heartbeat.result()  # raises the heartbeat's error
         finally:
             heartbeat.cancel()
             await self._stop()
 
     async def _fill(self) -> bool:
         """Lease cells while slots are free, and return whether any cells run."""
-        if self._stopped:
-            return bool(self._at)
-        room = self._executor.slots - len(self._at)
-        # a lease is a transaction, so several cells are leased at once
-        if self._at and room * 4 < self._executor.slots:
+        if self._is_stopped:
+            return bool(self._running_tasks)
+        num_free = self._executor.slots - len(self._running_tasks)
+        # a lease is a transaction, so cells are leased together once a fourth of the slots is free
+        if self._running_tasks and num_free * 4 < self._executor.slots:
             return True
         while True:
-            leased = await self._call_store(self._lease, room)
-            if self._stopped:  # stopped during the call of the store: the new leases are returned at the end
-                return bool(self._at)
-            for cell in leased:
-                self._at[cell.key] = asyncio.create_task(self._run(cell))
-            if self._at:
+            leased_cells = await self._call_store(self._lease, num_free)
+            if self._is_stopped:  # the run was stopped during the call, and returns the new leases at its end
+                return bool(self._running_tasks)
+            for cell in leased_cells:
+                self._running_tasks[cell.key] = asyncio.create_task(self._run(cell))
+            if self._running_tasks:
                 self._progress.elsewhere = 0
                 return True
             counts = await self._call_store(self._store.counts, self._study)
@@ -341,70 +361,83 @@ class _Runner:
             await asyncio.sleep(_POLL_S if self._progress.elsewhere else 0)
 
     async def _run(self, cell: Cell) -> None:
+        """Run a cell, and put its result into the queue of ended cells, or the cell itself where it has none."""
         try:
-            self._ended.put_nowait(await self._executor.run(cell))
+            self._ended_cells.put_nowait(await self._executor.run(cell))
         except Unpaid:
             self.unpaid.add(cell.key)
-            self._ended.put_nowait(cell)
+            self._ended_cells.put_nowait(cell)
         except NotReached as cause:
             self.unpaid.add(cell.key)
-            self.not_reached, self._not_taken = str(cause), self._not_taken + 1
-            self._ended.put_nowait(cell)
+            self.not_reached = str(cause)
+            self._num_not_taken += 1
+            self._ended_cells.put_nowait(cell)
         except WorkerLost as lost:
-            self._deaths[cell.key] += 1
-            if self._deaths[cell.key] < _MOST_DEATHS:
-                self._ended.put_nowait(cell)
+            self._num_lost_workers[cell.key] += 1
+            if self._num_lost_workers[cell.key] < _MOST_DEATHS:
+                self._ended_cells.put_nowait(cell)
             else:
                 failure = EngineError(f"{_MOST_DEATHS} workers were lost at this cell: {lost}")
-                self._ended.put_nowait(CellResult(failed_result(cell, failure, time.time())))
+                self._ended_cells.put_nowait(CellResult(failed_result(cell, failure, time.time())))
 
     async def _next(self) -> list[CellResult | Cell]:
-        """Wait for a finished cell, and return all that have finished."""
-        items = [await self._ended.get()]
-        while not self._ended.empty():
-            items.append(self._ended.get_nowait())
-        return items
+        """Wait for a cell to end, and return all ended cells: results, and cells without one."""
+        ended_cells = [await self._ended_cells.get()]
+        while not self._ended_cells.empty():
+            ended_cells.append(self._ended_cells.get_nowait())
+        return ended_cells
 
     async def _keep(self, ended: Sequence[CellResult | Cell]) -> None:
-        """Write results, and give back the leases of cells that must run again."""
-        outcomes, open_keys = (
-            [item for item in ended if isinstance(item, CellResult)],
-            [item.key for item in ended if isinstance(item, Cell)],
-        )
-        await self._call_store(self._write, outcomes, [key for key in open_keys if key not in self.unpaid])
-        for key in (*open_keys, *(item.result.cell.key for item in outcomes)):
-            del self._at[key]
-        for item in outcomes:
-            self._progress.add(item.result)
-        if self._stopped:
-            self._progress.ending = len(self._at)
+        """Write results, and give back the leases of cells that must run again.
+
+        Args:
+            ended: The results, and the cells that ended without one.
+
+        Raises:
+            TTSError: The store failed, only failures came of the first cells, or a server took no more requests.
+        """
+        cell_results = [ended_cell for ended_cell in ended if isinstance(ended_cell, CellResult)]
+        open_keys = [ended_cell.key for ended_cell in ended if isinstance(ended_cell, Cell)]
+        released_keys = [key for key in open_keys if key not in self.unpaid]
+        await self._call_store(self._write, cell_results, released_keys)
+        for key in open_keys:
+            del self._running_tasks[key]
+        for cell_result in cell_results:
+            del self._running_tasks[cell_result.result.cell.key]
+            self._progress.add(cell_result.result)
+        if self._is_stopped:
+            self._progress.ending = len(self._running_tasks)
         self._report(self._progress)
-        self._not_taken = 0 if outcomes else self._not_taken
-        if self._not_taken >= _MOST_FAILURES and not self._ending:
+        if cell_results:
+            self._num_not_taken = 0
+        if self._num_not_taken >= _MOST_FAILURES and not self._is_ending:
             raise TTSError(
-                f"the run ends, for the server of a model took no request of {self._not_taken} cells: "
+                f"the run ends, for the server of a model took no request of {self._num_not_taken} cells: "
                 f"{self.not_reached}",
                 hint="what is done is kept; once the server answers, the same command goes on",
             )
-        if outcomes and self._progress.finished == self._progress.failed >= _MOST_FAILURES:
+        have_all_failed = self._progress.failed == self._progress.finished
+        if cell_results and have_all_failed and self._progress.failed >= _MOST_FAILURES:
+            last_error = cell_results[-1].result.error
             raise TTSError(
-                f"the first {self._progress.failed} cells all failed, the last one with {outcomes[-1].result.error}",
+                f"the first {self._progress.failed} cells all failed, the last one with {last_error}",
                 hint="remove the cause, then run the study again with --retry-failed",
             )
 
     async def _keep_beating(self) -> None:
+        """Extend the leases of all leased cells at intervals, and store their tokens so far."""
         while True:
             await asyncio.sleep(self._lease_s / _BEATS_PER_LEASE)
             await self._call_store(self._beat, await self._executor.tokens_spent_by_key())
 
     async def _stop(self) -> None:
         """Cancel running cells, write finished results, book the cost of other cells, and return their leases."""
-        self._ending = True
-        for task in self._at.values():
+        self._is_ending = True
+        for task in self._running_tasks.values():
             task.cancel()
-        await asyncio.gather(*self._at.values(), return_exceptions=True)
+        await asyncio.gather(*self._running_tasks.values(), return_exceptions=True)
         with suppress(TTSError):  # if the store has failed, the leases expire
-            if not self._ended.empty():
+            if not self._ended_cells.empty():
                 await self._keep(await self._next())
         with suppress(TTSError):
             await self._call_store(self._give_back, await self._executor.tokens_spent_by_key())
@@ -421,21 +454,22 @@ class _Runner:
 
     def _lease(self, count: int) -> list[Cell]:
         cells = self._store.lease(self._study, self._worker, count, seconds=self._lease_s)
-        self._leased.update(cell.key for cell in cells)
+        self._leased_keys.update(cell.key for cell in cells)
         return cells
 
-    def _write(self, done: Sequence[CellResult], lost: Sequence[str]) -> None:
-        for one in done:
-            self._store.finish(self._worker, one.result, one.trace, one.texts)
-            self._leased.discard(one.result.cell.key)
-        if lost:
-            self._store.release(self._worker, lost)
-            self._leased.difference_update(lost)
+    def _write(self, cell_results: Sequence[CellResult], released_keys: Sequence[str]) -> None:
+        """Write results, and give back the leases of other cells."""
+        for cell_result in cell_results:
+            self._store.finish(self._worker, cell_result.result, cell_result.trace, cell_result.texts)
+            self._leased_keys.discard(cell_result.result.cell.key)
+        if released_keys:
+            self._store.release(self._worker, released_keys)
+            self._leased_keys.difference_update(released_keys)
 
     def _beat(self, spent: Mapping[str, int]) -> None:
-        self._store.beat(self._worker, {key: spent.get(key, 0) for key in self._leased}, seconds=self._lease_s)
+        self._store.beat(self._worker, {key: spent.get(key, 0) for key in self._leased_keys}, seconds=self._lease_s)
 
     def _give_back(self, spent: Mapping[str, int]) -> None:
-        if self._leased:
+        if self._leased_keys:
             self._beat(spent)
-            self._store.release(self._worker, self._leased)
+            self._store.release(self._worker, self._leased_keys)

@@ -60,18 +60,22 @@ class TokensLeft:
         finished, tokens = sum(row.finished for row in rows), sum(row.tokens for row in rows)
         if not tokens:
             return None
-        rows_with_prior = [(row.tokens, row.finished * row.prior) for row in rows if row.finished and row.prior]
-        by_prior = sum(prior for _, prior in rows_with_prior)
-        ratio = sum(spent for spent, _ in rows_with_prior) / by_prior if by_prior else 1.0
-        unfinished, total = 0, 0.0
+        spent_tokens, prior_tokens = 0, 0.0  # of the finished cells of rows with a prior
         for row in rows:
-            cell_tokens = (
-                row.tokens / row.finished
-                if row.finished
-                else tokens / finished
-                if row.prior is None
-                else row.prior * ratio
-            )
+            if row.finished and row.prior:
+                spent_tokens += row.tokens
+                prior_tokens += row.finished * row.prior
+        ratio = spent_tokens / prior_tokens if prior_tokens else 1.0
+        unfinished, unfinished_tokens = 0, 0.0
+        for row in rows:
+            if row.finished:
+                cell_tokens = row.tokens / row.finished
+            elif row.prior is not None:
+                cell_tokens = row.prior * ratio
+            else:
+                cell_tokens = tokens / finished
             unfinished += row.left
-            total += row.left * cell_tokens
-        return total * cells / unfinished if unfinished else cells * tokens / finished
+            unfinished_tokens += row.left * cell_tokens
+        if not unfinished:
+            return cells * tokens / finished
+        return unfinished_tokens * cells / unfinished

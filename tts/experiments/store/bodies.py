@@ -30,8 +30,8 @@ _FAULTS: Final = (
     RecursionError,
     zlib.error,
 )
-_MOST: Final = 1 << 63  # all counts of a store are below this
-_UNBOUNDED: Final = frozenset({"seed", "flops"})  # fields that may exceed _MOST
+_INT_BOUND: Final = 1 << 63  # all counts of a store are below this number
+_UNBOUNDED: Final = frozenset({"seed", "flops"})  # fields that may be larger
 _T = TypeVar("_T")
 
 
@@ -51,7 +51,7 @@ def damage_error(table: str, row: object, why: str) -> ConfigError:
 
 @contextmanager
 def reading(table: str, row: object) -> Generator[None]:
-    """Turn the errors that a damaged row raises within a block into one line.
+    """Turn the errors that a damaged row raises within a block into an error of one line.
 
     Args:
         table: The table of the row.
@@ -107,7 +107,8 @@ def packed_value(place: str, body: Any, kind: type[_T]) -> _T:
 def source_in(row: object, body: Any) -> dict[str, Any]:
     """Return the texts of samples: prompt, reference, tests, task, and the text of each sample or None.
 
-    Samples that a study drew also have `thoughts`. Where their result lacks them, `drawn` has them as plain values.
+    Samples that a study drew also have `thoughts`. If the result does not have the samples, `drawn` has them as plain
+    values.
 
     Args:
         row: The name of the row in the table `sources`.
@@ -154,34 +155,47 @@ def whole_record(record: _T) -> _T:
 
 
 class _Kind(NamedTuple):
-    """The types that a value may have, and what the values within it may be."""
+    """The types that a value may have, and the kind of its elements; None: it has no elements."""
 
     types: frozenset[type]
-    within: _Kind | None
+    elements: _Kind | None
 
 
 @cache
 def _kinds(record: type) -> tuple[tuple[str, _Kind], ...]:
-    """Return the names and kinds of a record's plain fields, without records that were checked before."""
+    """Return the names and kinds of a record's fields, without fields that are records of their own."""
     hints = typing.get_type_hints(record)
-    return tuple((f.name, _kind(hints[f.name])) for f in fields(record) if f.name not in ("cell", "usage", "drawn"))
+    names = [field.name for field in fields(record) if field.name not in ("cell", "usage", "drawn")]
+    return tuple((name, _kind(hints[name])) for name in names)
 
 
 def _kind(hint: Any) -> _Kind:
-    types_, within = set[type](), None
-    for part in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
-        origin, args = typing.get_origin(part) or part, typing.get_args(part)
-        if origin is Mapping or origin is tuple:
-            within = _kind(args[origin is Mapping])
-        types_ |= {float, int} if origin is float else {dict} if origin is Mapping else {origin}
-    return _Kind(frozenset(types_), within)
+    """Return the kind of a type hint: a plain type, a `Mapping`, a tuple, or a union of these."""
+    allowed_types = set[type]()
+    elements: _Kind | None = None
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for member in members:
+        origin, arguments = typing.get_origin(member) or member, typing.get_args(member)
+        if origin is Mapping:
+            allowed_types.add(dict)
+            elements = _kind(arguments[1])  # the type of the mapping's values
+        elif origin is tuple:
+            allowed_types.add(tuple)
+            elements = _kind(arguments[0])
+        elif origin is float:
+            allowed_types.update((float, int))
+        else:
+            allowed_types.add(origin)
+    return _Kind(frozenset(allowed_types), elements)
 
 
 def _check(name: str, value: Any, kind: _Kind) -> None:
+    """Refuse a value, or an element of a value, that has another type, or is a number out of range."""
     if type(value) not in kind.types:
         raise TypeError(f"{name} is {quote(value)}")
-    if type(value) is int and name not in _UNBOUNDED and not -_MOST <= value < _MOST:
+    if type(value) is int and name not in _UNBOUNDED and not -_INT_BOUND <= value < _INT_BOUND:
         raise ValueError(f"{name} is {quote(value)}")
-    if kind.within is not None and value:
-        for element in cast("Iterable[Any]", value.values() if isinstance(value, dict) else value):
-            _check(name, element, kind.within)
+    if kind.elements is not None and value:
+        elements = value.values() if isinstance(value, dict) else value
+        for element in cast("Iterable[Any]", elements):
+            _check(name, element, kind.elements)

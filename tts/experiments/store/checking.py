@@ -59,40 +59,51 @@ def checksum(key: str, failed: bool | int, body: str, drawn: bytes | None, trace
 
 def check_store(db: sqlite3.Connection) -> StoreCheck:
     """Check every result of a store."""
-    messages = [row[0] for row in db.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
+    messages = [str(message) for (message,) in db.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
     if messages != ["ok"]:
-        return StoreCheck(0, 0, (), tuple(" ".join(str(line).split()) for line in messages))
-    has_sums = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checksums'").fetchone() is not None
-    sums, joined = ("sha256", "LEFT JOIN checksums USING (cell)") if has_sums else ("NULL", "")
-    whole, unknown, last_cell = 0, 0, 0
+        faults = tuple(" ".join(message.split()) for message in messages)
+        return StoreCheck(whole=0, unknown=0, damaged=(), faults=faults)
+    has_checksums = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checksums'").fetchone() is not None
+    if has_checksums:
+        sha256, join = "sha256", "LEFT JOIN checksums USING (cell)"
+    else:
+        sha256, join = "NULL", ""
+    query = (
+        f"SELECT cell, key, failed, results.body, drawn, trace, {sha256} FROM results JOIN cells ON cells.id = cell"
+        f" LEFT JOIN traces USING (cell) {join} WHERE cell > ? ORDER BY cell LIMIT ?"
+    )
+    num_whole, num_unknown, cell = 0, 0, 0
     damaged: dict[int, str] = {}  # keys by cell
-    while rows := db.execute(
-        f"SELECT cell, key, failed, results.body, drawn, trace, {sums} FROM results JOIN cells ON cells.id = cell"
-        f" LEFT JOIN traces USING (cell) {joined} WHERE cell > ? ORDER BY cell LIMIT ?",
-        (last_cell, _PAGE),
-    ).fetchall():
-        for cell, key, *parts, stored_sum in rows:
-            if stored_sum is None:
-                unknown += 1
-            elif _holds(key, parts, stored_sum):
-                whole += 1
+    while True:
+        rows = db.execute(query, (cell, _PAGE)).fetchall()  # the next results after the last cell
+        if not rows:
+            break
+        for cell, key, *columns, stored_checksum in rows:
+            if stored_checksum is None:
+                num_unknown += 1
+            elif _holds(key, columns, stored_checksum):
+                num_whole += 1
             else:
                 damaged[cell] = str(key)
-        last_cell = rows[-1][0]
-    faults = tuple(islice(_unreadable(db, damaged), _MOST_FAULTS))
-    return StoreCheck(whole, unknown, tuple(damaged.values()), faults, tuple(dict.fromkeys(_foreign(db))))
+    return StoreCheck(
+        whole=num_whole,
+        unknown=num_unknown,
+        damaged=tuple(damaged.values()),
+        faults=tuple(islice(_unreadable(db, damaged), _MOST_FAULTS)),
+        foreign=tuple(dict.fromkeys(_foreign(db))),
+    )
 
 
 def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str]:
-    """Yield the reasons why rows cannot be read, without the results in `damaged`.
+    """Yield the reason why a row cannot be read, for each such row except results in `damaged`.
 
-    An unreadable result may have a valid checksum: its author may have computed that too.
+    An unreadable result may have a valid checksum, since another person may have written both.
     """
-    plain = Cell(key="", dataset="", problem="", model="", setting="", strategy="", budget={}, seed=0)
-    condition = {name: getattr(plain, name) for name in CONDITION}
+    empty_cell = Cell(key="", dataset="", problem="", model="", setting="", strategy="", budget={}, seed=0)
+    condition = {name: getattr(empty_cell, name) for name in CONDITION}
 
     def result(row: int, body: str, drawn: bytes | None) -> object:
-        return result_of(row, plain, body, drawn, 0)
+        return result_of(row, empty_cell, body, drawn, 0)
 
     readers: list[tuple[str, Callable[..., object]]] = [
         ("SELECT id, body FROM conditions ORDER BY id", condition_of),
@@ -100,7 +111,7 @@ def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str
         ("SELECT id, begun_at, snapshot FROM runs ORDER BY id", lambda *run: runs_of(0, "", [run])),
         ("SELECT cell, body, drawn FROM results ORDER BY cell", result),
     ]
-    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'").fetchone():  # a store without imports has none
+    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'").fetchone():  # some stores lack this table
         readers.append(("SELECT cell, body FROM sources ORDER BY cell", source_in))
     for query, reader in readers:
         for row in db.execute(query):
@@ -113,14 +124,16 @@ def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str
 
 
 def _foreign(db: sqlite3.Connection) -> Iterator[str]:
-    """Yield the faults of the texts of a store that name parts."""
+    """Yield a line for each code, file or server that a text of the store names, but that a store may not name."""
     scope = file_scope()
     for (body,) in db.execute("SELECT body FROM conditions ORDER BY id"):
-        yield from (str(fault.cause) for fault in condition_faults(_value(body), scope))
-    for (snapshot,) in db.execute("SELECT snapshot FROM runs ORDER BY id"):
-        settings = _value(snapshot)
-        configuration = settings.get("configuration") if isinstance(settings, dict) else None
-        yield from (str(fault.cause) for fault in configuration_faults(configuration, scope))
+        for fault in condition_faults(_value(body), scope):
+            yield str(fault.cause)
+    for (text,) in db.execute("SELECT snapshot FROM runs ORDER BY id"):
+        snapshot = _value(text)
+        configuration = snapshot.get("configuration") if isinstance(snapshot, dict) else None
+        for fault in configuration_faults(configuration, scope):
+            yield str(fault.cause)
 
 
 def _value(text: Any) -> Any:
@@ -131,11 +144,17 @@ def _value(text: Any) -> Any:
         return None
 
 
-def _holds(key: object, parts: list[object], known: bytes) -> bool:
-    """Return whether a result has its stored checksum. False for types that no store writes."""
-    failed, body, drawn, trace = parts
+def _holds(key: object, columns: list[object], stored_checksum: bytes) -> bool:
+    """Return whether a result has its stored checksum; False for values of types that no store writes.
+
+    Args:
+        key: The key of the cell.
+        columns: The columns failed, body, drawn and trace of the result.
+        stored_checksum: The checksum that was written with the result.
+    """
+    failed, body, drawn, trace = columns
     if not (isinstance(key, str) and isinstance(body, str) and isinstance(failed, int)):
         return False
     if not (isinstance(drawn, bytes | None) and isinstance(trace, bytes | None)):
         return False
-    return checksum(key, failed, body, drawn, trace) == known
+    return checksum(key, failed, body, drawn, trace) == stored_checksum

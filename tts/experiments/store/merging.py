@@ -10,7 +10,7 @@ from typing import Final
 
 from tts.experiments.store.schema import CHECKSUMS, SOURCES
 
-_CARRIED: Final = """
+_COPY_STATEMENTS: Final = """
 INSERT INTO main.studies (name, created_at, configuration, result_version)
     SELECT name, created_at, configuration, result_version FROM other.studies WHERE true ORDER BY id ON CONFLICT DO NOTHING;
 INSERT INTO main.runs (study, begun_at, snapshot)
@@ -43,23 +43,23 @@ INSERT INTO main.unfinished SELECT study, cell FROM main.members WHERE cell IN (
 def carry_over(db: sqlite3.Connection) -> int:
     """Copy the results that this database lacks from the attached `other`, within the open transaction.
 
-    Existing studies, cells and results stay unchanged, so merging may be repeated, and the other store may still grow.
+    Existing studies, cells and results stay unchanged. So a merge may be repeated after the other store has grown.
     Lost tokens of the copied results are copied too.
 
     Returns:
         The number of copied results.
     """
-    for statement in _CARRIED.split(";"):
+    for statement in _COPY_STATEMENTS.split(";"):
         db.execute(statement)
-    # older stores lack these tables
-    for table, column, create in (("checksums", "sha256", CHECKSUMS), ("sources", "body", SOURCES)):
+    # each table that older stores lack, its column, and the statement that creates it
+    for table, column, create_table in (("checksums", "sha256", CHECKSUMS), ("sources", "body", SOURCES)):
         if db.execute("SELECT 1 FROM other.sqlite_schema WHERE name = ?", (table,)).fetchone():
-            db.execute(create)
+            db.execute(create_table)
             db.execute(
                 f"INSERT OR REPLACE INTO main.{table} SELECT own, {column} FROM taken JOIN other.{table} ON cell = "
                 "theirs"
             )
-    (taken,) = db.execute("SELECT count(*) FROM taken").fetchone()
+    (num_copied,) = db.execute("SELECT count(*) FROM taken").fetchone()
     db.execute("DROP TABLE taken")
     db.execute("DROP TABLE pairs")
-    return taken
+    return num_copied

@@ -22,16 +22,19 @@ from tts.types import Usage
 
 CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
 _OTHER_COLUMNS: Final = 4096  # bytes beside the large columns of a row
-# fields of a result with their own format
+# fields of a result that `result_body` does not write by the general rule
 _APART: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})
 
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Return the default of each field of a record; MISSING for required fields."""
-    factories = {
-        f.name: f.default_factory for f in dataclasses.fields(kind) if f.default_factory is not dataclasses.MISSING
-    }
-    return {f.name: factories[f.name]() if f.name in factories else f.default for f in dataclasses.fields(kind)}
+    defaults: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.default_factory is dataclasses.MISSING:
+            defaults[field.name] = field.default
+        else:
+            defaults[field.name] = field.default_factory()
+    return defaults
 
 
 _USAGE: Final = _defaults(Usage)
@@ -50,7 +53,7 @@ def identity_of(snapshot: Mapping[str, Any]) -> str:
 
 
 def condition_body(cell: Cell) -> str:
-    """Return the fields that a cell shares with its row of the table, such as data set and model."""
+    """Return a cell's condition: the fields that it shares with its row of the table, such as the model."""
     return to_json({name: plain_values(getattr(cell, name)) for name in CONDITION})
 
 
@@ -60,15 +63,15 @@ def cell_body(cell: Cell) -> str:
 
 
 def runs_of(study: int, name: Any, rows: Sequence[tuple[int, float, str]]) -> tuple[StoredRun, ...]:
-    """Return the starts of a study.
+    """Return the runs of a study; a run is one start of the study.
 
     Args:
         study: The study's number in the store.
         name: The study's name.
-        rows: The number, time and snapshot of each start.
+        rows: The number, time and snapshot of each run.
 
     Raises:
-        ConfigError: A start is damaged, or there is none.
+        ConfigError: A run is damaged, or there is none.
     """
     if not rows or not isinstance(name, str):
         raise damage_error("studies", study, f"its name is {quote(name)}, and it has {len(rows)} runs")
@@ -121,9 +124,9 @@ def result_body(result: Result) -> str:
 
 
 def _nondefault_fields(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: plain_values(value) for name, default in defaults.items() if (value := getattr(record, name)) != default
-    }
+    """Return the fields of a record that differ from their defaults, as plain values."""
+    values = {name: getattr(record, name) for name in defaults}
+    return {name: plain_values(value) for name, value in values.items() if value != defaults[name]}
 
 
 def result_of(row: int, cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> Result:
@@ -192,16 +195,19 @@ def row_of(result: Result, trace: bytes | None, texts: bytes | None = None) -> R
         trace: The search; None: it is not recorded.
         texts: The texts of the model, as JSON; None: they are not recorded.
     """
-    lines, largest = list[str](), largest_row() - _OTHER_COLUMNS
+    lines: list[str] = []
+    max_size = largest_row() - _OTHER_COLUMNS
 
-    def fits(what: str, size: int) -> bool:
-        if size > largest:
-            rule = f"more than the {largest_row() >> 20:,} MiB that one row may have"
-            cure = f"before a run, {LARGEST_ROW}=256 in the environment (MiB) raises that"
-            lines.append(
-                f"{what} of the problem {quote(result.cell.problem)} was not stored: {size:,} bytes are {rule}; {cure}"
-            )
-        return size <= largest
+    def fits(part: str, size: int) -> bool:
+        """Return whether a part of some bytes fits in a row, and add a line if it does not."""
+        if size <= max_size:
+            return True
+        rule = f"more than the {largest_row() >> 20:,} MiB that one row may have"
+        cure = f"before a run, {LARGEST_ROW}=256 in the environment (MiB) raises that"
+        lines.append(
+            f"{part} of the problem {quote(result.cell.problem)} was not stored: {size:,} bytes are {rule}; {cure}"
+        )
+        return False
 
     if not fits("the answer", len(result_body(result))):
         result = dataclasses.replace(
@@ -247,7 +253,7 @@ def _unpack_samples(number: int, drawn: bytes) -> tuple[RecordedSample, ...]:
 
 
 def samples_in(rows: list[Any]) -> tuple[RecordedSample, ...]:
-    """Return candidates from their plain values.
+    """Return candidates from their plain values, which are changed in place.
 
     Raises:
         TypeError, ValueError, KeyError, AttributeError: The candidates are damaged.
@@ -260,9 +266,7 @@ def samples_in(rows: list[Any]) -> tuple[RecordedSample, ...]:
 
 
 def with_texts(result: Result, body: bytes | None) -> tuple[Result, dict[str, Any]]:
-    """Return a result with its candidates, and their texts as `source_in` reads them.
-
-    Where no texts were recorded, these are {}.
+    """Return a result with its candidates, and their texts as `source_in` reads them; {}: none.
 
     Args:
         result: The result. Where it has no candidates, it gets the candidates of the texts.
@@ -278,8 +282,9 @@ def with_texts(result: Result, body: bytes | None) -> tuple[Result, dict[str, An
         if result.drawn is None and source.get("drawn") is not None:
             result = dataclasses.replace(result, drawn=samples_in(source["drawn"]))
         for name in ("texts", "thoughts"):
-            if result.drawn is not None and source.get(name) and len(source[name]) != len(result.drawn):
-                raise ValueError(f"it has {len(source[name])} {name} of {len(result.drawn)} candidates")
+            texts = source.get(name)
+            if result.drawn is not None and texts and len(texts) != len(result.drawn):
+                raise ValueError(f"it has {len(texts)} {name} of {len(result.drawn)} candidates")
     return result, source
 
 

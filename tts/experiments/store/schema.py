@@ -86,7 +86,7 @@ def connect(path: Path) -> sqlite3.Connection:
             if not _is_store(connection, path):
                 _make(connection, path)
             connection.execute("PRAGMA synchronous = NORMAL")  # commits survive the process, but not always a power cut
-            # another person may have written the file: bound the size of its rows
+            # another person may have written the file, so that the size of its rows is bounded
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
             connection.execute("PRAGMA cache_size = -65536")  # KiB
         return connection
@@ -98,11 +98,10 @@ def connect(path: Path) -> sqlite3.Connection:
 def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
     """Return whether the file is a store of this version; False if it is empty. Nothing is written."""
     try:
-        # tables first: another process may create the store between these reads, in one transaction
-        objects = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        application, version = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-        )
+        # tables are counted first: another process may create the store between these reads, in one transaction
+        (num_tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as failure:
         if failure.sqlite_errorname.startswith("SQLITE_NOTADB"):
             raise ConfigError(f"store {path} is a file of another kind, no store", hint=_ANOTHER) from failure
@@ -112,7 +111,7 @@ def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
     if application == APPLICATION:
         hint = f"{_ANOTHER}, or read this one with the release that wrote it"
         raise ConfigError(f"store {path} is of version {version}, but this release reads version {VERSION}", hint=hint)
-    if objects or application:
+    if num_tables or application:
         raise ConfigError(f"store {path} is a database of something else, no store", hint=_ANOTHER)
     return False
 
@@ -136,7 +135,7 @@ def _make(connection: sqlite3.Connection, path: Path) -> None:
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
     """Turn on the write-ahead log, which lets processes read during a write.
 
-    SQLite does not wait for a lock here, so this retries.
+    SQLite does not wait for a lock in this statement, so the function tries again until `WAIT_S` have passed.
     """
     deadline = time.monotonic() + WAIT_S
     while True:
@@ -151,7 +150,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def explain_errors(path: Path) -> Generator[None]:
-    """Turn errors of SQLite into one line with a hint.
+    """Turn errors of SQLite within a block into an error of one line with a hint.
 
     Raises:
         TTSError: the disk is full, or the file is locked, damaged or read-only. Finished results are kept.
@@ -159,11 +158,11 @@ def explain_errors(path: Path) -> Generator[None]:
     try:
         yield
     except sqlite3.Error as failure:
-        kind = getattr(failure, "sqlite_errorname", "")
-        if not kind and isinstance(failure, sqlite3.OperationalError):  # of Python itself: a text that is no UTF-8
-            kind = "SQLITE_CORRUPT"
+        error_name = getattr(failure, "sqlite_errorname", "")
+        if not error_name and isinstance(failure, sqlite3.OperationalError):
+            error_name = "SQLITE_CORRUPT"  # Python raises such an error without a name for a text that is no UTF-8
         for prefix, (cause, hint) in _FAILURES.items():
-            if kind.startswith(prefix):
+            if error_name.startswith(prefix):
                 raise TTSError(f"store {path}: {cause}; what was finished is kept", hint=hint) from failure
         raise TTSError(
             f"store {path}: {failure}; what was finished is kept", hint="run the same command again to go on"

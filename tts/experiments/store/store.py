@@ -110,7 +110,8 @@ class Store:
             snapshot: JSON, kept for each run. Studies are the same if name, `snapshot["configuration"]`, the checksums
                 of data and models, and `RESULT_VERSION` are equal.
         """
-        identity, now = (name, identity_of(snapshot), RESULT_VERSION), self._clock()
+        identity = (name, identity_of(snapshot), RESULT_VERSION)
+        now = self._clock()
         with self._writing() as db:
             db.execute(
                 "INSERT INTO studies (name, configuration, result_version, created_at) VALUES (?, ?, ?, ?) ON "
@@ -125,29 +126,32 @@ class Store:
 
     def add(self, study: int, cells: Iterable[Cell]) -> None:
         """Add cells to a study. Cells that the study already has stay unchanged."""
-        remaining = iter(cells)
-        while batch := list(islice(remaining, _BATCH)):
-            bodies = [condition_body(cell) for cell in batch]
-            keys = [(study, cell.key) for cell in batch]
+        remaining_cells = iter(cells)
+        while True:
+            batch = list(islice(remaining_cells, _BATCH))
+            if not batch:
+                return
+            conditions = [condition_body(cell) for cell in batch]
+            members = [
+                (study, cell_body(cell), cell.key, condition) for cell, condition in zip(batch, conditions, strict=True)
+            ]
             with self._writing() as db:
                 db.executemany(
                     "INSERT INTO conditions (body) VALUES (?) ON CONFLICT DO NOTHING",
-                    ((body,) for body in dict.fromkeys(bodies)),
+                    [(condition,) for condition in dict.fromkeys(conditions)],
                 )
                 db.executemany(
-                    "INSERT INTO cells (key) VALUES (?) ON CONFLICT DO NOTHING", ((cell.key,) for cell in batch)
+                    "INSERT INTO cells (key) VALUES (?) ON CONFLICT DO NOTHING", [(cell.key,) for cell in batch]
                 )
                 db.executemany(
-                    "INSERT INTO members SELECT ?, cells.id, conditions.id, ? FROM cells JOIN conditions WHERE key = "
-                    "? AND body = ?"
-                    " ON CONFLICT DO NOTHING",
-                    ((study, cell_body(cell), cell.key, body) for cell, body in zip(batch, bodies, strict=True)),
+                    "INSERT INTO members SELECT ?, cells.id, conditions.id, ? FROM cells JOIN conditions"
+                    " WHERE key = ? AND body = ? ON CONFLICT DO NOTHING",
+                    members,
                 )
                 db.executemany(
-                    "INSERT INTO unfinished SELECT ?, id FROM cells WHERE key = ? AND id NOT IN (SELECT cell FROM "
-                    "results)"
-                    " ON CONFLICT DO NOTHING",
-                    keys,
+                    "INSERT INTO unfinished SELECT ?, id FROM cells"
+                    " WHERE key = ? AND id NOT IN (SELECT cell FROM results) ON CONFLICT DO NOTHING",
+                    [(study, cell.key) for cell in batch],
                 )
 
     def studies(self) -> list[StoredStudy]:
@@ -157,10 +161,11 @@ class Store:
     def find(self, study: str | None = None) -> StoredStudy:
         """Return a study by its id or name.
 
-        Of several studies with that name, the newest is returned; without an argument, the newest of all.
+        Args:
+            study: The id, or the name, of which the newest study is returned; None: the newest of all studies.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: the store has no such study.
         """
         studies = self.studies()
         if not studies:
@@ -177,10 +182,10 @@ class Store:
         (row,) = self._read(
             "SELECT (SELECT count(DISTINCT cell) FROM members WHERE study = :study),"
             " (SELECT count(*) FROM unfinished WHERE study = :study),"
-            " (SELECT count(DISTINCT cell) FROM members WHERE study = :study AND cell IN (SELECT cell FROM results "
-            "WHERE failed)),"
-            " (SELECT count(*) FROM unfinished WHERE study = :study AND cell IN (SELECT cell FROM attempts WHERE ends "
-            "> :now))",
+            " (SELECT count(DISTINCT cell) FROM members"
+            " WHERE study = :study AND cell IN (SELECT cell FROM results WHERE failed)),"
+            " (SELECT count(*) FROM unfinished"
+            " WHERE study = :study AND cell IN (SELECT cell FROM attempts WHERE ends > :now))",
             {"study": study, "now": self._clock()},
         )
         cells, unfinished, failed, leased = row
@@ -192,8 +197,8 @@ class Store:
         Each item is the row, as a cell without key and problem, and its number of unfinished cells.
         """
         rows = self._read(
-            "SELECT condition, count(*) FROM unfinished JOIN members USING (study, cell) WHERE study = ? GROUP BY "
-            "condition",
+            "SELECT condition, count(*) FROM unfinished JOIN members USING (study, cell)"
+            " WHERE study = ? GROUP BY condition",
             (study,),
         )
         return [(Cell(key="", problem="", seed=0, **self._condition(number)), count) for number, count in rows]
@@ -206,22 +211,24 @@ class Store:
         Args:
             name: As in `begin`.
             snapshot: As in `begin`.
-            finished: Results, each with the source of its samples in the caller's format.
+            finished: The results, each with the packed texts of its samples; see `source`.
 
         Raises:
             ConfigError: a result is too large for one row. The store is unchanged.
         """
         with self._writing() as db:
             study = self.begin(name, snapshot)
-            db.execute(SOURCES)  # a store of an earlier revision has none
+            db.execute(SOURCES)  # a store of an earlier revision lacks this table
             for result, source in finished:
+                key = result.cell.key
                 self.add(study, [result.cell])
-                if not db.execute(
-                    "SELECT 1 FROM results JOIN cells ON id = cell WHERE key = ?", (result.cell.key,)
-                ).fetchone():
-                    if lines := self._finish("", result):
-                        raise ConfigError(lines[0], hint="nothing was added")
-                    db.execute("INSERT INTO sources SELECT id, ? FROM cells WHERE key = ?", (source, result.cell.key))
+                earlier_result = "SELECT 1 FROM results JOIN cells ON id = cell WHERE key = ?"
+                if db.execute(earlier_result, (key,)).fetchone() is not None:
+                    continue
+                left_out = self._finish("", result)
+                if left_out:
+                    raise ConfigError(left_out[0], hint="nothing was added")
+                db.execute("INSERT INTO sources SELECT id, ? FROM cells WHERE key = ?", (source, key))
         return study
 
     def source(self, key: str) -> bytes | None:
@@ -234,10 +241,10 @@ class Store:
     # leases
 
     def lease(self, study: int, worker: str, count: int, *, seconds: float = 60.0) -> list[Cell]:
-        """Lease up to `count` pending cells, in the order in which they were added.
+        """Lease up to `count` pending cells to a worker, in the order in which the cells were added.
 
         A worker never gets the same cell twice, even if its lease expired: the worker may still run the cell, and can
-        `finish` or `release` it. A cell with several names has the first one in the table.
+        `finish` or `release` it. A cell that the study has under several names is returned under the first name.
 
         Args:
             study: The number of the study in the store.
@@ -248,8 +255,8 @@ class Store:
         now = self._clock()
         with self._writing() as db:
             rows = db.execute(
-                "SELECT id, key, condition, body FROM unfinished JOIN cells ON id = unfinished.cell JOIN members "
-                "USING (study, cell)"
+                "SELECT id, key, condition, body"
+                " FROM unfinished JOIN cells ON id = unfinished.cell JOIN members USING (study, cell)"
                 " WHERE study = ? AND condition = (SELECT min(condition) FROM members AS all_of"
                 " WHERE (all_of.study, all_of.cell) = (unfinished.study, unfinished.cell))"
                 " AND unfinished.cell NOT IN (SELECT cell FROM attempts WHERE ends > ? OR (worker = ? AND ends > 0))"
@@ -258,29 +265,28 @@ class Store:
             ).fetchall()
             db.executemany(
                 "INSERT INTO attempts (cell, worker, ends) VALUES (?, ?, ?)",
-                ((row[0], worker, now + seconds) for row in rows),
+                [(cell_id, worker, now + seconds) for cell_id, *_ in rows],
             )
-        return [cell_of(row, key, self._condition(condition), body) for row, key, condition, body in rows]
+        return [cell_of(cell_id, key, self._condition(condition), body) for cell_id, key, condition, body in rows]
 
     def beat(self, worker: str, spent: Mapping[str, int], *, seconds: float = 60.0) -> None:
-        """Renew a worker's leases, and record the tokens it has spent.
+        """Renew a worker's leases, and record the tokens that its cells have cost so far.
 
-        Cells that were leased to another worker meanwhile stay with that other worker.
+        The lease of a cell that another worker has meanwhile is not renewed.
 
         Args:
             worker: The name of the worker.
-            spent: Tokens so far (`Usage.tokens`), by the key of the cell.
+            spent: The tokens so far (`Usage.tokens`), by the key of each leased cell.
             seconds: The seconds from now until the leases expire.
         """
         now = self._clock()
         with self._writing() as db:
             for key, tokens in spent.items():
                 db.execute(
-                    "UPDATE attempts SET spent = :tokens, ends = CASE WHEN EXISTS (SELECT 1 FROM attempts AS other "
-                    "WHERE"
-                    " other.cell = attempts.cell AND other.id != attempts.id AND other.ends > :now) THEN ends ELSE "
-                    ":ends END"
-                    " WHERE id = :id",
+                    "UPDATE attempts SET spent = :tokens, ends = CASE"
+                    " WHEN EXISTS (SELECT 1 FROM attempts AS other WHERE other.cell = attempts.cell"
+                    " AND other.id != attempts.id AND other.ends > :now)"
+                    " THEN ends ELSE :ends END WHERE id = :id",
                     {"id": _attempt(db, worker, key), "tokens": tokens, "now": now, "ends": now + seconds},
                 )
 
@@ -304,27 +310,28 @@ class Store:
         Warns:
             LargeRow: a part of the result was left out.
         """
-        lines = self._finish(worker, result, trace, texts)
-        for line in lines or ():
+        left_out = self._finish(worker, result, trace, texts)
+        for line in left_out or ():
             warnings.warn(LargeRow(line), stacklevel=2)
-        return lines is not None
+        return left_out is not None
 
     def _finish(
         self, worker: str, result: Result, trace: bytes | None = None, texts: bytes | None = None
     ) -> tuple[str, ...] | None:
-        """Store a result, and return lines about its parts left out; None: another worker was first."""
-        key, row = result.cell.key, row_of(result, trace, texts)
+        """Store a result, and return a line about each part that was left out; None: another worker was first."""
+        key = result.cell.key
+        row = row_of(result, trace, texts)
         with self._writing() as db:
-            ids = db.execute(
-                "SELECT id, cell FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)
+            found = db.execute(
+                "SELECT id, results.cell IS NOT NULL FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)
             ).fetchone()
-            if ids is None:
+            if found is None:
                 raise ConfigError(
                     f"the cell of problem {result.cell.problem!r} is not in the store", hint="add it to a study first"
                 )
-            cell, has_result = ids
+            cell, has_result = found
             db.execute("DELETE FROM attempts WHERE id = ?", (_attempt(db, worker, key),))
-            if has_result is not None:
+            if has_result:
                 _lose(db, cell, worker, result.usage.tokens)
                 return None
             db.execute(
@@ -334,9 +341,9 @@ class Store:
             if row.trace is not None:
                 db.execute("INSERT INTO traces (cell, trace) VALUES (?, ?)", (cell, row.trace))
             if row.texts is not None:
-                db.execute(SOURCES)  # a store of an earlier revision has none
+                db.execute(SOURCES)  # a store of an earlier revision lacks this table
                 db.execute("INSERT OR REPLACE INTO sources (cell, body) VALUES (?, ?)", (cell, row.texts))
-            db.execute(CHECKSUMS)  # a store of an earlier revision has none
+            db.execute(CHECKSUMS)  # a store of an earlier revision lacks this table
             sha256 = checksum(key, row.failed, row.body, row.drawn, row.trace)
             db.execute("INSERT OR REPLACE INTO checksums (cell, sha256) VALUES (?, ?)", (cell, sha256))
             db.execute("DELETE FROM unfinished WHERE cell = ?", (cell,))
@@ -349,23 +356,24 @@ class Store:
                 db.execute("UPDATE attempts SET ends = 0 WHERE id = ?", (_attempt(db, worker, key),))
 
     def forget_failures(self, study: int) -> int:
-        """Make the failed cells of a study pending again, in every study that has them. Their tokens are lost.
+        """Make the failed cells of a study pending again, in every study that has them.
+
+        The tokens of their failed runs are booked as lost.
 
         Returns:
             The number of these cells.
         """
         with self._writing() as db:
             failed = db.execute(
-                "SELECT cell, body FROM results WHERE failed AND EXISTS (SELECT 1 FROM members WHERE study = ? AND "
-                "cell = results.cell)"
-                " ORDER BY cell",
+                "SELECT cell, body FROM results WHERE failed AND EXISTS"
+                " (SELECT 1 FROM members WHERE study = ? AND cell = results.cell) ORDER BY cell",
                 (study,),
             ).fetchall()
             for cell, body in failed:
                 _lose(db, cell, "failed", tokens_of(cell, body))
                 db.execute("DELETE FROM results WHERE cell = ?", (cell,))
                 db.execute("DELETE FROM traces WHERE cell = ?", (cell,))
-                db.execute(SOURCES)
+                db.execute(SOURCES)  # a store of an earlier revision lacks this table, and the next one
                 db.execute("DELETE FROM sources WHERE cell = ?", (cell,))
                 db.execute(CHECKSUMS)
                 db.execute("DELETE FROM checksums WHERE cell = ?", (cell,))
@@ -399,23 +407,26 @@ class Store:
     def results(self, study: int, *, drawn: bool = True) -> Iterator[Result]:
         """Yield a study's results in the order in which their cells were added.
 
-        Results that arrive meanwhile may be among them.
+        A result that is stored while this method yields may be among the results.
 
         Args:
             study: The number of the study in the store.
             drawn: Whether to read recorded candidates, which take most of the time.
         """
-        position = (0, 0)
-        while rows := self._read(
+        query = (
             f"SELECT cells.id, condition, key, members.body, results.body, {'drawn' if drawn else 'NULL'},"
             " (SELECT sum(spent) FROM attempts WHERE attempts.cell = cells.id AND ends <= ?)"
             " FROM members JOIN cells ON cells.id = members.cell JOIN results ON results.cell = cells.id"
-            " WHERE study = ? AND (members.cell, condition) > (?, ?) ORDER BY members.cell, condition LIMIT ?",
-            (self._clock(), study, *position, _PAGE),
-        ):
-            for row, condition, key, cell, result, candidates, lost in rows:
-                yield result_of(row, cell_of(row, key, self._condition(condition), cell), result, candidates, lost or 0)
-            position = rows[-1][:2]
+            " WHERE study = ? AND (members.cell, condition) > (?, ?) ORDER BY members.cell, condition LIMIT ?"
+        )
+        cell_id, condition = 0, 0  # of the last row that was read; ids begin at 1
+        while True:
+            rows = self._read(query, (self._clock(), study, cell_id, condition, _PAGE))
+            if not rows:
+                return
+            for cell_id, condition, key, own_body, result_body, candidates, lost_tokens in rows:
+                cell = cell_of(cell_id, key, self._condition(condition), own_body)
+                yield result_of(cell_id, cell, result_body, candidates, lost_tokens or 0)
 
     def check(self) -> StoreCheck:
         """Read every result and trace, and compare each with the checksum that was written with it.
@@ -433,21 +444,22 @@ class Store:
     def cells_with_trace(self, study: int) -> set[str]:
         """Return the keys of a study's cells with a recorded search, without reading the searches."""
         query = (
-            "SELECT key FROM traces JOIN cells ON id = traces.cell WHERE traces.cell IN (SELECT cell FROM members "
-            "WHERE study = ?)"
+            "SELECT key FROM traces JOIN cells ON id = traces.cell"
+            " WHERE traces.cell IN (SELECT cell FROM members WHERE study = ?)"
         )
         return {key for (key,) in self._read(query, (study,))}
 
     def lost_tokens(self, study: int) -> int:
         """Return the tokens spent on a study's cells by attempts without a result."""
         (row,) = self._read(
-            "SELECT total(spent) FROM attempts WHERE ends <= ? AND EXISTS (SELECT 1 FROM members WHERE study = ? AND "
-            "cell = attempts.cell)",
+            "SELECT total(spent) FROM attempts WHERE ends <= ?"
+            " AND EXISTS (SELECT 1 FROM members WHERE study = ? AND cell = attempts.cell)",
             (self._clock(), study),
         )
         return int(row[0])
 
     def _study(self, number: int, name: str, created_at: float) -> StoredStudy:
+        """Return a study with its runs and the counts of its cells."""
         runs = self._read("SELECT id, begun_at, snapshot FROM runs WHERE study = ? ORDER BY begun_at, id", (number,))
         counts = self.counts(number)
         return StoredStudy(
@@ -489,7 +501,7 @@ class Store:
 
 
 def _attempt(db: sqlite3.Connection, worker: str, key: str) -> int | None:
-    """Return a worker's last open attempt at a cell; None: it has none."""
+    """Return the id of a worker's last open attempt (an unfinished run) at a cell; None: it has no such attempt."""
     query = (
         "SELECT max(attempts.id) FROM attempts JOIN cells ON cells.id = cell WHERE key = ? AND worker = ? AND ends > 0"
     )

@@ -35,7 +35,8 @@ from tts.search.plan import parse, stored_text
 from tts.sections import Section
 from tts.solver.model_cache import NO_VERIFIERS
 
-_MOST, _MOST_BUDGETS = 1_000_000, 10_000  # bound of seeds and of problems of a data set; of combinations of limits
+_MOST = 1_000_000  # bound of the seeds, and of the problems of a data set
+_MOST_BUDGETS = 10_000  # bound of the combinations of limits of a budget
 _MOST_CELLS = 10_000_000
 
 
@@ -57,7 +58,7 @@ def _parse_roles(given: Any) -> Any:
 
 
 def _check_sampling(given: dict[str, Any]) -> dict[str, Any]:
-    parameters = [f.name for f in dataclasses.fields(Sampling)]
+    parameters = [field.name for field in dataclasses.fields(Sampling)]
     for name in given:
         if name not in parameters:
             raise unknown_name("parameter of the sampling", name, parameters)
@@ -104,17 +105,16 @@ class ModelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _parse_backend(cls, given: Any) -> Any:
+        """Return settings with fields of the policy's record under the key `settings`, and with the key `model`."""
         if not isinstance(given, dict):
             return given
-        settings = cast("dict[str, Any]", given)
-        policy_settings = {name: value for name, value in settings.items() if name in _RECORD_KEYS}
-        if policy_settings:
-            settings = {
-                **{name: value for name, value in settings.items() if name not in policy_settings},
-                "settings": {**settings.get("settings", {}), **policy_settings},
-            }
-        nameless = ":" in str(settings.get("backend")) or settings.get("url")
-        return {"model": {}, **settings} if nameless else settings
+        keys = cast("dict[str, Any]", given)
+        record_settings = {name: value for name, value in keys.items() if name in _RECORD_KEYS}
+        if record_settings:
+            keys = {name: value for name, value in keys.items() if name not in record_settings}
+            keys["settings"] = {**keys.get("settings", {}), **record_settings}
+        may_lack_model = ":" in str(keys.get("backend")) or keys.get("url")
+        return {"model": {}, **keys} if may_lack_model else keys
 
     @field_validator("settings")
     @classmethod
@@ -192,7 +192,7 @@ class RecordConfig(Section):
 
 def _as_problems(given: Any) -> Any:
     """Return data sets as a list of settings. A text is the name or the file of a data set."""
-    return [{"dataset": one} if isinstance(one, str) else one for one in as_list(given)]
+    return [{"dataset": section} if isinstance(section, str) else section for section in as_list(given)]
 
 
 class StudyConfig(Section):
@@ -229,6 +229,7 @@ class StudyConfig(Section):
     @field_validator("models", mode="before")
     @classmethod
     def _models(cls, given: Any) -> Any:
+        """Return models as settings by name, from a name, a list of names, or a mapping."""
         if isinstance(given, str):
             given = [given]
         if isinstance(given, list):
@@ -246,6 +247,7 @@ class StudyConfig(Section):
     @field_validator("problems")
     @classmethod
     def _problems(cls, given: list[ProblemsConfig]) -> list[ProblemsConfig]:
+        """Refuse parameters that a data set does not have, and data sets of the same name."""
         for section in given:
             dataset = datasets.get(section.dataset)
             datasets.check_names(
@@ -259,28 +261,30 @@ class StudyConfig(Section):
     @field_validator("strategies", mode="before")
     @classmethod
     def _strategies(cls, given: Any) -> Any:
-        return without_duplicates("strategies", [_strategy(one) for one in as_list(given)])
+        return without_duplicates("strategies", [_strategy(strategy) for strategy in as_list(given)])
 
     @field_validator("budgets", mode="before")
     @classmethod
     def _budgets(cls, given: Any) -> Any:
-        return without_duplicates("budgets", [limits for one in as_list(given) for limits in _budget_grid(one)])
+        budgets: list[dict[str, float]] = []
+        for budget in as_list(given):
+            budgets += _budget_grid(budget)
+        return without_duplicates("budgets", budgets)
 
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, given: Any) -> Any:
-        if type(given) is int and not 1 <= given <= _MOST:
+        """Return a list of seeds from a number of seeds, or check a list for duplicates."""
+        if isinstance(given, list):
+            return without_duplicates("seeds", given)
+        if type(given) is not int:
+            return given  # which the type of the field refuses
+        if not 1 <= given <= _MOST:
             raise ConfigError(
                 f"seeds is {quote(given)}, but must be from 1 to {_MOST:,}",
                 hint="give how many, from 0, or a list of them",
             )
-        return (
-            list(range(given))
-            if type(given) is int
-            else without_duplicates("seeds", given)
-            if isinstance(given, list)
-            else given
-        )
+        return list(range(given))
 
     def with_settings(self, settings: Mapping[str, Any]) -> StudyConfig:
         """Return the study with these settings of every model's policy; see `registry.with_settings`.
@@ -290,11 +294,10 @@ class StudyConfig(Section):
         """
         if not settings:
             return self
-        plain_models = {name: model.model_dump() for name, model in self.models.items()}
-        plain_models = {
-            name: {**model, "settings": {**model["settings"], **settings}} for name, model in plain_models.items()
-        }
-        return study_config({**self.model_dump(), "models": plain_models})
+        plain = self.model_dump()
+        for model in plain["models"].values():
+            model["settings"] = {**model["settings"], **settings}
+        return study_config(plain)
 
     @model_validator(mode="after")
     def _size(self) -> Self:
@@ -310,13 +313,15 @@ class StudyConfig(Section):
         Raises:
             ConfigError: the cells are too many.
         """
-        sizes = {"problems": problems} | {
-            name: len(getattr(self, name)) for name in ("models", "strategies", "budgets", "seeds")
-        }
-        if (count := math.prod(sizes.values())) > _MOST_CELLS:
+        sizes = {"problems": problems}
+        for name in ("models", "strategies", "budgets", "seeds"):
+            sizes[name] = len(getattr(self, name))
+        num_cells = math.prod(sizes.values())
+        if num_cells > _MOST_CELLS:
             product = " x ".join(f"{size:,} {name}" for name, size in sizes.items())
             raise ConfigError(
-                f"the study has {count:,} cells ({product}), but may have {_MOST_CELLS:,}", hint="sweep fewer values"
+                f"the study has {num_cells:,} cells ({product}), but may have {_MOST_CELLS:,}",
+                hint="sweep fewer values",
             )
 
     def sampling_of(self, model: str) -> Sampling:
@@ -325,18 +330,17 @@ class StudyConfig(Section):
 
     def verifiers_of(self, model: str) -> dict[str, str] | None:
         """Return the verifiers of a model of the study by role; None: the model's record may name one."""
-        own = self.models[model].verifiers
-        return self.verifiers if own is None else own
+        own_verifiers = self.models[model].verifiers
+        return self.verifiers if own_verifiers is None else own_verifiers
 
     def plain_settings(self) -> dict[str, Any]:
         """Return all settings that results depend on as plain values, defaults included."""
         plain = self.model_dump(mode="json", exclude={"concurrency": True, "record": {"texts"}})
         for model in plain["models"].values():
-            model["settings"] = {
-                name: value for name, value in model["settings"].items() if name not in _NO_PART_OF_RESULTS
-            }
-            if not model["settings"]:  # older revisions had no settings: such a study keeps its identity
-                del model["settings"]
+            settings = model.pop("settings")
+            settings = {name: value for name, value in settings.items() if name not in _NO_PART_OF_RESULTS}
+            if settings:  # without settings, a study has the same identity as in older revisions, which had none
+                model["settings"] = settings
         return plain
 
 
@@ -350,7 +354,10 @@ def study_config(data: Mapping[str, Any]) -> StudyConfig:
 
 
 def _strategy(given: Any) -> str:
-    return stored_text(parse(given)) if isinstance(given, str) else stored_text(Plan.of(given), equal=True)
+    """Return the text of a strategy, which is given as a text or as an object."""
+    if isinstance(given, str):
+        return stored_text(parse(given))
+    return stored_text(Plan.of(given), equal=True)
 
 
 def _budget_grid(budget: Any) -> list[dict[str, float]]:
@@ -358,9 +365,12 @@ def _budget_grid(budget: Any) -> list[dict[str, float]]:
     if not isinstance(budget, dict):
         return [Budget.of(budget).limits]
     check_units(budget)
-    sweeps = [as_list(value) for value in budget.values()]
-    if (count := math.prod(map(len, sweeps))) > _MOST_BUDGETS:
+    limits_by_unit = {unit: as_list(limits) for unit, limits in budget.items()}
+    num_combinations = math.prod(map(len, limits_by_unit.values()))
+    if num_combinations > _MOST_BUDGETS:
         raise ConfigError(
-            f"a budget has {count:,} combinations of limits, but may have {_MOST_BUDGETS:,}", hint="sweep fewer values"
+            f"a budget has {num_combinations:,} combinations of limits, but may have {_MOST_BUDGETS:,}",
+            hint="sweep fewer values",
         )
-    return [Budget(**dict(zip(budget, values, strict=True))).limits for values in itertools.product(*sweeps)]
+    combinations = itertools.product(*limits_by_unit.values())
+    return [Budget(**dict(zip(limits_by_unit, limits, strict=True))).limits for limits in combinations]

@@ -18,10 +18,10 @@ def read_study(
     """Return the study that a YAML file describes.
 
     Args:
-        source: The path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
-        overrides: Texts "a.b=c", which replace the file's value of b below a; c is YAML. Where a is a list, all its
-            members are set.
-        settings: Values by key, {"a.b": c}, which replace the file's in the same way.
+        source: The path of the file, or the YAML itself: a text of several lines, or a text that begins with a brace.
+        overrides: Texts such as "a.b=c", which set the key b below the key a to c, which is YAML. If a is a list, b is
+            set in all members of the list.
+        settings: Values by key, such as {"a.b": c}, which are set in the same way.
 
     Raises:
         ConfigError: the file cannot be read or is not YAML, a key is unknown (the hint has the nearest), or a value is
@@ -40,7 +40,8 @@ def read_study(
             _set(data, key, value, f"the setting {key!r} is {quote(value)}")
         return study_config(data)
     except ConfigError as failure:
-        raise ConfigError(f"{'the study' if is_text else source}: {failure.cause}", hint=failure.hint) from None
+        place = "the study" if is_text else source
+        raise ConfigError(f"{place}: {failure.cause}", hint=failure.hint) from None
 
 
 def put(data: dict[str, Any], override: str) -> None:
@@ -65,10 +66,13 @@ def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[
         what: The beginning of the error: the setting and its value.
         read: A function that converts the value, once the path is known to be valid; None: no conversion.
     """
-    *parents, last_key = path.split(".")
-    mappings: list[Any] = [data]
-    for name in parents:
-        mappings = [child for mapping in mappings for child in as_list(mapping.setdefault(name, {}))]
+    *parent_keys, last_key = path.split(".")
+    mappings: list[Any] = [data]  # the mappings at the path so far; a list on the path has several
+    for name in parent_keys:
+        children: list[Any] = []
+        for mapping in mappings:
+            children += as_list(mapping.setdefault(name, {}))
+        mappings = children
         if not all(isinstance(mapping, dict) for mapping in mappings):
             raise ConfigError(
                 f"{what}, but {name} has no keys below it",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -83,10 +84,11 @@ def load_problems(config: StudyConfig) -> Problems:
     Raises:
         ConfigError: a data set is empty or unknown, or `tts.experiments.datasets.load` refuses it.
     """
-    return {one.title: _load_problems(one) for one in config.problems}
+    return {section.title: _load_problems(section) for section in config.problems}
 
 
 def _load_problems(section: ProblemsConfig) -> dict[str, Problem]:
+    """Return the problems of one data set by id."""
     parameters = section.parameters
     if section.limit is not None and "limit" in inspect.signature(datasets.get(section.dataset)).parameters:
         parameters["limit"] = section.limit
@@ -104,9 +106,8 @@ def _load_problems(section: ProblemsConfig) -> dict[str, Problem]:
 
 def digest(**parts: Any) -> str:
     """Return the SHA-256 of plain values by name, in hexadecimal. The order of names does not matter."""
-    return hashlib.sha256(
-        json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-    ).hexdigest()
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def key(problem: str, run: str) -> str:
@@ -116,78 +117,91 @@ def key(problem: str, run: str) -> str:
 
 def problem_digest(problem: Problem) -> str:
     """Return the hash of a problem's parts that a run or its checker reads."""
-    prompt = (
-        problem.prompt if isinstance(problem.prompt, str) else [[turn.role, turn.content] for turn in problem.prompt]
-    )
+    prompt: Any = problem.prompt
+    if not isinstance(problem.prompt, str):
+        prompt = [[turn.role, turn.content] for turn in problem.prompt]
     return digest(id=problem.id, prompt=prompt, answer=problem.answer)
 
 
 def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterator[Cell]:
-    """Yield the cells of a study by seed, then by problem.
+    """Yield the cells of a study: by seed, model and problem, then by strategy and budget.
 
-    An interrupted study has therefore run all strategies on the same problems.
+    In this order, an interrupted study has run all strategies on the same problems.
     """
 
     @cache
-    def runs(dataset: str, group: str | None, model: str, task: str | None, seed: int, *, traced: bool) -> list[Cell]:
-        """Return a prototype cell, without a problem, for every strategy and budget.
+    def prototypes(
+        dataset: str, group: str | None, model: str, task: str | None, seed: int, *, is_traced: bool
+    ) -> list[Cell]:
+        """Return a prototype for every strategy and budget: a cell without a problem.
 
-        The prototype's key is the digest of everything but the problem.
+        The key of a prototype is the digest of everything but the problem.
         """
         setting, record = settings[model, task], config.record
-        hashed, texts = setting.digest, [setting.strategies[strategy] for strategy in config.strategies]
-        recorded = [record.candidates, traced, *([True] if record.scores and len(setting.verifiers) > 1 else [])]
-        return [
-            Cell(
-                key=digest(
+        setting_digest = setting.digest
+        # the data that the results of these cells have
+        kept_data = [record.candidates, is_traced]
+        if record.scores and len(setting.verifiers) > 1:
+            kept_data.append(True)
+        prototype_cells: list[Cell] = []
+        for strategy in config.strategies:
+            canonical_text = setting.strategies[strategy]
+            for budget in config.budgets:
+                run_digest = digest(
                     version=RESULT_VERSION,
-                    setting=hashed,
+                    setting=setting_digest,
                     task=setting.task,
-                    strategy=text,
+                    strategy=canonical_text,
                     budget=dict(budget),
                     seed=seed,
-                    kept=recorded,
-                ),
-                dataset=dataset,
-                problem="",
-                group=group,
-                model=model,
-                setting=hashed,
-                verifiers=setting.verifiers,
-                strategy=text,
-                budget=budget,
-                seed=seed,
-            )
-            for text in texts
-            for budget in config.budgets
-        ]
+                    kept=kept_data,
+                )
+                prototype_cells.append(
+                    Cell(
+                        key=run_digest,
+                        dataset=dataset,
+                        problem="",
+                        group=group,
+                        model=model,
+                        setting=setting_digest,
+                        verifiers=setting.verifiers,
+                        strategy=canonical_text,
+                        budget=budget,
+                        seed=seed,
+                    )
+                )
+        return prototype_cells
 
-    for seed in config.seeds:
-        for model in config.models:
-            for source in config.problems:
-                for place, problem in enumerate(problems[source.title].values()):
-                    traced = place < config.record.traces and seed == config.seeds[0]
-                    hashed = problem_digest(problem)
-                    for prototype in runs(
-                        source.title, _group(source, problem), model, problem.task, seed, traced=traced
-                    ):
-                        yield dataclasses.replace(prototype, key=key(hashed, prototype.key), problem=str(problem.id))
+    for seed, model, section in itertools.product(config.seeds, config.models, config.problems):
+        for i, problem in enumerate(problems[section.title].values()):
+            is_traced = i < config.record.traces and seed == config.seeds[0]
+            digest_of_problem = problem_digest(problem)
+            group = _group(section, problem)
+            for prototype in prototypes(section.title, group, model, problem.task, seed, is_traced=is_traced):
+                cell_key = key(digest_of_problem, prototype.key)
+                yield dataclasses.replace(prototype, key=cell_key, problem=str(problem.id))
 
 
-def _group(source: ProblemsConfig, problem: Problem) -> str | None:
-    """Return the group of a problem, such as "4 operations" or "level hard"."""
-    if source.group_by is None or (value := problem.metadata.get(source.group_by)) is None:
+def _group(section: ProblemsConfig, problem: Problem) -> str | None:
+    """Return the group of a problem, such as "4 operations" or "level hard"; None: it has no group."""
+    if section.group_by is None:
         return None
-    return (
-        f"{value} {source.group_by}"
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else f"{source.group_by} {value}"
-    )
+    value = problem.metadata.get(section.group_by)
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value} {section.group_by}"
+    return f"{section.group_by} {value}"
 
 
 def shard(every: Iterable[Cell], index: int, count: int) -> Iterator[Cell]:
-    """Yield part `index` of `count` of the cells, from 1.
+    """Yield the cells of one of several parts.
 
-    The key decides, so parts are disjoint on every machine.
+    The key of a cell decides its part, so that parts are disjoint on every machine.
+
+    Args:
+        every: All cells of the study.
+        index: The number of the part, from 1.
+        count: The number of parts.
     """
     return (cell for cell in every if int(cell.key[:16], 16) % count == index - 1)

@@ -52,11 +52,11 @@ def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dic
     }
 
 
-def data_of(one: ProblemsConfig, problems: Mapping[str, Any]) -> dict[str, Any]:
+def data_of(section: ProblemsConfig, problems: Mapping[str, Any]) -> dict[str, Any]:
     """Return the source and licence of problems as their data set states them, with a checksum."""
-    dataset, path = datasets.get(one.dataset), one.parameters.get("path")
+    dataset, path = datasets.get(section.dataset), section.parameters.get("path")
     return {
-        "dataset": one.dataset,
+        "dataset": section.dataset,
         "source": dataset.source if path is None else f"{dataset.source}: {path}",
         "licence": dataset.licence,
         "note": dataset.note,
@@ -84,11 +84,12 @@ def versions() -> dict[str, str]:
 def commit() -> str | None:
     """Return the commit of this package's checkout, marked if files have changed; None: no checkout."""
     folder = Path(__file__).parent
-    # the package may be installed inside another checkout
+    # without this check, a checkout that contains the installed package would be taken for the package's
     if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None
-    head, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return head and f"{head}{' with changes' if changes else ''}"
+    head = _git(folder, "rev-parse", "HEAD")
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{head} with changes" if head and changes else head
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -104,7 +105,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 def machine() -> dict[str, Any]:
     """Return facts about this machine, without the names of machine and user."""
     facts: dict[str, Any] = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
-    torch: Any = sys.modules.get("torch")  # not imported for the snapshot alone
+    torch: Any = sys.modules.get("torch")  # torch is slow to import, and is not imported only for the snapshot
     if torch is not None:
         facts["threads"] = torch.get_num_threads()
         facts["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

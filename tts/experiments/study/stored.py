@@ -62,9 +62,10 @@ def stored_config(snapshot: Mapping[str, Any]) -> StudyConfig:
             "the study has imported samples, which no model of it draws",
             hint="name a study of tts run, or write one for tts sample",
         )
-    return study_config(
-        {**_configuration(snapshot), **{name: snapshot[name] for name in ("concurrency",) if name in snapshot}}
-    )
+    configuration = _configuration(snapshot)
+    if "concurrency" in snapshot:
+        configuration = {**configuration, "concurrency": snapshot["concurrency"]}
+    return study_config(configuration)
 
 
 def imported_settings(snapshot: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -97,7 +98,7 @@ def _configuration(snapshot: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_servers(config: StudyConfig) -> None:
-    """Refuse to run a store's study that calls servers: their addresses would get the user's keys.
+    """Refuse to run a store's study that calls servers, since they would get the user's keys.
 
     Args:
         config: The study, as a store describes it.
@@ -141,7 +142,7 @@ def condition_faults(condition: Any, scope: Scope) -> Iterator[ConfigError]:
     if isinstance(condition, dict) and scope is not EVERYTHING:
         yield from _faults(condition.get("strategy"), lambda text: _check_plan(text, scope))
         for text in _values(condition.get("verifiers")):
-            yield from _faults(text, lambda given: check_calls(VERIFIERS, given, scope))
+            yield from _faults(text, lambda verifier: check_calls(VERIFIERS, verifier, scope))
 
 
 def configuration_faults(configuration: Any, scope: Scope) -> Iterator[ConfigError]:
@@ -154,27 +155,27 @@ def configuration_faults(configuration: Any, scope: Scope) -> Iterator[ConfigErr
     if scope is EVERYTHING or not isinstance(configuration, dict):
         return
 
-    def find_faults(table: Registry, text: Any) -> Iterator[ConfigError]:
-        yield from _faults(text, lambda verifiers: check_calls(table, verifiers, scope))
+    def find_faults(table: Registry, calls: Any) -> Iterator[ConfigError]:
+        yield from _faults(calls, lambda text: check_calls(table, text, scope))
 
-    for text in as_list(configuration.get("strategies")):
-        yield from _faults(text, lambda verifiers: _check_plan(verifiers, scope))
+    for strategy in as_list(configuration.get("strategies")):
+        yield from _faults(strategy, lambda text: _check_plan(text, scope))
     yield from find_faults(TABLE, configuration.get("task"))
     yield from find_faults(TABLE, _mapping(configuration.get("imported")).get("task"))
-    models = [one for one in _values(configuration.get("models")) if isinstance(one, dict)]
-    for one in models:
-        settings = _mapping(one.get("settings"))
-        yield from find_faults(BACKENDS, one.get("backend"))
+    models = [model for model in _values(configuration.get("models")) if isinstance(model, dict)]
+    for model in models:
+        settings = _mapping(model.get("settings"))
+        yield from find_faults(BACKENDS, model.get("backend"))
         yield from find_faults(TABLE, settings.get("task"))
         yield from find_faults(VERIFIERS, settings.get("verifier") or None)
         yield from _faults(settings, _check_settings)
-    for verifiers in (configuration.get("verifiers"), *(one.get("verifiers") for one in models)):
-        for text in _values(verifiers):
-            if text != NO_VERIFIERS:
-                yield from find_faults(VERIFIERS, text)
-    for one in as_list(configuration.get("problems")):
-        if isinstance(one, dict):
-            yield from _faults(one, lambda verifiers: _check_problems(verifiers, scope))
+    for section in (configuration, *models):
+        for verifier in _values(section.get("verifiers")):
+            if verifier != NO_VERIFIERS:
+                yield from find_faults(VERIFIERS, verifier)
+    for dataset in as_list(configuration.get("problems")):
+        if isinstance(dataset, dict):
+            yield from _faults(dataset, lambda parameters: _check_problems(parameters, scope))
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
@@ -188,19 +189,27 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _check_plan(text: Any, scope: Scope) -> None:
-    """Refuse a plan with a part outside of a scope, without making the plan."""
+    """Refuse a plan with a part outside of a scope, without making the plan.
+
+    The first part of a plan is its strategy. The others are checked as selections.
+    """
     if not isinstance(text, str):
         raise ConfigError(f"the strategy is {text!r}, but must be a text")
-    for place, call in enumerate(calls_in(text)):
-        scope.check(SELECTIONS if place else STRATEGIES, call.name, call.parameters())
+    for i, call in enumerate(calls_in(text)):
+        scope.check(STRATEGIES if i == 0 else SELECTIONS, call.name, call.parameters())
 
 
 def _check_problems(given: Mapping[str, Any], scope: Scope) -> None:
-    """Refuse a data set at a place, and parameters that reach code. The path of a file of rows is allowed."""
-    parameters = {
-        name: value for name, value in given.items() if name not in ("dataset", "name", "limit", "group_by", "fields")
-    }
-    if (task := parameters.pop("task", None)) is not None:
+    """Refuse a data set outside of a scope, and parameters that name code. The path of a file of rows is allowed.
+
+    Args:
+        given: The settings of the data set.
+        scope: The scope of names that texts may use.
+    """
+    plain_names = ("dataset", "name", "limit", "group_by", "fields")
+    parameters = {name: value for name, value in given.items() if name not in plain_names}
+    task = parameters.pop("task", None)
+    if task is not None:
         check_calls(TABLE, task, scope)
     name = given.get("dataset")
     if not isinstance(name, str):
@@ -227,4 +236,6 @@ def _mapping(given: Any) -> dict[str, Any]:
 
 def _values(given: Any) -> list[Any]:
     """Return the values of a mapping, the members of a list, or any other value alone. None has no values."""
-    return [] if given is None else list(given.values()) if isinstance(given, dict) else as_list(given)
+    if given is None:
+        return []
+    return list(given.values()) if isinstance(given, dict) else as_list(given)

@@ -58,38 +58,33 @@ def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems
         ConfigError: references fit no task, or some models have a task of their own and others do not.
     """
     problems = _with_final_answers(config, problems)
-    sets_without_task = {
-        name: data_set
-        for name, data_set in problems.items()
-        if any(problem.task is None for problem in data_set.values())
-    }
-    if config.task is not None or not sets_without_task:
+    names_without_task = [
+        name
+        for name, dataset_problems in problems.items()
+        if any(problem.task is None for problem in dataset_problems.values())
+    ]
+    if config.task is not None or not names_without_task:
         return problems, {}
-    owners = {name for name, spec in config.models.items() if spec.records()["policy"].task not in _UNDECIDED}
-    if len(owners) == len(config.models):
+    models_with_task = [name for name, spec in config.models.items() if spec.records()["policy"].task not in _UNDECIDED]
+    if len(models_with_task) == len(config.models):
         return problems, {}
     problems_with_tasks = dict(problems)
     choices: dict[str, TaskChoice] = {}
-    for name, data_set in sets_without_task.items():
-        choice = choose_task(
-            (problem.answer for problem in data_set.values() if problem.task is None), f"the data set {name!r}"
-        )
-        if choice is None:
+    for name in names_without_task:
+        references = [problem.answer for problem in problems[name].values() if problem.task is None]
+        choice = choose_task(references, f"the data set {name!r}")
+        if choice is None or choice.task in _UNDECIDED:
             continue
-        if owners and choice.task not in _UNDECIDED:
+        if models_with_task:
             raise ConfigError(
                 f"no task was named: the data set {name!r} has references such as {choice.example!r}, and only some "
                 "models have a task",
                 hint=f"add the line  task: {choice.task}",
             )
-        if owners:
-            continue
-        if choice.task in _UNDECIDED:
-            continue
         choices[name] = choice
         problems_with_tasks[name] = {
-            key: problem if problem.task is not None else dataclasses.replace(problem, task=choice.task)
-            for key, problem in data_set.items()
+            problem_id: problem if problem.task is not None else dataclasses.replace(problem, task=choice.task)
+            for problem_id, problem in problems[name].items()
         }
         get_logger("tts.tasks").warning(
             "%s; the line  task: %s  in the study says so", choice.line(f"the data set {name!r}"), choice.task
@@ -98,13 +93,18 @@ def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems
 
 
 def _with_final_answers(config: StudyConfig, problems: Problems) -> Problems:
-    owners = {spec.records()["policy"].task for spec in config.models.values()}
-    record_task = owners.pop() if len(owners) == 1 else None
-    task = config.task or (record_task if record_task not in _UNDECIDED else None)
-    return {
-        name: dict(zip(data_set, with_final_answers(data_set.values(), task, f"the data set {name!r}"), strict=True))
-        for name, data_set in problems.items()
-    }
+    """Return the problems, with references that are worked solutions replaced by their final answers."""
+    record_tasks = {spec.records()["policy"].task for spec in config.models.values()}
+    task = config.task
+    if task is None and len(record_tasks) == 1:
+        (record_task,) = record_tasks
+        if record_task not in _UNDECIDED:
+            task = record_task
+    changed: dict[str, Mapping[str, Problem]] = {}
+    for name, dataset_problems in problems.items():
+        changed_problems = with_final_answers(dataset_problems.values(), task, f"the data set {name!r}")
+        changed[name] = dict(zip(dataset_problems, changed_problems, strict=True))
+    return changed
 
 
 def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceCheck]:
@@ -112,24 +112,32 @@ def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceC
 
     For each reference, the task reads a text that states the reference, and a text that states another answer.
     """
-    record_task = next(spec.records()["policy"].task for spec in config.models.values())
+    first_model, *_ = config.models.values()
+    record_task = first_model.records()["policy"].task
     checks: list[ReferenceCheck] = []
-    for name, data_set in problems.items():
-        answered = [problem for problem in data_set.values() if problem.answer is not None]
-        for problem in answered[:_MOST_CHECKED]:
+    for name, dataset_problems in problems.items():
+        answered_problems = [problem for problem in dataset_problems.values() if problem.answer is not None]
+        for problem in answered_problems[:_MOST_CHECKED]:
             task = tasks.get(problem.task or config.task or record_task or "text")
+            other_answers = [other.answer for other in answered_problems if other.answer != problem.answer]
+            wrong_reference = (other_answers[0] if other_answers else None) or f"{problem.answer}{problem.answer}"
             try:
-                other_answer = (
-                    next((candidate.answer for candidate in answered if candidate.answer != problem.answer), None)
-                    or f"{problem.answer}{problem.answer}"
-                )
-                checks.append(_check(name, task, str(problem.answer), other_answer))
+                checks.append(_check(name, task, str(problem.answer), wrong_reference))
             finally:
                 task.close()
     return checks
 
 
-def _check(dataset: str, task: Task, reference: str, other: str) -> ReferenceCheck:
-    answers = [task.extract(_TEXT.format(answer=answer)) for answer in (reference, other)]
-    verdicts = [extracted is not None and task.equivalent(extracted, reference) for extracted in answers]
-    return ReferenceCheck(dataset, task.name, reference, answers[0], verdicts[0], answers[1], verdicts[1])
+def _check(dataset: str, task: Task, reference: str, wrong_reference: str) -> ReferenceCheck:
+    """Return the check of a task on a text that states the reference, and a text that states a wrong one."""
+    right_answer = task.extract(_TEXT.format(answer=reference))
+    wrong_answer = task.extract(_TEXT.format(answer=wrong_reference))
+    return ReferenceCheck(
+        dataset=dataset,
+        task=task.name,
+        reference=reference,
+        right_answer=right_answer,
+        right=right_answer is not None and task.equivalent(right_answer, reference),
+        wrong_answer=wrong_answer,
+        wrong=wrong_answer is not None and task.equivalent(wrong_answer, reference),
+    )
