@@ -95,13 +95,15 @@ def get(name: str) -> DataSet:
     if ":" in name and not isinstance(entry, type):
         return DataSet(load=entry, source=f"the function {name}", licence="not stated")
     kind = f"the class {entry.__name__}" if isinstance(entry, type) else f"a {type(entry).__name__}"
-    rule = "a tts.experiments.datasets.DataSet" + (" or a function that returns problems" if ":" in name else "")
+    rule = "a tts.experiments.datasets.DataSet"
+    if ":" in name:
+        rule += " or a function that returns problems"
     raise ConfigError(f"the data set {name!r} is {kind}, but must be {rule}")
 
 
 def _file_dataset(path: str) -> DataSet:
     """Return the data set "file" with its path, or the data set of a folder of repositories."""
-    if isdir(path):  # noqa: PTH112 - as above
+    if isdir(path):  # noqa: PTH112 - a path may be refused
         folder = DATASETS.get("repositories")
         return DataSet(
             load=lambda *, limit=None, seed=None: folder.load(path=path, limit=limit, seed=seed),
@@ -172,10 +174,10 @@ def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: 
         ConfigError: the data set lacks a parameter; the hint has the nearest names.
     """
     own_parameters = inspect.signature(dataset).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in own_parameters.values()):
+        return  # the data set takes parameters of any name
     for name in parameters:
-        if name not in own_parameters and not any(
-            parameter.kind is parameter.VAR_KEYWORD for parameter in own_parameters.values()
-        ):
+        if name not in own_parameters:
             raise unknown_name(kind, name, {*others, *own_parameters})
 
 
@@ -197,23 +199,25 @@ def check(parts: Mapping[str, Sequence[Problem]]) -> None:
     Raises:
         ConfigError: a problem has no id, or is a duplicate; the error names both problems.
     """
-    ids: dict[str, str] = {}
-    first_places: dict[str, tuple[str, str]] = {}
+    part_of_id: dict[str, str] = {}
+    first_problems: dict[str, tuple[str, str]] = {}  # by identity, the part and the id
     for part, problems in parts.items():
-        for place, problem in enumerate(problems):
+        for i, problem in enumerate(problems):
             if problem.id is None:
-                raise ConfigError(f"problem {place} of {part} has no id, but every problem of a data set must have one")
-            if problem.id in ids:
+                raise ConfigError(f"problem {i} of {part} has no id, but every problem of a data set must have one")
+            if problem.id in part_of_id:
                 raise ConfigError(
-                    f"the id {problem.id!r} of {part} is in {ids[problem.id]} already, but must be unique"
+                    f"the id {problem.id!r} of {part} is in {part_of_id[problem.id]} already, but must be unique"
                 )
-            if (earlier := first_places.get(identity(problem))) is not None:
+            problem_identity = identity(problem)
+            if problem_identity in first_problems:
+                first_part, first_id = first_problems[problem_identity]
                 raise ConfigError(
-                    f"the problem {problem.id!r} of {part} is {earlier[1]!r} of {earlier[0]} again, but each problem "
+                    f"the problem {problem.id!r} of {part} is {first_id!r} of {first_part} again, but each problem "
                     "may be there once"
                 )
-            ids[problem.id] = part
-            first_places[identity(problem)] = (part, problem.id)
+            part_of_id[problem.id] = part
+            first_problems[problem_identity] = (part, problem.id)
 
 
 def identity(problem: Problem) -> str:

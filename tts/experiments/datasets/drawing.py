@@ -17,7 +17,11 @@ _PATIENCE = 1000  # draws of a difficulty in a row that may repeat earlier probl
 
 
 def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
-    """Return one value, or the different ones of several, as a list.
+    """Return a value, or the different values among several, as a list.
+
+    Args:
+        name: The name of the parameter, for the error.
+        given: The value or the values.
 
     Raises:
         ConfigError: there is no value.
@@ -33,7 +37,7 @@ def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
 def draw_in_turn(
     cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Problem], *, seed: int
 ) -> list[Problem]:
-    """Return `limit` different problems, one of each cell in turn.
+    """Return `limit` different problems, one of each cell (a difficulty) in turn.
 
     A smaller limit gives the first problems of a larger one.
 
@@ -53,14 +57,14 @@ def draw_in_turn(
     identities: set[str] = set()
     draw_counts = [0] * len(cells)
     while len(problems) < limit:
-        turn = len(problems) % len(cells)
+        cell_index = len(problems) % len(cells)
         for _ in range(_PATIENCE):
-            problem = draw(cells[turn], draw_counts[turn])
-            draw_counts[turn] += 1
+            problem = draw(cells[cell_index], draw_counts[cell_index])
+            draw_counts[cell_index] += 1
             if identity(problem) not in identities:
                 break
         else:
-            shortage = f"after {len(problems)} problems there is no other of difficulty {cells[turn]}"
+            shortage = f"after {len(problems)} problems there is no other of difficulty {cells[cell_index]}"
             raise ConfigError(
                 f"limit is {limit}, but {shortage} in {_PATIENCE} draws",
                 hint="lower the limit, or leave this difficulty out",

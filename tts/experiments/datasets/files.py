@@ -86,6 +86,7 @@ def json_lines_in(file: Path, lines: IO[bytes]) -> Iterator[PlacedRow]:
 
 
 def _json_object(line: bytes) -> dict[str, object] | BadRow:
+    """Return the object of a line, or the reason why the line has none."""
     try:
         text = line.decode("utf-8-sig")
         row = json.loads(text)
@@ -100,17 +101,17 @@ def _json_object(line: bytes) -> dict[str, object] | BadRow:
 
 def _ends_early(failure: json.JSONDecodeError) -> bool:
     """Return whether a line is cut JSON: a value is missing at its end, or begins there."""
-    remainder = failure.doc[failure.pos :].rstrip()
-    return failure.msg.startswith("Unterminated") or any(
-        word.startswith(remainder) for word in ("true", "false", "null", "-0")
-    )
+    if failure.msg.startswith("Unterminated"):
+        return True
+    unread_text = failure.doc[failure.pos :].rstrip()
+    return any(word.startswith(unread_text) for word in ("true", "false", "null", "-0"))
 
 
 def read_csv(file: Path) -> Iterator[PlacedRow]:
     """Yield the rows of a CSV file with a header; all values are texts."""
-    # A byte that is no UTF-8 spoils its own row only: it becomes half a surrogate pair, which no text may have.
+    # a byte that is no UTF-8 becomes half a surrogate pair, so that only its own row is refused
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
-        # a setting of the whole process, whose default a worked solution may exceed
+        # worked solutions may exceed the default limit, which is a setting of the whole process
         csv.field_size_limit(max(csv.field_size_limit(), largest_row()))
         reader = csv.reader(text, strict=True)
         header = next(reader, [])
@@ -123,9 +124,8 @@ def read_csv(file: Path) -> Iterator[PlacedRow]:
             except StopIteration:
                 return
             except csv.Error as failure:
-                if "field limit" in str(
-                    failure
-                ):  # the reader goes on in the middle of a cell, so that no further row can be read
+                if "field limit" in str(failure):
+                    # the reader would go on in the middle of a cell, so the whole file is refused
                     check_row(f"{file.name}, {place}", largest_row() + 1)
                 yield place, BadRow(f"it is no CSV: {failure}")
                 continue

@@ -59,55 +59,53 @@ def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
     if "answer" in names_by_meaning or not is_program_row(row):
         return fields.read(row)
     fields.meet(row)
-    names = (names_by_meaning["problem"],) if "problem" in names_by_meaning else _TEXTS
-    text = next((row[name] for name in names if isinstance(row.get(name), str) and row[name].strip()), None)
-    if text is None:
-        raise BadRow(f"it has tests, but none of the fields {', '.join(names)} with a text")
+    text_names = (names_by_meaning["problem"],) if "problem" in names_by_meaning else _TEXTS
+    texts = [row[name] for name in text_names if isinstance(row.get(name), str) and row[name].strip()]
+    if not texts:
+        raise BadRow(f"it has tests, but none of the fields {', '.join(text_names)} with a text")
     tests = list(_tests(row))
     if not tests:
         raise BadRow("its tests are empty")
     starter = row.get("starter_code") or ""
-    name = tests[0].get("function")
-    instruction = (
-        _BY_INPUT
-        if name is None
-        else _BY_CALL.format(what=f"the function {name}" if not starter else "the code that begins as shown")
-    )
-    parts = [
-        text.strip(),
-        *([f"```python\n{starter.rstrip()}\n```"] if isinstance(starter, str) and starter.strip() else []),
-        instruction,
-    ]
-    ids = (names_by_meaning["id"],) if "id" in names_by_meaning else _IDS
-    number = next(
-        (row[field] for field in ids if isinstance(row.get(field), str | int) and str(row[field]).strip()), None
-    )
+    prompt_parts = [texts[0].strip()]
+    if isinstance(starter, str) and starter.strip():
+        prompt_parts.append(f"```python\n{starter.rstrip()}\n```")
+    function = tests[0].get("function")
+    if function is None:
+        prompt_parts.append(_BY_INPUT)
+    elif starter:
+        prompt_parts.append(_BY_CALL.format(what="the code that begins as shown"))
+    else:
+        prompt_parts.append(_BY_CALL.format(what=f"the function {function}"))
+    id_names = (names_by_meaning["id"],) if "id" in names_by_meaning else _IDS
+    ids = [str(row[name]).strip() for name in id_names if isinstance(row.get(name), str | int)]
+    ids = [problem_id for problem_id in ids if problem_id]
     return Problem(
-        prompt="\n\n".join(parts),
+        prompt="\n\n".join(prompt_parts),
         answer=json.dumps(tests, ensure_ascii=False),
-        id=None if number is None else str(number).strip(),
+        id=ids[0] if ids else None,
         task=fields.task,
-        metadata={field: row[field] for field in _KEPT if row.get(field) is not None},
+        metadata={name: row[name] for name in _KEPT if row.get(name) is not None},
     )
 
 
 def _tests(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the tests of a row, in the form of `tts.verifiers.code.json_tests`."""
     if row.get(_IN_AND_OUT):
         yield from _pair(_IN_AND_OUT, _json(row, _IN_AND_OUT))
         return
     metadata = _json(row, "metadata") if row.get("metadata") else {}
-    name = metadata.get("func_name") if isinstance(metadata, dict) else None
+    function = metadata.get("func_name") if isinstance(metadata, dict) else None
     for field in _CASES:
         cases: Any = _json(row, field) if row.get(field) else []
         if not isinstance(cases, list):
             raise BadRow(f"its {field} is {quote(cases)}, but must be a list of tests")
         for case in cases:
-            if not (
-                isinstance(case, dict) and isinstance(case.get("input"), str) and isinstance(case.get("output"), str)
-            ):
+            has_texts = isinstance(case, dict) and all(isinstance(case.get(name), str) for name in ("input", "output"))
+            if not has_texts:
                 raise BadRow(f"its {field} has {quote(case)}, but a test must have the texts input and output")
-            is_call = name is not None if "testtype" not in case else case["testtype"] == "functional"
-            yield _call(field, name, case) if is_call else _pipe(case["input"], case["output"])
+            is_call = case["testtype"] == "functional" if "testtype" in case else function is not None
+            yield _call(field, function, case) if is_call else _pipe(case["input"], case["output"])
 
 
 def _pipe(given: str, expected: str) -> dict[str, Any]:
@@ -129,23 +127,22 @@ def _call(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
 
 def _pair(field: str, given: Any) -> Iterator[dict[str, Any]]:
     """Yield the tests of lists of inputs and outputs. With `fn_name`, the tests are calls."""
-    inputs, outputs = (given.get(name) if isinstance(given, dict) else None for name in ("inputs", "outputs"))
+    pair = given if isinstance(given, dict) else {}
+    inputs, outputs = pair.get("inputs"), pair.get("outputs")
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
         raise BadRow(f"its {field} is {quote(given)}, but must have as many inputs as outputs")
-    name = given.get("fn_name")
+    function = pair.get("fn_name")
     for input_, output in zip(inputs, outputs, strict=True):
-        if name is None:
+        if function is None:
             yield _pipe(_lines(field, input_), _lines(field, output))
-        elif not (isinstance(name, str) and name.isidentifier() and isinstance(input_, list)):
+            continue
+        if not (isinstance(function, str) and function.isidentifier() and isinstance(input_, list)):
             raise BadRow(
-                f"its {field} calls {quote(name)} with {quote(input_)}, but must name a function and list its arguments"
+                f"its {field} calls {quote(function)} with {quote(input_)}, but must name a function and list its "
+                "arguments"
             )
-        else:  # a result is mostly wrapped in a list
-            yield {
-                "function": name,
-                "arguments": input_,
-                "returns": output[0] if isinstance(output, list) and len(output) == 1 else output,
-            }
+        is_wrapped = isinstance(output, list) and len(output) == 1  # most results are wrapped in a list
+        yield {"function": function, "arguments": input_, "returns": output[0] if is_wrapped else output}
 
 
 def _lines(field: str, value: Any) -> str:

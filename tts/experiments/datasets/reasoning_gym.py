@@ -70,6 +70,12 @@ def load(
 
 
 def _generate_problems(request: Mapping[str, Any], generator: str) -> list[dict[str, Any]]:
+    """Return the entries that a generator makes, in a process of its own.
+
+    Raises:
+        ConfigError: a name or the configuration is not valid.
+        EngineError: the process took too long, or died.
+    """
     process = worker()
     try:
         reply = process.ask(request, _TIME_LIMIT_S)

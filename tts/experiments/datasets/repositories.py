@@ -35,8 +35,9 @@ def load(*, path: str = "", limit: int | None = None, seed: int | None = None) -
     tasks = read_tasks(path)
     _check_permission(path, tasks[0])
     if seed is not None:
-        tasks = [tasks[number] for number in generator(seed, 0, "repositories").permutation(len(tasks))]
-    place = f"{__name__}:{RepositoryPatches.__name__}"
+        order = generator(seed, 0, "repositories").permutation(len(tasks))
+        tasks = [tasks[i] for i in order]
+    place = f"{__name__}:{RepositoryPatches.__name__}"  # the name of the task that judges
     return [
         Problem(task.prompt, answer=f"{_REFERENCE}{task.folder}", id=task.name, task=place) for task in tasks[:limit]
     ]

@@ -65,8 +65,8 @@ class Fields:
                 raise ConfigError(f"fields has {quote(name)} for {key!r}, but must have the name of a field")
             self.named[key] = name
         self.task = task
-        self._met: set[str] = set()  # names of fields in the rows read so far
-        self._chosen = dict(self.named)  # the field of each meaning, once a row had one
+        self._met_names: set[str] = set()  # names of fields in the rows read so far
+        self._field_of = dict(self.named)  # by meaning, the named field, or the usual field of the first row with one
 
     def read(self, row: Mapping[str, Any]) -> Problem:
         """Return the problem of a row.
@@ -75,26 +75,28 @@ class Fields:
             BadRow: a field is missing or has another kind of value.
         """
         self.meet(row)
-        for key, usual in USUAL.items():
-            if key not in self._chosen and (found := next((name for name in usual if name in row), None)) is not None:
-                self._chosen[key] = found
-        problem, answer, number = (self._chosen.get(key, usual[0]) for key, usual in USUAL.items())
-        if "problem" not in self._chosen:
-            raise BadRow(
-                f"it has none of the fields {', '.join(USUAL['problem'])}, only "
-                f"{', '.join(map(repr, row)) or 'none at all'}"
-            )
+        for meaning, usual_names in USUAL.items():
+            names_in_row = [name for name in usual_names if name in row]
+            if meaning not in self._field_of and names_in_row:
+                self._field_of[meaning] = names_in_row[0]
+        if "problem" not in self._field_of:
+            fields = ", ".join(map(repr, row)) or "none at all"
+            raise BadRow(f"it has none of the fields {', '.join(USUAL['problem'])}, only {fields}")
+        problem_field = self._field_of["problem"]
+        answer_field = self._field_of.get("answer", "answer")
+        id_field = self._field_of.get("id", "id")
+        used_fields = (problem_field, answer_field, id_field)
         return Problem(
-            prompt=prompt_in(row, problem),
-            answer=answer_in(row, answer),
-            id=answer_in(row, number),
+            prompt=prompt_in(row, problem_field),
+            answer=answer_in(row, answer_field),
+            id=answer_in(row, id_field),
             task=self.task,
-            metadata={name: value for name, value in row.items() if name not in (problem, answer, number)},
+            metadata={name: value for name, value in row.items() if name not in used_fields},
         )
 
     def meet(self, row: Mapping[str, Any]) -> None:
         """Record the names of a row's fields."""
-        self._met |= row.keys()
+        self._met_names |= row.keys()
 
     def check_met(self, where: str) -> None:
         """Refuse a named field for answers or ids that no row has.
@@ -104,9 +106,10 @@ class Fields:
         Raises:
             ConfigError: no row has a named field.
         """
-        for key in ("answer", "id"):
-            if (name := self.named.get(key)) is not None and (name,) != USUAL[key] and name not in self._met:
-                raise unknown_name(f"field of {where}", name, self._met)
+        for meaning in ("answer", "id"):
+            name = self.named.get(meaning)
+            if name is not None and (name,) != USUAL[meaning] and name not in self._met_names:
+                raise unknown_name(f"field of {where}", name, self._met_names)
 
 
 def collect(
@@ -137,34 +140,35 @@ def collect(
     _check_choice(limit, seed)
     problems: list[Problem] = []
     left_out: list[str] = []
-    ids: dict[str, str] = {}
-    first_places: dict[str, str] = {}
+    place_of_id: dict[str, str] = {}
+    place_of_identity: dict[str, str] = {}
     for place, row in rows:
         try:
             problem = _problem(row, read)
         except BadRow as failure:
             left_out.append(f"{place}: {failure}")
             continue
-        if problem.id is not None and problem.id in ids:
+        if problem.id is not None and problem.id in place_of_id:
             raise ConfigError(
-                f"{where}, {place}: the id {quote(problem.id)} is that of {ids[problem.id]} already, but must be "
-                "unique",
+                f"{where}, {place}: the id {quote(problem.id)} is that of {place_of_id[problem.id]} already, but must "
+                "be unique",
                 hint="correct the ids, or leave them out: the hash of a problem is then its id",
             )
-        identity_ = identity(problem)
-        if identity_ in first_places:
-            left_out.append(f"{place}: it is the problem of {first_places[identity_]} again")
+        problem_identity = identity(problem)
+        if problem_identity in place_of_identity:
+            left_out.append(f"{place}: it is the problem of {place_of_identity[problem_identity]} again")
             continue
-        problem = (
-            problem if problem.id is not None else dataclasses.replace(problem, id=f"{name}/{hash64(identity_):016x}")
-        )
-        ids[problem.id or ""] = first_places[identity_] = place
+        if problem.id is None:
+            problem = dataclasses.replace(problem, id=f"{name}/{hash64(problem_identity):016x}")
+        place_of_id[problem.id or ""] = place
+        place_of_identity[problem_identity] = place
         problems.append(problem)
         if seed is None and len(problems) == limit:
             break
     if not problems:
+        reason = f"; {left_out[0]}" if left_out else ""
         raise ConfigError(
-            f"{where} has no problem, but must have one" + (f"; {left_out[0]}" if left_out else ""),
+            f"{where} has no problem, but must have one{reason}",
             hint="give it rows that each have a problem, or name its columns with fields=",
         )
     if left_out:
@@ -183,12 +187,14 @@ def prompt_in(row: Mapping[str, Any], name: str) -> Prompt:
     value = row.get(name)
     if not isinstance(value, list):
         return text_in(row, name)
-    turns = cast("list[Any]", value)
-    if not turns or not all(
-        isinstance(turn, Mapping) and {"role", "content"} <= cast("Mapping[str, Any]", turn).keys() for turn in turns
-    ):
-        raise BadRow(f"its {name} is {quote(turns)}, but messages must have a role and a content")
-    return tuple(Message(text_in(turn, "role"), text_in(turn, "content")) for turn in turns)
+    messages = cast("list[Any]", value)
+    are_messages = all(
+        isinstance(message, Mapping) and {"role", "content"} <= cast("Mapping[str, Any]", message).keys()
+        for message in messages
+    )
+    if not messages or not are_messages:
+        raise BadRow(f"its {name} is {quote(messages)}, but messages must have a role and a content")
+    return tuple(Message(text_in(message, "role"), text_in(message, "content")) for message in messages)
 
 
 def text_in(row: Mapping[str, Any], name: str) -> str:
@@ -198,7 +204,8 @@ def text_in(row: Mapping[str, Any], name: str) -> str:
         BadRow: the field is missing, blank or no text.
     """
     if name not in row:
-        raise BadRow(f"it has no field {name!r}, only {', '.join(map(repr, row)) or 'none at all'}")
+        fields = ", ".join(map(repr, row)) or "none at all"
+        raise BadRow(f"it has no field {name!r}, only {fields}")
     value = row[name]
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"its {name} is {quote(value)}, but must be a text")
@@ -214,19 +221,14 @@ def answer_in(row: Mapping[str, Any], name: str) -> str | None:
         BadRow: the field has another kind of value.
     """
     value = row.get(name)
-    if (
-        value is None
-        or (isinstance(value, str) and not value.strip())
-        or (isinstance(value, float) and math.isnan(value))
-    ):
+    if value is None:
         return None
     if isinstance(value, str):
-        return _writable(value.strip(), name)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | Decimal)
-        or (isinstance(value, float) and math.isinf(value))
-    ):
+        return _writable(value.strip(), name) if value.strip() else None
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and math.isinf(value)):
         raise BadRow(f"its {name} is {quote(value)}, but must be a text or a number")
     return str(int(value)) if value == int(value) else str(value)
 
@@ -238,6 +240,7 @@ def _problem(row: Mapping[str, Any] | BadRow, read: Callable[[Mapping[str, Any]]
 
 
 def _writable(text: str, name: str) -> str:
+    """Return a text unchanged, after a check that UTF-8 has all its characters."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -246,9 +249,11 @@ def _writable(text: str, name: str) -> str:
 
 
 def _name(where: str, left_out: list[str]) -> str:
-    num_others = len(left_out) - _MOST_NAMED
-    shown = [*left_out[:_MOST_NAMED], *([f"and {num_others} more"] if num_others > 0 else [])]
-    return f"{where}: rows left out: {len(left_out)}. {'; '.join(shown)}"
+    phrases = left_out[:_MOST_NAMED]
+    num_others = len(left_out) - len(phrases)
+    if num_others > 0:
+        phrases.append(f"and {num_others} more")
+    return f"{where}: rows left out: {len(left_out)}. {'; '.join(phrases)}"
 
 
 def _check_choice(limit: int | None, seed: int | None) -> None:

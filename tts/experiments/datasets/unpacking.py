@@ -54,8 +54,11 @@ def check_row(place: str, size: int) -> None:
     Raises:
         ConfigError: the row is too large.
     """
-    if size > (most := largest_row()):
-        raise ConfigError(f"{place}: it has more than {most >> 20:,} MiB, the most that one row may have", hint=_cure())
+    max_size = largest_row()
+    if size > max_size:
+        raise ConfigError(
+            f"{place}: it has more than {max_size >> 20:,} MiB, the most that one row may have", hint=_cure()
+        )
 
 
 def check_page(place: str, size: int) -> None:
@@ -64,9 +67,10 @@ def check_page(place: str, size: int) -> None:
     Raises:
         ConfigError: The page is too large.
     """
-    if size > (most := _ROWS_AT_ONCE * largest_row()):
+    max_size = _ROWS_AT_ONCE * largest_row()
+    if size > max_size:
         raise ConfigError(
-            f"{place}: one of its pages has more than {most >> 20:,} MiB, the most that is unpacked at once",
+            f"{place}: one of its pages has more than {max_size >> 20:,} MiB, the most that is unpacked at once",
             hint=_cure(),
         )
 
@@ -77,10 +81,11 @@ def check_whole(file: Path, size: int) -> None:
     Raises:
         ConfigError: the unpacked file is too large.
     """
-    packed = file.stat().st_size
-    if size > max(_ROWS_AT_ONCE * largest_row(), _MOST_RATIO * packed):
+    packed_size = file.stat().st_size
+    if size > max(_ROWS_AT_ONCE * largest_row(), _MOST_RATIO * packed_size):
         raise ConfigError(
-            f"{file.name}: {packed:,} bytes become {size:,} bytes, more than {_MOST_RATIO} times as many", hint=_cure()
+            f"{file.name}: {packed_size:,} bytes become {size:,} bytes, more than {_MOST_RATIO} times as many",
+            hint=_cure(),
         )
 
 
@@ -90,12 +95,15 @@ def read_bounded(place: str, stream: Readable) -> bytes:
     Raises:
         ConfigError: the content is too large.
     """
-    parts, size = list[bytes](), 0
-    while part := stream.read(_PIECE):
-        size += len(part)
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        piece = stream.read(_PIECE)
+        if not piece:
+            return b"".join(pieces)
+        size += len(piece)
         check_row(place, size)
-        parts.append(part)
-    return b"".join(parts)
+        pieces.append(piece)
 
 
 def pack(place: str, whole: bytes) -> bytes:
@@ -137,11 +145,15 @@ def bounded_lines(file: Path, lines: IO[bytes]) -> Iterator[bytes]:
     Raises:
         ConfigError: a line is too large.
     """
-    limit, number = largest_row(), 0
-    while line := lines.readline(limit + 1):
-        number += 1
-        if len(line) > limit:
-            check_row(f"{file.name}, line {number}", len(line))
+    max_size = largest_row()
+    line_number = 0
+    while True:
+        line = lines.readline(max_size + 1)
+        if not line:
+            return
+        line_number += 1
+        if len(line) > max_size:
+            check_row(f"{file.name}, line {line_number}", len(line))
         yield line
 
 
@@ -152,7 +164,8 @@ def unpacked_size(values: Any) -> int:
     compute: Any = importlib.import_module("pyarrow.compute")
     kind = values.type
     if pa.types.is_dictionary(kind):
-        if not pa.types.is_binary(kind.value_type) and not pa.types.is_string(kind.value_type):
+        has_texts = pa.types.is_binary(kind.value_type) or pa.types.is_string(kind.value_type)
+        if not has_texts:
             return len(values) * 16 + unpacked_size(values.dictionary)
         lengths = compute.take(compute.binary_length(values.dictionary), values.indices)
         return 4 * len(values) + (compute.sum(lengths.cast("int64")).as_py() or 0)

@@ -28,7 +28,8 @@ def advice(scored: VerifierScores, measures: VerifierMeasures, selection: Select
 
 
 def _use(scored: VerifierScores, measures: VerifierMeasures, selection: SelectionEffect | str) -> str:
-    within, problems = measures.quality.within, len(scored.problems)
+    """Return whether and how to use a verifier, as a phrase."""
+    within, num_problems = measures.quality.within, len(scored.problems)
     auc = with_interval(within, ".2f")
     if math.isnan(within.value):
         return (
@@ -37,8 +38,9 @@ def _use(scored: VerifierScores, measures: VerifierMeasures, selection: Selectio
         )
     if within.high < 0.5:
         return f"do not use it: within a problem it puts wrong solutions before right ones (AUC {auc})"
-    if not within.low > 0.5:
-        problem_words = "one problem" if problems == 1 else f"{within.num} problems that have both"
+    is_better_than_chance = within.low > 0.5
+    if not is_better_than_chance:
+        problem_words = "one problem" if num_problems == 1 else f"{within.num} problems that have both"
         return (
             f"do not go by it yet: on {problem_words} it cannot be told from chance within a problem (AUC {auc}), so "
             "vote (best_of_n | majority) and measure on more problems"
@@ -53,16 +55,17 @@ def _use(scored: VerifierScores, measures: VerifierMeasures, selection: Selectio
 
 def _choice(selection: SelectionEffect) -> str:
     """Return the selection to use with a verifier that is better than chance."""
-    size, best = selection.sizes[-1], selection.over_majority
+    size, gain_of_best = selection.sizes[-1], selection.over_majority
     gains = {
         "let it weigh votes (best_of_n | weighted)": selection.weighted_over_majority,
-        "choose by its highest score (best_of_n | best)": best,
+        "choose by its highest score (best_of_n | best)": gain_of_best,
     }
-    use, gain = max(gains.items(), key=lambda pair: pair[1].value)
+    use = max(gains, key=lambda name: gains[name].value)
+    gain = gains[use]
     if gain.low > 0:
         return f"{use}: {format_points(gain)} over the majority of {size}"
-    if best.high < 0:
-        difference = format_points(best)
+    if gain_of_best.high < 0:
+        difference = format_points(gain_of_best)
         return (
             f"vote (best_of_n | majority) rather than choose by its highest score, which is {difference} against the "
             f"majority of {size}"
@@ -75,6 +78,7 @@ def _choice(selection: SelectionEffect) -> str:
 
 
 def _warnings(measures: VerifierMeasures, selection: SelectionEffect | str) -> Iterator[str]:
+    """Yield warnings on a high score that misleads, on calibration, and on length, each as a phrase."""
     if not isinstance(selection, str) and selection.fall.high < 0:
         yield (
             f"its highest score misleads beyond {selection.peak} samples ({format_points(selection.fall)} at "
@@ -87,7 +91,8 @@ def _warnings(measures: VerifierMeasures, selection: SelectionEffect | str) -> I
             "calibrate them before a threshold means anything"
         )
     correlation = measures.length.within
-    if abs(correlation.value) >= _BENT and (correlation.low > 0 or correlation.high < 0):
+    is_significant = correlation.low > 0 or correlation.high < 0
+    if abs(correlation.value) >= _BENT and is_significant:
         preference = "longer" if correlation.value > 0 else "shorter"
         yield (
             f"it prefers {preference} solutions of the same problem that are right or wrong alike (rank correlation "

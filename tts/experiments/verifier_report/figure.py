@@ -34,21 +34,23 @@ def draw(report: VerifierReport) -> Figure:
 
         rows = len(report.verdicts)
         figure = Figure(figsize=(3 * _PANEL[0], rows * _PANEL[1]), layout="constrained")
-        for (choosing, steps, reliability), verdict in zip(
-            figure.subplots(rows, 3, squeeze=False), report.verdicts, strict=True
-        ):
+        panels = figure.subplots(rows, 3, squeeze=False)
+        for (choosing, steps, reliability), verdict in zip(panels, report.verdicts, strict=True):
             _draw_choosing(choosing, verdict)
             _draw_positions(steps, verdict)
             _draw_reliability(reliability, verdict)
             scored = verdict.scored
             name = f"{scored.role}: {scored.verifier}, {scored.dataset}, {len(scored.problems):,} problems"
             choosing.set_title(name, loc="left", fontsize=8.5, pad=10)
-        lines: dict[str, Any] = {}
+        handle_of: dict[str, Any] = {}  # the line of each label
         for panel in figure.axes:
-            for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-                lines.setdefault(label, handle)
-        if lines:  # one legend outside for all rows, since no place is free in all panels
-            figure.legend(lines.values(), lines.keys(), loc="outside upper left", ncols=4, frameon=False, fontsize=7.5)
+            handles, labels = panel.get_legend_handles_labels()
+            for handle, label in zip(handles, labels, strict=True):
+                handle_of.setdefault(label, handle)
+        if handle_of:  # one legend outside for all rows, since no place is free in all panels
+            figure.legend(
+                handle_of.values(), handle_of.keys(), loc="outside upper left", ncols=4, frameon=False, fontsize=7.5
+            )
         return figure
 
 
@@ -84,13 +86,13 @@ def _draw_positions(panel: Axes, verdict: Verdict) -> None:
     panel.set_ylabel("AUC within problems")
     for gold, colour, dashes in (("answer", _BLUE, "-"), ("step", _GREEN, "--")):
         positions = [
-            each
-            for each in verdict.measures.positions
-            if each.gold == gold and not math.isnan(each.quality.within.value)
+            position
+            for position in verdict.measures.positions
+            if position.gold == gold and not math.isnan(position.quality.within.value)
         ]
         if positions:
-            middles = [math.sqrt(each.first * each.last) for each in positions]
-            within = [each.quality.within for each in positions]
+            middles = [math.sqrt(position.first * position.last) for position in positions]
+            within = [position.quality.within for position in positions]
             _draw_line(panel, middles, within, colour=colour, linestyle=dashes, label=f"AUC against the {gold}")
     if panel.lines:
         panel.axhline(0.5, color=_GREY, linewidth=0.9)
@@ -103,14 +105,14 @@ def _draw_reliability(panel: Axes, verdict: Verdict) -> None:
     """Draw frequencies against scores. The area of a point grows with the number of its candidates."""
     panel.set_xlabel("score")
     panel.set_ylabel("share right")
-    bins = [each for each in verdict.measures.reliability if each.num]
+    bins = [bin_ for bin_ in verdict.measures.reliability if bin_.num]
     if not bins:
         _say(panel, verdict.measures.unknown["calibration error"])
         return
-    largest = max(each.num for each in bins)
+    largest = max(bin_.num for bin_ in bins)
     panel.plot([0, 1], [0, 1], color=_GREY, linewidth=0.9)
-    areas = [10 + 90 * each.num / largest for each in bins]
-    panel.scatter([each.score for each in bins], [each.label for each in bins], s=areas, color=_BLUE, zorder=3)
+    areas = [10 + 90 * bin_.num / largest for bin_ in bins]
+    panel.scatter([bin_.score for bin_ in bins], [bin_.label for bin_ in bins], s=areas, color=_BLUE, zorder=3)
     panel.set_xlim(-0.02, 1.02)
     panel.set_ylim(-0.02, 1.02)
     error = verdict.measures.quality.error.value
@@ -118,7 +120,9 @@ def _draw_reliability(panel: Axes, verdict: Verdict) -> None:
 
 
 def _draw_line(panel: Axes, x: Sequence[float], estimates: Sequence[Estimate], *, colour: str, **looks: Any) -> None:
-    values, low, high = ([getattr(each, name) for each in estimates] for name in ("value", "low", "high"))
+    values = [estimate.value for estimate in estimates]
+    low = [estimate.low for estimate in estimates]
+    high = [estimate.high for estimate in estimates]
     panel.plot(x, values, color=colour, linewidth=1.5, marker="o", markersize=3, **looks)
     panel.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
 

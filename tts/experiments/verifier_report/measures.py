@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +34,16 @@ from tts.statistics import (
 )
 from tts.verifiers.base import StepScores
 
-COSTS: Final = (0.0, -1.0, -2.0, -4.0, -8.0)  # of a wrong answer, where a right one is worth 1: those of algorithm A19
-MOST_TRIES: Final = 200  # as there
-_THRESHOLDS: Final = (0.5, 0.8, 0.9, 0.95, 0.99)  # of probabilities; of other scores, the same shares of them
+# values of a wrong answer, where a right answer is worth 1, as in algorithm A19
+COSTS: Final = (0.0, -1.0, -2.0, -4.0, -8.0)
+MOST_TRIES: Final = 200  # bound of the number of tries, as in algorithm A19
+_THRESHOLDS: Final = (0.5, 0.8, 0.9, 0.95, 0.99)  # probabilities; for other scores, the quantiles of these shares
 _FIRST_SPANS: Final = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 8))  # steps are fewer the later they are
 
-# Given the cell's key and the candidate's place in it, whether each of its steps is right; None: unknown.
+# A function from a cell's key, and a candidate's place in the cell, to whether each of the candidate's steps is right;
+# None: unknown.
 StepGold = Callable[[str, int], Sequence[bool] | None]
-_Rng = Callable[..., np.random.Generator]  # from the rest of an estimate's address to its generator
+_Rng = Callable[..., np.random.Generator]  # a function from the name of an estimate to its generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,47 +152,66 @@ def measure_verifier(
         seed: The seed of the intervals.
     """
     rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
-    right, at = scored.right, scored.at
-    by_kind = {
-        name: clustered_auc_within(*_drop_unknown(_aggregate(scored, name), right, at), rng=rng("aggregation", name))
-        for name in (AGGREGATIONS if any(len(steps) > 1 for steps in scored.steps) else ())
-    }
-    quality = _quality(scored.scores, right, at, probabilities=scored.probabilities, rng=partial(rng, "whole"))
-    table = expected_calibration_error(scored.scores, right).table if scored.probabilities else ()
+    scores, right, problems = scored.scores, scored.right, scored.at  # [N] each
+    auc_by_aggregation: dict[str, Estimate] = {}
+    if any(len(steps) > 1 for steps in scored.steps):
+        for name in AGGREGATIONS:
+            known_scores, known_right, known_problems = _drop_unknown(_aggregate(scored, name), right, problems)
+            auc_by_aggregation[name] = clustered_auc_within(
+                known_scores, known_right, known_problems, rng=rng("aggregation", name)
+            )
+    quality = _quality(scores, right, problems, probabilities=scored.probabilities, rng=partial(rng, "whole"))
+    reliability = expected_calibration_error(scores, right).table if scored.probabilities else ()
+    problem_and_verdict = 2 * problems + right  # a number for each pair of problem and verdict
     length = Length(
-        plain=clustered_correlation(scored.scores, scored.tokens, at, rng=rng("length")),
-        given_right=clustered_correlation(scored.scores, scored.tokens, at, right, rng=rng("length", "right")),
-        within=clustered_correlation(scored.scores, scored.tokens, at, 2 * at + right, rng=rng("length", "within")),
+        plain=clustered_correlation(scores, scored.tokens, problems, rng=rng("length")),
+        given_right=clustered_correlation(scores, scored.tokens, problems, right, rng=rng("length", "right")),
+        within=clustered_correlation(scores, scored.tokens, problems, problem_and_verdict, rng=rng("length", "within")),
     )
+    thresholds = thresholds or _default_thresholds(scored)
     return VerifierMeasures(
         quality=quality,
         positions=list(_positions(scored, gold, rng)),
-        aggregations=by_kind,
-        reliability=table,
+        aggregations=auc_by_aggregation,
+        reliability=reliability,
         length=length,
-        ceilings=[_ceiling(scored, cut, rng("ceiling", f"{cut!r}")) for cut in thresholds or _cuts(scored)],
+        ceilings=[_ceiling(scored, threshold, rng("ceiling", f"{threshold!r}")) for threshold in thresholds],
         unknown=dict(_reasons(scored, quality, length)),
     )
 
 
-def _quality(scores: Floats, labels: Floats, at: Whole, *, probabilities: bool, rng: _Rng) -> Quality:
-    nothing = Estimate(math.nan, math.nan, math.nan)
+def _quality(scores: Floats, labels: Floats, problems: Whole, *, probabilities: bool, rng: _Rng) -> Quality:
+    """Return the quality of scores.
+
+    Args:
+        scores: [N], the scores.
+        labels: [N], 1 for right and 0 for wrong.
+        problems: [N], the index of each score's problem.
+        probabilities: Whether the scores are probabilities, so that they have a calibration error.
+        rng: The function from the name of an estimate to its generator.
+    """
+    error = Estimate(math.nan, math.nan, math.nan)
+    if probabilities:
+        error = clustered_calibration_error(scores, labels, problems, rng=rng("error"))
     return Quality(
         num=len(scores),
         share=float(labels.mean()) if len(labels) else math.nan,
-        auc=clustered_auc(scores, labels, at, rng=rng("auc")),
-        within=clustered_auc_within(scores, labels, at, rng=rng("within")),
-        error=clustered_calibration_error(scores, labels, at, rng=rng("error")) if probabilities else nothing,
+        auc=clustered_auc(scores, labels, problems, rng=rng("auc")),
+        within=clustered_auc_within(scores, labels, problems, rng=rng("within")),
+        error=error,
     )
 
 
-def _aggregate(scored: VerifierScores, how: str) -> Floats:
-    return np.array([aggregate_scores(StepScores(steps=steps), how) if steps else math.nan for steps in scored.steps])
+def _aggregate(scored: VerifierScores, aggregation: str) -> Floats:
+    """Return the aggregate of each candidate's step scores, [N]; NaN: only the whole was scored."""
+    return np.array(
+        [aggregate_scores(StepScores(steps=steps), aggregation) if steps else math.nan for steps in scored.steps]
+    )
 
 
-def _drop_unknown(scores: Floats, labels: Floats, at: Whole) -> tuple[Floats, Floats, Whole]:
+def _drop_unknown(scores: Floats, labels: Floats, problems: Whole) -> tuple[Floats, Floats, Whole]:
     is_known = ~np.isnan(scores)
-    return scores[is_known], labels[is_known], at[is_known]
+    return scores[is_known], labels[is_known], problems[is_known]
 
 
 def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Position]:
@@ -198,61 +219,89 @@ def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Po
 
     Positions without scores, or without labels, are left out.
     """
-    if not (longest := max(map(len, scored.steps))):
+    num_steps = [len(steps) for steps in scored.steps]  # of each candidate
+    if max(num_steps) == 0:
         return
-    verdicts = [gold(*place) if steps else None for steps, place in zip(scored.steps, scored.places, strict=True)]
-    places = np.concatenate([np.arange(1, len(steps) + 1) for steps in scored.steps])
-    sample_index = np.repeat(np.arange(len(scored.steps)), [len(steps) for steps in scored.steps])
+    # [steps of all candidates], one after another
     scores = np.concatenate([np.asarray(steps, np.float64) for steps in scored.steps])
-    by_step = np.concatenate([_pad(verdict, len(steps)) for verdict, steps in zip(verdicts, scored.steps, strict=True)])
-    for name, labels in (("answer", scored.right[sample_index]), ("step", by_step)):
+    positions = np.concatenate([np.arange(1, num + 1) for num in num_steps])
+    candidate_index = np.repeat(np.arange(len(num_steps)), num_steps)
+    problems = scored.at[candidate_index]
+    step_labels: list[Floats] = []
+    for steps, (key, place) in zip(scored.steps, scored.places, strict=True):
+        step_labels.append(_pad(gold(key, place) if steps else None, len(steps)))
+    for name, labels in (("answer", scored.right[candidate_index]), ("step", np.concatenate(step_labels))):
         is_known = ~np.isnan(scores) & ~np.isnan(labels)
-        for first, last in _spans(longest):
-            rows = is_known & (places >= first) & (places <= last)
+        for first, last in _spans(max(num_steps)):
+            rows = is_known & (positions >= first) & (positions <= last)
             if rows.any():
-                columns = scores[rows], labels[rows], scored.at[sample_index][rows]
-                quality = _quality(*columns, probabilities=scored.probabilities, rng=partial(rng, name, first))
+                quality = _quality(
+                    scores[rows],
+                    labels[rows],
+                    problems[rows],
+                    probabilities=scored.probabilities,
+                    rng=partial(rng, name, first),
+                )
                 yield Position(first=first, last=last, gold=name, quality=quality)
 
 
-def _pad(verdict: Sequence[bool] | None, length: int) -> Floats:
-    """Return labels as numbers; NaN for all steps where labels are missing or have another number."""
-    return np.array(verdict, np.float64) if verdict is not None and len(verdict) == length else np.full(length, np.nan)
+def _pad(labels: Sequence[bool] | None, length: int) -> Floats:
+    """Return the labels of steps as numbers, [length]; NaN: there are no labels, or not `length` of them."""
+    if labels is None or len(labels) != length:
+        return np.full(length, np.nan)
+    return np.array(labels, np.float64)
 
 
-def _spans(most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of positions up to the last step, of growing width."""
+def _spans(last_position: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of positions from 1 to the last position. Later ranges are wider."""
     spans = list(_FIRST_SPANS)
-    while spans[-1][1] < most:
-        spans.append((spans[-1][1] + 1, 2 * spans[-1][1]))
-    yield from ((first, min(last, most)) for first, last in spans if first <= most)
+    while spans[-1][1] < last_position:
+        _, previous_last = spans[-1]
+        spans.append((previous_last + 1, 2 * previous_last))
+    for first, last in spans:
+        if first <= last_position:
+            yield first, min(last, last_position)
 
 
 def _ceiling(scored: VerifierScores, threshold: float, rng: np.random.Generator) -> Ceiling:
     """Return the results of acceptance from a threshold on. Candidates without an answer are never accepted."""
-    accepted: NDArray[np.bool_] = scored.answered & (scored.scores >= threshold)
-    right = scored.right == 1
-    num, num_right, accepted_right, accepted_wrong = (
-        np.bincount(scored.at, rows, len(scored.problems))
-        for rows in (np.ones(len(right)), right, accepted & right, accepted & ~right)
-    )
+    accepted: NDArray[np.bool_] = scored.answered & (scored.scores >= threshold)  # [N]
+    right = scored.right == 1  # [N]
+
+    def count(rows: NDArray[Any]) -> Floats:
+        """Return the number of true rows of each problem, [P]."""
+        return np.bincount(scored.at, rows, len(scored.problems))
+
+    num, num_right = count(np.ones(len(right))), count(right)
     completeness, soundness = _share(accepted[right]), _share(~accepted[~right])
-    complete, sound = (0.0 if math.isnan(completeness) else completeness), (1.0 if math.isnan(soundness) else soundness)
-    values = {cost: attempt_values(num_right / num, complete, sound, MOST_TRIES, wrong=cost) for cost in COSTS}
+    values_by_cost = {
+        cost: attempt_values(
+            num_right / num,
+            0.0 if math.isnan(completeness) else completeness,
+            1.0 if math.isnan(soundness) else soundness,
+            MOST_TRIES,
+            wrong=cost,
+        )
+        for cost in COSTS
+    }
     return Ceiling(
         threshold=float(threshold),
         accepted=_share(accepted),
         completeness=completeness,
         soundness=soundness,
         precision=_share(right[accepted]),
-        accuracy=clustered_ceiling(num, num_right, accepted_right, accepted_wrong, rng=rng),
-        tries={cost: best_tries(attempt) if attempt.any() else 0 for cost, attempt in values.items()},
+        accuracy=clustered_ceiling(num, num_right, count(accepted & right), count(accepted & ~right), rng=rng),
+        tries={cost: best_tries(values) if values.any() else 0 for cost, values in values_by_cost.items()},
     )
 
 
-def _cuts(scored: VerifierScores) -> Sequence[float]:
-    thresholds = [cut for cut in _THRESHOLDS if scored.probabilities and cut <= scored.scores.max()]
-    return thresholds or list(dict.fromkeys(np.quantile(scored.scores, _THRESHOLDS, method="inverted_cdf").tolist()))
+def _default_thresholds(scored: VerifierScores) -> Sequence[float]:
+    """Return the thresholds that some score reaches; quantiles of the scores where there is none."""
+    if scored.probabilities:
+        thresholds = [threshold for threshold in _THRESHOLDS if threshold <= scored.scores.max()]
+        if thresholds:
+            return thresholds
+    return list(dict.fromkeys(np.quantile(scored.scores, _THRESHOLDS, method="inverted_cdf").tolist()))
 
 
 def _share(rows: NDArray[np.bool_]) -> float:
@@ -262,7 +311,8 @@ def _share(rows: NDArray[np.bool_]) -> float:
 def _reasons(scored: VerifierScores, quality: Quality, length: Length) -> Iterator[tuple[str, str]]:
     """Yield the reasons why measures are NaN, with their names."""
     if math.isnan(quality.auc.value):
-        yield "auc", f"all {len(scored.scores):,} candidates are {'right' if quality.share else 'wrong'}"
+        verdict = "right" if quality.share else "wrong"
+        yield "auc", f"all {len(scored.scores):,} candidates are {verdict}"
     if math.isnan(quality.within.value):
         yield "auc within problems", "no problem has both right and wrong candidates"
     if scored.range is None:
@@ -270,13 +320,13 @@ def _reasons(scored: VerifierScores, quality: Quality, length: Length) -> Iterat
     elif not scored.probabilities:
         low, high = scored.range
         yield "calibration error", f"scores go from {low:g} to {high:g}, so they are no probabilities"
-    kinds = {
+    correlations = {
         "length": (length.plain, ""),
         "length given right or wrong": (length.given_right, " among candidates that are right or wrong alike"),
         "length within problems": (length.within, " among candidates of one problem that are right or wrong alike"),
     }
-    for name, (estimate, among) in kinds.items():
-        if math.isnan(estimate.value):
-            yield name, f"scores or lengths do not vary{among}"
+    for name, (correlation, candidate_words) in correlations.items():
+        if math.isnan(correlation.value):
+            yield name, f"scores or lengths do not vary{candidate_words}"
     if len(scored.problems) == 1:
         yield "intervals", "there is one problem only, and an interval says what other problems might give"

@@ -107,6 +107,7 @@ def as_text(report: VerifierReport) -> str:
 
 
 def _object(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as plain values for JSON."""
     scored = verdict.scored
     record: dict[str, Any] = {
         name: getattr(scored, name)
@@ -125,12 +126,13 @@ def _blocks(verdict: Verdict) -> list[str]:
     measures, selection = verdict.measures, verdict.selection
     blocks = [_head(verdict)]
     for gold, title in _GOLD.items():
-        if positions := [position for position in measures.positions if position.gold == gold]:
+        positions = [position for position in measures.positions if position.gold == gold]
+        if positions:
             blocks.append(f"{title}\n{text_of(_position_columns(positions))}")
     if measures.aggregations:
         rows = {
             "steps made one by": list(measures.aggregations),
-            "AUC within problems": [with_interval(each) for each in measures.aggregations.values()],
+            "AUC within problems": [with_interval(auc) for auc in measures.aggregations.values()],
         }
         blocks.append(text_of(rows))
     if selection is not None:
@@ -146,6 +148,7 @@ def _blocks(verdict: Verdict) -> list[str]:
 
 
 def _head(verdict: Verdict) -> str:
+    """Return the facts of a verdict as text, of which the advice is the last."""
     scored, measures, selection = verdict.scored, verdict.measures, verdict.selection
     left_out = {
         "not asked about": scored.unasked,
@@ -153,12 +156,13 @@ def _head(verdict: Verdict) -> str:
         "without a reference answer": scored.unchecked,
     }
     length = measures.length
-    rows = {
-        "verifier": f"{scored.role}: {scored.verifier}{' (oracle)' if scored.oracle else ''}",
+    oracle = " (oracle)" if scored.oracle else ""
+    facts = {
+        "verifier": f"{scored.role}: {scored.verifier}{oracle}",
         "scored": f"{scored.strategy} of {scored.model} on {scored.dataset}",
         "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, "
         f"{format_percent(measures.quality.share)} right",
-        "left out": ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count),
+        "left out": ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count),
         "AUC": with_interval(measures.quality.auc),
         "AUC within problems": with_interval(measures.quality.within),
         "calibration error": with_interval(measures.quality.error),
@@ -168,52 +172,60 @@ def _head(verdict: Verdict) -> str:
     }
     if selection is not None:
         agreement, largest = selection.agreement, selection.sizes[-1]
-        rows |= {
+        facts |= {
             "agrees with the vote": f"{percent_with_interval(agreement.same)}; of {agreement.num:,} pools where not "
             f"it is right in {agreement.by_score:,}, the vote in {agreement.by_vote:,}",
             f"gain at {largest}": f"{format_points(selection.over_majority)} over the vote; "
             f"as weights of votes {format_points(selection.weighted_over_majority)}",
             "peak": f"{selection.peak} samples; {format_points(selection.fall)} from there to {largest}",
         }
-    rows["advice"] = verdict.advice
-    return list_facts({title: text for title, text in rows.items() if text})
+    facts["advice"] = verdict.advice
+    return list_facts({title: text for title, text in facts.items() if text})
 
 
 def _position_columns(positions: Sequence[Position]) -> dict[str, list[str]]:
+    """Return the cells of the table of positions, by column title."""
     qualities = [position.quality for position in positions]
+    steps: list[str] = []
+    for position in positions:
+        is_one_step = position.first == position.last
+        steps.append(f"{position.first}" if is_one_step else f"{position.first} to {position.last}")
     return {
-        "step": [f"{p.first}" if p.first == p.last else f"{p.first} to {p.last}" for p in positions],
-        "scores": [f"{each.num:,}" for each in qualities],
-        "right": [format_percent(each.share) for each in qualities],
-        "AUC": [with_interval(each.auc) for each in qualities],
-        "AUC within problems": [with_interval(each.within) for each in qualities],
-        "calibration error": [with_interval(each.error) for each in qualities],
+        "step": steps,
+        "scores": [f"{quality.num:,}" for quality in qualities],
+        "right": [format_percent(quality.share) for quality in qualities],
+        "AUC": [with_interval(quality.auc) for quality in qualities],
+        "AUC within problems": [with_interval(quality.within) for quality in qualities],
+        "calibration error": [with_interval(quality.error) for quality in qualities],
     }
 
 
 def _size_columns(selection: SelectionEffect) -> dict[str, list[str]]:
+    """Return the cells of the table of sizes, by column title."""
     return {
         "samples": [f"{size:,}" for size in selection.sizes],
-        "score of the best": [with_interval(each) for each in selection.proxy],
-        "right: best": [percent_with_interval(each) for each in selection.best],
-        "majority": [percent_with_interval(each) for each in selection.majority],
-        "weighted": [percent_with_interval(each) for each in selection.weighted],
-        "random choice": [percent_with_interval(each) for each in selection.chance],
-        "any (pass@k)": [percent_with_interval(each) for each in selection.coverage],
+        "score of the best": [with_interval(score) for score in selection.proxy],
+        "right: best": [percent_with_interval(accuracy) for accuracy in selection.best],
+        "majority": [percent_with_interval(accuracy) for accuracy in selection.majority],
+        "weighted": [percent_with_interval(accuracy) for accuracy in selection.weighted],
+        "random choice": [percent_with_interval(accuracy) for accuracy in selection.chance],
+        "any (pass@k)": [percent_with_interval(accuracy) for accuracy in selection.coverage],
     }
 
 
 def _threshold_columns(ceilings: Sequence[Ceiling]) -> dict[str, list[str]]:
+    """Return the cells of the table of thresholds, by column title."""
     columns = {
-        "score from": [f"{each.threshold:.4g}" for each in ceilings],
-        "accepts": [format_percent(each.accepted) for each in ceilings],
-        "of right": [format_percent(each.completeness) for each in ceilings],
-        "of wrong": [format_percent(1 - each.soundness) for each in ceilings],
-        "right of those": [format_percent(each.precision) for each in ceilings],
-        "reaches": [percent_with_interval(each.accuracy) for each in ceilings],
+        "score from": [f"{ceiling.threshold:.4g}" for ceiling in ceilings],
+        "accepts": [format_percent(ceiling.accepted) for ceiling in ceilings],
+        "of right": [format_percent(ceiling.completeness) for ceiling in ceilings],
+        "of wrong": [format_percent(1 - ceiling.soundness) for ceiling in ceilings],
+        "right of those": [format_percent(ceiling.precision) for ceiling in ceilings],
+        "reaches": [percent_with_interval(ceiling.accuracy) for ceiling in ceilings],
     }
-    costs = list(ceilings[0].tries)
-    return columns | {f"cost {abs(cost):g}": [_tries(each.tries[cost]) for each in ceilings] for cost in costs}
+    for cost in ceilings[0].tries:
+        columns[f"cost {abs(cost):g}"] = [_tries(ceiling.tries[cost]) for ceiling in ceilings]
+    return columns
 
 
 def _tries(tries: int) -> str:

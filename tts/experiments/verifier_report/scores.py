@@ -101,10 +101,24 @@ class _ScoreSource(NamedTuple):
     pool: ProblemPool | None
 
 
+class _ScoreRow(NamedTuple):
+    """A candidate with a score; fields as in `VerifierScores`, where `problem` is `at`."""
+
+    score: float
+    steps: tuple[float, ...]
+    right: bool
+    answered: bool
+    tokens: int
+    problem: int
+    place: tuple[str, int]
+
+
 @dataclass
 class _ScoreColumns:
+    """The scores of one verifier, with a row for each candidate that has a score."""
+
     sources: list[_ScoreSource] = field(default_factory=list[_ScoreSource])
-    rows: list[tuple[float, tuple[float, ...], bool, bool, int, int, tuple[str, int]]] = field(default_factory=list)
+    rows: list[_ScoreRow] = field(default_factory=list[_ScoreRow])
     problems: dict[str, int] = field(default_factory=dict[str, int])
     unasked: int = 0
     unknown: int = 0
@@ -125,24 +139,48 @@ def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: 
     """
     result_list = list(results)
     sources, passed_over = _sources(result_list)
-    columns: dict[tuple[str, ...], _ScoreColumns] = {}
-    roles = {name for source in sources for drawn in source.drawn for name in drawn.scores}
+    roles = {name for source in sources for name in _roles(source)}
     if not roles or (role is not None and role not in roles):
         remark = f"; there are scores by {', '.join(sorted(roles))}" if roles else ""
+        role_words = "" if role is None else f" of the role {role!r}"
         raise ConfigError(
-            f"no verifier{'' if role is None else f' of the role {role!r}'} scored any of the recorded "
-            f"candidates{remark}",
+            f"no verifier{role_words} scored any of the recorded candidates{remark}",
             hint="draw samples with tts sample, of a study that names its verifiers",
         )
+    columns: dict[_VerifierKey, _ScoreColumns] = {}
     for source in sources:
-        names = {name for drawn in source.drawn for name in drawn.scores} if role is None else {role}
-        for name in sorted(names, key=lambda name: (name != "main", name)):
-            key = (source.cell.dataset, source.cell.model, source.cell.setting, source.strategy, name)
+        source_roles = _roles(source) if role is None else {role}
+        for name in sorted(source_roles, key=lambda name: (name != "main", name)):  # "main" first
+            key = _VerifierKey(
+                dataset=source.cell.dataset,
+                model=source.cell.model,
+                setting=source.cell.setting,
+                strategy=source.strategy,
+                role=name,
+            )
             _add(columns.setdefault(key, _ScoreColumns()), source, name, aggregate)
-    scored = [_score(key, score_columns) for key, score_columns in columns.items() if score_columns.rows]
+    scored = [_score(key, verifier_columns) for key, verifier_columns in columns.items() if verifier_columns.rows]
     if not scored:
         raise _nothing(list(columns.values()))
     return CollectedScores(scored, passed_over)
+
+
+class _VerifierKey(NamedTuple):
+    """The fields that all scores of one verifier have in common."""
+
+    dataset: str
+    model: str
+    setting: str
+    strategy: str
+    role: str
+
+
+def _roles(source: _ScoreSource) -> set[str]:
+    """Return the roles that scored a candidate of a source."""
+    roles = set[str]()
+    for sample in source.drawn:
+        roles.update(sample.scores)
+    return roles
 
 
 def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, int]]:
@@ -155,67 +193,74 @@ def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, i
         )
     try:
         pools = pools_of(results)
-    except ConfigError:  # there is none
-        searches = [(result.cell, result.drawn or ()) for result in recorded]
-        sources = [
-            _ScoreSource(cell, f"{cell.strategy} within {Budget(**dict(cell.budget))}", drawn, None)  # pyright: ignore[reportArgumentType]
-            for cell, drawn in searches
-        ]
-        return sources, {"failed or did not record their candidates": missing} if (
-            missing := len(results) - len(recorded)
-        ) else {}
-    return [_ScoreSource(pool.cell, str(pool.law), pool.drawn, pool) for pool in pools.pools], dict(pools.passed_over)
+    except ConfigError:  # the study has no pools
+        sources: list[_ScoreSource] = []
+        for result in recorded:
+            limits = Budget(**dict(result.cell.budget))  # pyright: ignore[reportArgumentType]
+            strategy = f"{result.cell.strategy} within {limits}"
+            sources.append(_ScoreSource(cell=result.cell, strategy=strategy, drawn=result.drawn or (), pool=None))
+        num_others = len(results) - len(recorded)
+        return sources, {"failed or did not record their candidates": num_others} if num_others else {}
+    sources = [
+        _ScoreSource(cell=pool.cell, strategy=str(pool.law), drawn=pool.drawn, pool=pool) for pool in pools.pools
+    ]
+    return sources, dict(pools.passed_over)
 
 
 def _add(columns: _ScoreColumns, source: _ScoreSource, role: str, aggregate: str) -> None:
+    """Add a row for each candidate with a known score and verdict, and count the other candidates."""
     columns.sources.append(source)
-    for place, drawn in enumerate(source.drawn):
-        if drawn.right is None:
+    for place, sample in enumerate(source.drawn):
+        if sample.right is None:
             columns.unchecked += 1
-        elif role not in drawn.scores:
+            continue
+        if role not in sample.scores:
             columns.unasked += 1
-        elif math.isnan(score := score_of(drawn, role, aggregate)):
+            continue
+        score = score_of(sample, role, aggregate)
+        if math.isnan(score):
             columns.unknown += 1
-        else:
-            at = columns.problems.setdefault(source.cell.problem, len(columns.problems))
-            row = (
-                score,
-                drawn.steps.get(role, ()),
-                drawn.right,
-                drawn.answer is not None,
-                drawn.tokens,
-                at,
-                (source.cell.key, place),
+            continue
+        columns.rows.append(
+            _ScoreRow(
+                score=score,
+                steps=sample.steps.get(role, ()),
+                right=sample.right,
+                answered=sample.answer is not None,
+                tokens=sample.tokens,
+                problem=columns.problems.setdefault(source.cell.problem, len(columns.problems)),
+                place=(source.cell.key, place),
             )
-            columns.rows.append(row)
+        )
 
 
-def _score(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
-    dataset, model, setting, strategy, role = key
-    scores, steps, right, answered, tokens, at, places = zip(*columns.rows, strict=True)
-    scored_pools = [
-        s.pool
-        for s in columns.sources
-        if s.pool is not None and s.pool.has(role) and all(sample.right is not None for sample in s.drawn)
-    ]
+def _score(key: _VerifierKey, columns: _ScoreColumns) -> VerifierScores:
+    """Return the scores of one verifier."""
+    role, rows = key.role, columns.rows
+    scored_pools: list[ProblemPool] = []
+    for source in columns.sources:
+        is_judged = all(sample.right is not None for sample in source.drawn)
+        if source.pool is not None and source.pool.has(role) and is_judged:
+            scored_pools.append(source.pool)
+    scores = np.array([row.score for row in rows])
     verifier = columns.sources[0].cell.verifiers.get(role, "")
-    bounds, oracle = _range_and_oracle(verifier, np.array(scores, np.float64))
+    bounds, oracle = _range_and_oracle(verifier, scores)
     return VerifierScores(
-        dataset=dataset,
-        model=model,
-        setting=setting,
+        dataset=key.dataset,
+        model=key.model,
+        setting=key.setting,
         role=role,
         verifier=verifier or "not named",
-        strategy=strategy,
+        strategy=key.strategy,
         range=bounds,
         oracle=oracle,
-        scores=np.array(scores),
-        steps=steps,
-        right=np.array(right, np.float64),
-        answered=np.array(answered),
-        tokens=np.array(tokens, np.float64),
-        at=np.array(at),
-        places=places,
+        scores=scores,
+        steps=tuple(row.steps for row in rows),
+        right=np.array([row.right for row in rows], np.float64),
+        answered=np.array([row.answered for row in rows]),
+        tokens=np.array([row.tokens for row in rows], np.float64),
+        at=np.array([row.problem for row in rows]),
+        places=tuple(row.place for row in rows),
         problems=list(columns.problems),
         seeds=sorted({source.cell.seed for source in columns.sources}),
         pools=scored_pools,
@@ -234,15 +279,16 @@ def _range_and_oracle(verifier: str, scores: Floats) -> tuple[tuple[float, float
     if verifier:
         check_calls(VERIFIERS, verifier, file_scope())
     try:
-        loaded = (make_verifiers(verifier) or {})["main"]  # its text is within the scope
-        return range_of(loaded, scores), loaded.oracle
+        loaded_verifier = (make_verifiers(verifier) or {})["main"]
+        return range_of(loaded_verifier, scores), loaded_verifier.oracle
     except TTSError:
         return None, False
 
 
 def _nothing(columns: Sequence[_ScoreColumns]) -> ConfigError:
     """Return the error where all candidates are left out."""
-    unchecked, unknown = sum(each.unchecked for each in columns), sum(each.unknown for each in columns)
+    unchecked = sum(verifier_columns.unchecked for verifier_columns in columns)
+    unknown = sum(verifier_columns.unknown for verifier_columns in columns)
     if unknown:
         return ConfigError(
             f"none of the {unknown:,} scores of candidates with a reference answer is known",

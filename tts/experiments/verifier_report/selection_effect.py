@@ -103,24 +103,21 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
     by_weight = f"{BestOfN()} | {Weighted(verifier=scored.role, aggregate=aggregate)}"
     by_vote = f"{BestOfN()} | {Majority()}"
     strategies = [by_score, by_vote, by_weight, COVERAGE, CHANCE]
-    best, majority, weighted, coverage, chance = (
-        replayed.curve for replayed in replay(scored.pools, strategies, sizes, seed=seed)
-    )
+    replayed_curves = replay(scored.pools, strategies, sizes, seed=seed)
+    best, majority, weighted, coverage, chance = (replayed.curve for replayed in replayed_curves)
     rng = generator(seed, 0, "trust", scored.role, "choosing")
-    peak = max(range(len(sizes)), key=lambda i: best.accuracy[i].value)
+    peak = max(range(len(sizes)), key=lambda i: best.accuracy[i].value)  # index of the size
+    mean_scores = _mean_chosen_scores(scored, best.problems, sizes, aggregate)  # [B, P]
     return SelectionEffect(
         sizes=sizes,
-        proxy=[
-            clustered_mean(row[~np.isnan(row)], rng=rng)
-            for row in _mean_promise(scored, best.problems, sizes, aggregate)
-        ],
+        proxy=[clustered_mean(size_scores[~np.isnan(size_scores)], rng=rng) for size_scores in mean_scores],
         best=best.accuracy,
         majority=majority.accuracy,
         weighted=weighted.accuracy,
         coverage=coverage.accuracy,
         chance=chance.accuracy,
         peak=sizes[peak],
-        fall=_difference(best, best, rng, at=(len(sizes) - 1, peak)),
+        fall=_difference(best, best, rng, points=(len(sizes) - 1, peak)),
         over_majority=_difference(best, majority, rng),
         weighted_over_majority=_difference(weighted, majority, rng),
         agreement=_agreement(scored.pools, by_score, by_vote, rng),
@@ -132,55 +129,73 @@ def _sizes(pools: Sequence[ProblemPool]) -> list[int]:
     largest_pools: dict[str, int] = {}
     for pool in pools:
         largest_pools[pool.cell.problem] = max(largest_pools.get(pool.cell.problem, 0), len(pool.drawn))
-    ordered = sorted(largest_pools.values(), reverse=True)
-    largest = max(1, ordered[math.ceil(_ENOUGH * len(ordered)) - 1])
-    return sorted({*(2**i for i in range(largest.bit_length())), largest})
+    pool_sizes = sorted(largest_pools.values(), reverse=True)
+    num_enough = math.ceil(_ENOUGH * len(pool_sizes))
+    largest = max(1, pool_sizes[num_enough - 1])
+    powers_of_two = [2**i for i in range(largest.bit_length())]
+    return sorted({*powers_of_two, largest})
 
 
-def _mean_promise(scored: VerifierScores, problems: Sequence[str], sizes: Sequence[int], aggregate: str) -> Floats:
+def _mean_chosen_scores(
+    scored: VerifierScores, problems: Sequence[str], sizes: Sequence[int], aggregate: str
+) -> Floats:
     """Return the mean score of the chosen sample, [B, P], over a problem's pools; NaN: no score is known.
 
-    `best_at_k` averages a value of the chosen candidate over subsets. The value is the score, scaled to [0, 1]. The
-    divisor is the mean of another value, which is 1 where the score is known.
+    `best_at_k` averages a value of the chosen candidate over subsets. The value is the score, scaled to [0, 1], and 0
+    where the score is unknown. The average is then divided by the share of subsets whose chosen candidate has a known
+    score.
     """
     low, high = float(scored.scores.min()), float(scored.scores.max())
-    column = {problem: i for i, problem in enumerate(problems)}
-    sums, num = np.zeros((len(sizes), len(problems))), np.zeros((len(sizes), len(problems)))
+    index_of = {problem: i for i, problem in enumerate(problems)}
+    shape = (len(sizes), len(problems))
+    sums, num_pools = np.zeros(shape), np.zeros(shape)
     for pool in scored.pools:
-        scores = np.array([score_of(drawn, scored.role, aggregate) for drawn in pool.drawn])
-        answers = [-1 if drawn.answer_class is None else drawn.answer_class for drawn in pool.drawn]
+        scores = np.array([score_of(sample, scored.role, aggregate) for sample in pool.drawn])
+        answers = [-1 if sample.answer_class is None else sample.answer_class for sample in pool.drawn]
         is_known = ~np.isnan(scores)
-        scaled = np.where(is_known, (scores - low) / (high - low) if high > low else 0.0, 0.0)
-        chance, total = (
-            best_at_k(answers, scores, values, sizes) for values in (is_known.astype(np.float64), np.clip(scaled, 0, 1))
-        )
-        has_score = np.nan_to_num(chance) > 0
-        sums[has_score, column[pool.cell.problem]] += low + (high - low) * total[has_score] / chance[has_score]
-        num[has_score, column[pool.cell.problem]] += 1
-    return np.where(num > 0, sums / np.where(num > 0, num, 1), np.nan)
+        scaled = (scores - low) / (high - low) if high > low else np.zeros(len(scores))
+        known_share = best_at_k(answers, scores, is_known.astype(np.float64), sizes)  # [B]
+        scaled_mean = best_at_k(answers, scores, np.clip(np.where(is_known, scaled, 0.0), 0, 1), sizes)  # [B]
+        has_score = np.nan_to_num(known_share) > 0
+        column = index_of[pool.cell.problem]
+        sums[has_score, column] += low + (high - low) * scaled_mean[has_score] / known_share[has_score]
+        num_pools[has_score, column] += 1
+    return np.where(num_pools > 0, sums / np.where(num_pools > 0, num_pools, 1), np.nan)
 
 
 def _agreement(pools: Sequence[ProblemPool], by_score: str, by_vote: str, rng: np.random.Generator) -> Agreement:
-    same: dict[str, list[bool]] = {}
-    differing: list[tuple[bool, bool]] = []
+    """Return the comparison of two strategies on all samples of each pool.
+
+    Args:
+        pools: The pools.
+        by_score: The text of the strategy that takes the highest score.
+        by_vote: The text of the strategy that takes the majority.
+        rng: The generator of the interval.
+    """
+    is_same: dict[str, list[bool]] = {}  # for each pool, by problem
+    num_differing, num_score_right, num_vote_right = 0, 0, 0
     for pool in pools:
         order = range(len(pool.drawn))
         best, majority = (RecordedSearch(pool, parse(text)).run(order) for text in (by_score, by_vote))
-        class_of: Mapping[str | None, int | None] = {drawn.answer: drawn.answer_class for drawn in pool.drawn}
-        same.setdefault(pool.cell.problem, []).append(class_of.get(best.answer) == class_of.get(majority.answer))
-        if not same[pool.cell.problem][-1]:
-            differing.append((best.right is True, majority.right is True))
-    shares = [sum(agreements) / len(agreements) for agreements in same.values()]
+        class_of: Mapping[str | None, int | None] = {sample.answer: sample.answer_class for sample in pool.drawn}
+        has_same_answer = class_of.get(best.answer) == class_of.get(majority.answer)
+        is_same.setdefault(pool.cell.problem, []).append(has_same_answer)
+        if not has_same_answer:
+            num_differing += 1
+            num_score_right += best.right is True
+            num_vote_right += majority.right is True
+    shares = [sum(pool_agreements) / len(pool_agreements) for pool_agreements in is_same.values()]
     return Agreement(
         same=clustered_mean(shares, rng=rng, bounds=(0, 1)),
-        num=len(differing),
-        by_score=sum(best for best, _ in differing),
-        by_vote=sum(majority for _, majority in differing),
+        num=num_differing,
+        by_score=num_score_right,
+        by_vote=num_vote_right,
     )
 
 
-def _difference(first: Curve, second: Curve, rng: np.random.Generator, at: tuple[int, int] = (-1, -1)) -> Estimate:
-    """Return the difference in accuracy of two points, on the problems that have both points."""
-    pair = np.stack([first.shares[at[0]], second.shares[at[1]]])
-    pair = pair[:, ~np.isnan(pair).any(axis=0)]
-    return paired_difference(*pair, rng=rng).mean
+def _difference(first: Curve, second: Curve, rng: np.random.Generator, points: tuple[int, int] = (-1, -1)) -> Estimate:
+    """Return the difference in accuracy of a point of each curve, on the problems that have both points."""
+    first_point, second_point = points
+    first_shares, second_shares = first.shares[first_point], second.shares[second_point]  # [P] each
+    has_both = ~np.isnan(first_shares) & ~np.isnan(second_shares)
+    return paired_difference(first_shares[has_both], second_shares[has_both], rng=rng).mean

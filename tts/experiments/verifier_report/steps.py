@@ -40,18 +40,19 @@ def _verdicts(trace: Trace) -> dict[int, Sequence[bool]]:
     if judge_steps is None:
         return {}
     task = tasks.get(trace.task)
-    ends = sorted((node for node in trace.nodes if node.candidate is not None), key=lambda node: node.candidate or 0)
-    return {place: judge_steps(task.split(_text(trace, node.node))) for place, node in enumerate(ends)}
+    candidate_nodes = [node for node in trace.nodes if node.candidate is not None]
+    candidate_nodes.sort(key=lambda node: node.candidate or 0)
+    return {place: judge_steps(task.split(_text(trace, node.node))) for place, node in enumerate(candidate_nodes)}
 
 
 def _text(trace: Trace, node: int | None) -> str:
     """Return the text from the root to a node."""
-    nodes = {each.node: each for each in trace.nodes}
-    parts: list[str] = []
+    nodes = {trace_node.node: trace_node for trace_node in trace.nodes}
+    texts: list[str] = []
     while node is not None and nodes[node].parent is not None:
-        parts.append(nodes[node].text)
+        texts.append(nodes[node].text)
         node = nodes[node].parent
-    return "".join(reversed(parts))
+    return "".join(reversed(texts))
 
 
 def _judge(task: str, problem: str) -> _Judge | None:

@@ -52,13 +52,18 @@ def read_parquet(file: Path) -> Iterator[PlacedRow]:
     )
     assert reader.stdout is not None, "opened as a pipe"
     try:
-        while (message := _receive(file, reader.stdout)) is not None:
-            kind, *fields = message
+        while True:
+            kind, *fields = _receive(file, reader.stdout)
+            if kind == "end":
+                return
             if kind == "refused":
-                raise ConfigError(fields[0], hint=fields[1])
+                cause, hint = fields
+                raise ConfigError(cause, hint=hint)
             if kind == "unreadable":
-                raise OSError(*fields)
-            yield fields[0], BadRow(fields[1]) if kind == "bad" else fields[1]
+                errno, message = fields
+                raise OSError(errno, message)
+            place, row = fields
+            yield place, BadRow(row) if kind == "bad" else row
     finally:
         reader.stdout.close()
         reader.kill()
@@ -72,8 +77,8 @@ def _has_pyarrow() -> bool:
         return False
 
 
-def _receive(file: Path, stream: IO[bytes]) -> tuple[Any, ...] | None:
-    """Return the next message; None after the last row.
+def _receive(file: Path, stream: IO[bytes]) -> tuple[Any, ...]:
+    """Return the next message of the process: its kind, and its fields.
 
     Raises:
         ConfigError: the process ended without a last message.
@@ -86,8 +91,7 @@ def _receive(file: Path, stream: IO[bytes]) -> tuple[Any, ...] | None:
             "much memory",
             hint="write it anew, or as .jsonl",
         )
-    message = _Plain(io.BytesIO(body)).load()
-    return None if message[0] == "end" else message
+    return _Plain(io.BytesIO(body)).load()
 
 
 class _Plain(pickle.Unpickler):
