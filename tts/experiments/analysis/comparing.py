@@ -34,12 +34,11 @@ def pareto_front(curves: Sequence[Curve], axis: str) -> list[FrontPoint]:
 
     A point is on the front if it is more accurate than every cheaper point. Oracles are left out.
     """
-    points = [
-        FrontPoint(float(cost), estimate.value, curve.label)
-        for curve in curves
-        if curve.role != "oracle"
-        for cost, estimate in zip(curve.cost(axis), curve.accuracy, strict=True)
-    ]
+    points: list[FrontPoint] = []
+    for curve in curves:
+        if curve.role != "oracle":
+            for cost, estimate in zip(curve.cost(axis), curve.accuracy, strict=True):
+                points.append(FrontPoint(float(cost), estimate.value, curve.label))
     front: list[FrontPoint] = []
     for point in sorted(points, key=lambda point: (point.cost, -point.accuracy)):
         if not front or point.accuracy > front[-1].accuracy:

@@ -93,7 +93,9 @@ def _gsm8k(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def _mathematics(name: str, question: str, number: str, kept: Sequence[str]) -> Callable[[Mapping[str, Any]], Problem]:
+def _mathematics(
+    name: str, question: str, number: str, metadata_columns: Sequence[str]
+) -> Callable[[Mapping[str, Any]], Problem]:
     """Return a function that reads the rows of a mathematical benchmark, by the names of its columns."""
 
     def read(row: Mapping[str, Any]) -> Problem:
@@ -102,7 +104,7 @@ def _mathematics(name: str, question: str, number: str, kept: Sequence[str]) -> 
             answer=_require_value(row, "answer"),
             id=f"{name}/{_require_value(row, number)}",
             task="math",
-            metadata={column: row.get(column) for column in kept},
+            metadata={column: row.get(column) for column in metadata_columns},
         )
 
     return read

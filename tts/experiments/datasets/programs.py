@@ -108,9 +108,9 @@ def _tests(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield _call(field, function, case) if is_call else _pipe(case["input"], case["output"])
 
 
-def _pipe(given: str, expected: str) -> dict[str, Any]:
+def _pipe(stdin: str, stdout: str) -> dict[str, Any]:
     """Return a test of standard input, compared as in the benchmark: by lines, with exact numbers."""
-    return {"stdin": given, "stdout": expected, "compare": "lines", "tolerance": 0}
+    return {"stdin": stdin, "stdout": stdout, "compare": "lines", "tolerance": 0}
 
 
 def _call(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
@@ -125,12 +125,17 @@ def _call(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
     return {"function": name, "arguments": arguments, "returns": returns}
 
 
-def _pair(field: str, given: Any) -> Iterator[dict[str, Any]]:
-    """Yield the tests of lists of inputs and outputs. With `fn_name`, the tests are calls."""
-    pair = given if isinstance(given, dict) else {}
+def _pair(field: str, value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tests of lists of inputs and outputs. With `fn_name`, the tests are calls.
+
+    Args:
+        field: The field of the lists, for messages.
+        value: The value of the field, which must have the keys `inputs` and `outputs`.
+    """
+    pair = value if isinstance(value, dict) else {}
     inputs, outputs = pair.get("inputs"), pair.get("outputs")
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
-        raise BadRow(f"its {field} is {quote(given)}, but must have as many inputs as outputs")
+        raise BadRow(f"its {field} is {quote(value)}, but must have as many inputs as outputs")
     function = pair.get("fn_name")
     for input_, output in zip(inputs, outputs, strict=True):
         if function is None:

@@ -109,10 +109,10 @@ class ImportReport:
 
     def lines(self) -> list[str]:
         """Return the report, a sentence a line."""
-        fewest, most = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
-        size_words = f"{most} each"
-        if fewest != most:
-            size_words = f"{fewest} to {most} each: curves beyond {fewest} are over fewer problems"
+        fewest, largest = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
+        size_words = f"{largest} each"
+        if fewest != largest:
+            size_words = f"{fewest} to {largest} each: curves beyond {fewest} are over fewer problems"
         lines = [f"{self.samples:,} samples of {self.problems:,} problems, {size_words}", *self.read]
         if self.task:
             lines.append(self.task)
@@ -429,11 +429,11 @@ class Building:
             report.unlike += 1
             if len(report.unlikenesses) < _MOST_UNLIKE:
                 if row.answer is None:
-                    extracted, given, counting = answers[i], other_answers[i], "the task's"
+                    task_answer, given_answer, counting = answers[i], other_answers[i], "the task's"
                 else:
-                    extracted, given, counting = other_answers[i], answers[i], "the source's"
+                    task_answer, given_answer, counting = other_answers[i], answers[i], "the source's"
                 report.unlikenesses.append(
-                    f"{row.place}: the task extracts {quote(extracted)}, the source has {quote(given)}; "
+                    f"{row.place}: the task extracts {quote(task_answer)}, the source has {quote(given_answer)}; "
                     f"{counting} counts"
                 )
 
@@ -532,26 +532,27 @@ def _sort_rows(rows: Sequence[SampleRow]) -> Sequence[SampleRow]:
     return rows
 
 
-def _common(name: str, rows: Sequence[SampleRow], what: str) -> Any:
+def _common(name: str, rows: Sequence[SampleRow], field_name: str) -> Any:
     """Return the field that the rows of a problem have in common; None: no row has the field.
 
     Raises:
         ConfigError: two rows differ in the field.
     """
-    first: SampleRow | None = None
+    first_row: SampleRow | None = None
     for row in rows:
-        value = getattr(row, what)
+        value = getattr(row, field_name)
         if value is None:
             continue
-        if first is None:
-            first = row
-        elif value != getattr(first, what):
+        if first_row is None:
+            first_row = row
+        elif value != getattr(first_row, field_name):
+            first_value = getattr(first_row, field_name)
             raise ConfigError(
-                f"{row.place}: the {what} of problem {name!r} is {quote(value)}, but {quote(getattr(first, what))} in "
-                f"{first.place}",
+                f"{row.place}: the {field_name} of problem {name!r} is {quote(value)}, but {quote(first_value)} in "
+                f"{first_row.place}",
                 hint="give different problems different ids",
             )
-    return None if first is None else getattr(first, what)
+    return None if first_row is None else getattr(first_row, field_name)
 
 
 def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
@@ -561,10 +562,10 @@ def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
         ConfigError: there is such a sample.
     """
     for i, row in enumerate(rows):
-        for name, other in (("like", row.like), ("same", row.same)):
-            if other is not None and other >= i:
+        for name, earlier in (("like", row.like), ("same", row.same)):
+            if earlier is not None and earlier >= i:
                 raise ConfigError(
-                    f"{row.place}: its {name} is {other}, but must be the place of an earlier sample, below {i}"
+                    f"{row.place}: its {name} is {earlier}, but must be the place of an earlier sample, below {i}"
                 )
         most_shared = 0 if row.like is None else tokens[i]
         if row.shared > most_shared:

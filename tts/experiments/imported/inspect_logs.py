@@ -386,16 +386,16 @@ def _resolve(text: str, attachments: Any) -> str:
     return attachments.get(text.removeprefix(_ATTACHMENT), text) if text.startswith(_ATTACHMENT) else text
 
 
-def _input(given: Any, attachments: Any) -> str | None:
+def _input(prompt: Any, attachments: Any) -> str | None:
     """Return the prompt: a text, the content of a single chat message, or several messages as JSON."""
-    if given is None:
+    if prompt is None:
         return None
-    if isinstance(given, str):
-        return _resolve(given, attachments)
-    if not isinstance(given, list):
-        return json.dumps(given)
+    if isinstance(prompt, str):
+        return _resolve(prompt, attachments)
+    if not isinstance(prompt, list):
+        return json.dumps(prompt)
     messages: list[Any] = []
-    for message in given:
+    for message in prompt:
         content = message.get("content")
         if isinstance(content, str):
             messages.append({**message, "content": _resolve(content, attachments)})

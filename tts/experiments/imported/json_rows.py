@@ -111,9 +111,10 @@ def _only_list(file: Path) -> str:
         raise _no_whole_json(file, "object", "its beginning", failure) from failure
     if len(lists) != 1:
         listed_names = ", ".join(map(repr, lists))
-        found = f"{len(lists)} lists of objects: {listed_names}" if lists else "no list of objects"
+        lists_in_words = f"{len(lists)} lists of objects: {listed_names}" if lists else "no list of objects"
         raise ConfigError(
-            f"{file.name}: it has {found}; it is no log of Inspect", hint="name the member with the rows: --rows NAME"
+            f"{file.name}: it has {lists_in_words}; it is no log of Inspect",
+            hint="name the member with the rows: --rows NAME",
         )
     return lists[0]
 

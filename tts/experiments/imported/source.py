@@ -92,9 +92,9 @@ class SourceFacts:
             lines.append(f"read: {', '.join(phrases)}{layouts}")
         unread_names = [repr(name) for name in self.seen if name not in read_names]
         if unread_names:
-            num_more = len(unread_names) - _MOST_UNREAD
-            more = f" and {num_more} more" if num_more > 0 else ""
-            lines.append(f"not read: {', '.join(unread_names[:_MOST_UNREAD])}{more}")
+            num_others = len(unread_names) - _MOST_UNREAD
+            other_words = f" and {num_others} more" if num_others > 0 else ""
+            lines.append(f"not read: {', '.join(unread_names[:_MOST_UNREAD])}{other_words}")
         return lines
 
     def model(self, given: str | None) -> str:

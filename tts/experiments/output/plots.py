@@ -322,9 +322,8 @@ def _lines(
         face = "white" if curve.kind == "replayed" else line_style["color"]
         style = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **line_style}
         style |= look.style.get(label, {})
-        accuracies = [
-            point.value for line_curve in curves if line_curve.label == label for point in line_curve.accuracy
-        ]
+        line_curves = [line_curve for line_curve in curves if line_curve.label == label]  # one in each panel
+        accuracies = [accuracy.value for line_curve in line_curves for accuracy in line_curve.accuracy]
         lines[label] = NamedLine(
             label=label, style=style, role=curve.role, peak=max(accuracies), ends=_ends(panels, label, x)
         )

@@ -241,9 +241,11 @@ def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.
 
 def _table(cells: Mapping[str, Sequence[str]]) -> str:
     """Return the final table. Columns with one value in all rows are listed once, above the table."""
-    same = {title: column[0] for title, column in cells.items() if len(set(column)) == 1}
-    pairs = "".join(f"<div><dt>{_text(title)}</dt><dd>{_text(cell)}</dd></div>" for title, cell in same.items() if cell)
-    varied = {title: column for title, column in cells.items() if title not in same}
+    facts = {title: column[0] for title, column in cells.items() if len(set(column)) == 1}
+    pairs = "".join(
+        f"<div><dt>{_text(title)}</dt><dd>{_text(cell)}</dd></div>" for title, cell in facts.items() if cell
+    )
+    varied = {title: column for title, column in cells.items() if title not in facts}
     grid = _grid(varied) if varied else ""
     return f'<dl class="facts">{pairs}</dl>{grid}'
 

@@ -146,8 +146,8 @@ def as_markdown(rows: Rows, titles: Sequence[str] = ()) -> str:
     """
     if not rows:
         return "no results yet\n"
-    same, varied = _divide(columns(rows, titles))
-    facts = "".join(f"- {title}: {_MARKDOWN.sub(_escape, value)}\n" for title, value in same.items())
+    common, varied = _divide(columns(rows, titles))
+    facts = "".join(f"- {title}: {_MARKDOWN.sub(_escape, value)}\n" for title, value in common.items())
     if facts:
         facts += "\n"
     table = [list(varied), [":--" if title in _LEFT else "--:" for title in varied]]
@@ -182,13 +182,13 @@ def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
     """
     if not rows:
         return "% no results yet\n"
-    same, varied = _divide(columns(rows, titles))
+    common, varied = _divide(columns(rows, titles))
     omitted = [] if titles else [title for title in varied if title in _NOT_IN_PAPERS]
     varied = {title: cells for title, cells in varied.items() if title not in omitted}
     table = [list(varied), *zip(*varied.values(), strict=True)]
     head, *body_lines = [f"{' & '.join(map(_latex, cells))} \\\\" for cells in table]
     sides = "".join("l" if title in _LEFT else "r" for title in varied)
-    comments = [f"% {title}: {value}" for title, value in same.items()]
+    comments = [f"% {title}: {value}" for title, value in common.items()]
     if isinstance(rows[0], TableRow):
         comments.append("% tokens, FLOPs, dollars and seconds: sums over the runs of a row")
     if omitted:
@@ -219,8 +219,8 @@ _LATEX: Final[Mapping[str, str]] = {
 _MINUS: Final = re.compile(r"(?<![\w=(.])-(?=[\d.])|(?<= )-(?= )")
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\{found[0]}"
+def _escape(match: re.Match[str]) -> str:
+    return f"\\{match[0]}"
 
 
 def _latex(cell: str) -> str:
@@ -317,10 +317,10 @@ def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
         columns: The cells by title.
         width: The characters of a line.
     """
-    same, varied = _divide(columns)
+    common, varied = _divide(columns)
     parts: list[str] = []
-    if same:
-        parts.append(list_facts(same))
+    if common:
+        parts.append(list_facts(common))
     if varied:
         parts += ["\n".join(block_lines) for block_lines in _blocks(varied, width)]
     return "\n\n".join(parts)
@@ -363,14 +363,14 @@ def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[
     """
     num_rows = max(map(len, columns.values()), default=0)
     staying_titles = _STAYS | _TIMED if num_rows > 1 else _STAYS
-    same: dict[str, str] = {}
+    common: dict[str, str] = {}
     varied: dict[str, Sequence[str]] = {}
     for title, cells in columns.items():
         if title in staying_titles or len(set(cells)) > 1:
             varied[title] = cells
         elif cells and cells[0]:
-            same[title] = cells[0]
-    return same, varied
+            common[title] = cells[0]
+    return common, varied
 
 
 def _align(columns: Mapping[str, Sequence[str]]) -> list[str]:

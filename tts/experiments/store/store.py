@@ -322,14 +322,14 @@ class Store:
         key = result.cell.key
         row = row_of(result, trace, texts)
         with self._writing() as db:
-            found = db.execute(
+            cell_row = db.execute(
                 "SELECT id, results.cell IS NOT NULL FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)
             ).fetchone()
-            if found is None:
+            if cell_row is None:
                 raise ConfigError(
                     f"the cell of problem {result.cell.problem!r} is not in the store", hint="add it to a study first"
                 )
-            cell, has_result = found
+            cell, has_result = cell_row
             db.execute("DELETE FROM attempts WHERE id = ?", (_attempt(db, worker, key),))
             if has_result:
                 _lose(db, cell, worker, result.usage.tokens)

@@ -51,19 +51,19 @@ def as_list(given: Any) -> list[Any]:
     return given if isinstance(given, list) else [given]
 
 
-def _parse_roles(given: Any) -> Any:
-    if isinstance(given, str):
-        return {} if given == NO_VERIFIERS else {"main": given}
-    return given
+def _parse_roles(verifiers: Any) -> Any:
+    if isinstance(verifiers, str):
+        return {} if verifiers == NO_VERIFIERS else {"main": verifiers}
+    return verifiers
 
 
-def _check_sampling(given: dict[str, Any]) -> dict[str, Any]:
+def _check_sampling(values: dict[str, Any]) -> dict[str, Any]:
     parameters = [field.name for field in dataclasses.fields(Sampling)]
-    for name in given:
+    for name in values:
         if name not in parameters:
             raise unknown_name("parameter of the sampling", name, parameters)
-    Sampling(**given)
-    return given
+    Sampling(**values)
+    return values
 
 
 Verifiers = Annotated[dict[str, str] | None, BeforeValidator(_parse_roles)]
@@ -104,11 +104,11 @@ class ModelConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _parse_backend(cls, given: Any) -> Any:
-        """Return settings with fields of the policy's record under the key `settings`, and with the key `model`."""
-        if not isinstance(given, dict):
-            return given
-        keys = cast("dict[str, Any]", given)
+    def _parse_backend(cls, section: Any) -> Any:
+        """Return keys with fields of the policy's record under the key `settings`, and with the key `model`."""
+        if not isinstance(section, dict):
+            return section
+        keys = cast("dict[str, Any]", section)
         record_settings = {name: value for name, value in keys.items() if name in _RECORD_KEYS}
         if record_settings:
             keys = {name: value for name, value in keys.items() if name not in record_settings}
@@ -118,9 +118,9 @@ class ModelConfig(Section):
 
     @field_validator("settings")
     @classmethod
-    def _settings(cls, given: dict[str, Any]) -> dict[str, Any]:
-        registry.with_settings(ModelRecord(name="of the study", backend=""), given)
-        return given
+    def _settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        registry.with_settings(ModelRecord(name="of the study", backend=""), settings)
+        return settings
 
     def records(self) -> dict[str, ModelRecord]:
         """Return the record of each role's model, with the backend's options.
@@ -190,9 +190,9 @@ class RecordConfig(Section):
     texts: bool = True
 
 
-def _as_problems(given: Any) -> Any:
+def _as_problems(sections: Any) -> Any:
     """Return data sets as a list of settings. A text is the name or the file of a data set."""
-    return [{"dataset": section} if isinstance(section, str) else section for section in as_list(given)]
+    return [{"dataset": section} if isinstance(section, str) else section for section in as_list(sections)]
 
 
 class StudyConfig(Section):
@@ -228,63 +228,63 @@ class StudyConfig(Section):
 
     @field_validator("models", mode="before")
     @classmethod
-    def _models(cls, given: Any) -> Any:
+    def _models(cls, models: Any) -> Any:
         """Return models as settings by name, from a name, a list of names, or a mapping."""
-        if isinstance(given, str):
-            given = [given]
-        if isinstance(given, list):
-            if not all(isinstance(name, str) for name in given):
+        if isinstance(models, str):
+            models = [models]
+        if isinstance(models, list):
+            if not all(isinstance(name, str) for name in models):
                 raise ConfigError(
-                    f"models is {quote(given)}, but must be a name, names, or settings by name",
+                    f"models is {quote(models)}, but must be a name, names, or settings by name",
                     hint="for example {small: {model: pocket}}",
                 )
-            without_duplicates("models", given)
-            return {name: {"model": name} for name in given}
-        if isinstance(given, dict):
-            return {name: {"model": model} if isinstance(model, str) else model for name, model in given.items()}
-        return given
+            without_duplicates("models", models)
+            return {name: {"model": name} for name in models}
+        if isinstance(models, dict):
+            return {name: {"model": model} if isinstance(model, str) else model for name, model in models.items()}
+        return models
 
     @field_validator("problems")
     @classmethod
-    def _problems(cls, given: list[ProblemsConfig]) -> list[ProblemsConfig]:
+    def _problems(cls, sections: list[ProblemsConfig]) -> list[ProblemsConfig]:
         """Refuse parameters that a data set does not have, and data sets of the same name."""
-        for section in given:
+        for section in sections:
             dataset = datasets.get(section.dataset)
             datasets.check_names(
                 dataset, section.parameters, f"key of the problems of {section.dataset!r}", ProblemsConfig.model_fields
             )
         without_duplicates(
-            "the names of problems", [section.title for section in given], hint="give one of them another `name`"
+            "the names of problems", [section.title for section in sections], hint="give one of them another `name`"
         )
-        return given
+        return sections
 
     @field_validator("strategies", mode="before")
     @classmethod
-    def _strategies(cls, given: Any) -> Any:
-        return without_duplicates("strategies", [_strategy(strategy) for strategy in as_list(given)])
+    def _strategies(cls, strategies: Any) -> Any:
+        return without_duplicates("strategies", [_strategy(strategy) for strategy in as_list(strategies)])
 
     @field_validator("budgets", mode="before")
     @classmethod
-    def _budgets(cls, given: Any) -> Any:
-        budgets: list[dict[str, float]] = []
-        for budget in as_list(given):
-            budgets += _budget_grid(budget)
-        return without_duplicates("budgets", budgets)
+    def _budgets(cls, budgets: Any) -> Any:
+        limits: list[dict[str, float]] = []
+        for budget in as_list(budgets):
+            limits += _budget_grid(budget)
+        return without_duplicates("budgets", limits)
 
     @field_validator("seeds", mode="before")
     @classmethod
-    def _seeds(cls, given: Any) -> Any:
+    def _seeds(cls, seeds: Any) -> Any:
         """Return a list of seeds from a number of seeds, or check a list for duplicates."""
-        if isinstance(given, list):
-            return without_duplicates("seeds", given)
-        if type(given) is not int:
-            return given  # which the type of the field refuses
-        if not 1 <= given <= _MOST:
+        if isinstance(seeds, list):
+            return without_duplicates("seeds", seeds)
+        if type(seeds) is not int:
+            return seeds  # which the type of the field refuses
+        if not 1 <= seeds <= _MOST:
             raise ConfigError(
-                f"seeds is {quote(given)}, but must be from 1 to {_MOST:,}",
+                f"seeds is {quote(seeds)}, but must be from 1 to {_MOST:,}",
                 hint="give how many, from 0, or a list of them",
             )
-        return list(range(given))
+        return list(range(seeds))
 
     def with_settings(self, settings: Mapping[str, Any]) -> StudyConfig:
         """Return the study with these settings of every model's policy; see `registry.with_settings`.
@@ -353,11 +353,11 @@ def study_config(data: Mapping[str, Any]) -> StudyConfig:
     return StudyConfig.of(dict(data), "the study")
 
 
-def _strategy(given: Any) -> str:
-    """Return the text of a strategy, which is given as a text or as an object."""
-    if isinstance(given, str):
-        return stored_text(parse(given))
-    return stored_text(Plan.of(given), equal=True)
+def _strategy(strategy: Any) -> str:
+    """Return the text of a strategy, which is strategy as a text or as an object."""
+    if isinstance(strategy, str):
+        return stored_text(parse(strategy))
+    return stored_text(Plan.of(strategy), equal=True)
 
 
 def _budget_grid(budget: Any) -> list[dict[str, float]]:

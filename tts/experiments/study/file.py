@@ -56,14 +56,14 @@ def put(data: dict[str, Any], override: str) -> None:
     _set(data, path.strip(), text, f"--set is {override!r}", read_yaml)
 
 
-def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[[str], Any] | None = None) -> None:
+def _set(data: dict[str, Any], path: str, value: Any, setting: str, read: Callable[[str], Any] | None = None) -> None:
     """Set the value at a path of plain values, whether or not the path has a value.
 
     Args:
         data: The plain values, changed in place.
         path: The names of the keys that lead to the value, joined by dots.
         value: The value to set.
-        what: The beginning of the error: the setting and its value.
+        setting: The beginning of the error: the setting and its value.
         read: A function that converts the value, once the path is known to be valid; None: no conversion.
     """
     *parent_keys, last_key = path.split(".")
@@ -75,7 +75,7 @@ def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[
         mappings = children
         if not all(isinstance(mapping, dict) for mapping in mappings):
             raise ConfigError(
-                f"{what}, but {name} has no keys below it",
+                f"{setting}, but {name} has no keys below it",
                 hint=f"set {name} as a whole, or write it as a mapping; --model-option KEY=VALUE sets one of the model",
             )
     for mapping in mappings:

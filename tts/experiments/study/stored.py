@@ -199,19 +199,19 @@ def _check_plan(text: Any, scope: Scope) -> None:
         scope.check(STRATEGIES if i == 0 else SELECTIONS, call.name, call.parameters())
 
 
-def _check_problems(given: Mapping[str, Any], scope: Scope) -> None:
+def _check_problems(settings: Mapping[str, Any], scope: Scope) -> None:
     """Refuse a data set outside of a scope, and parameters that name code. The path of a file of rows is allowed.
 
     Args:
-        given: The settings of the data set.
+        settings: The settings of the data set.
         scope: The scope of names that texts may use.
     """
     plain_names = ("dataset", "name", "limit", "group_by", "fields")
-    parameters = {name: value for name, value in given.items() if name not in plain_names}
+    parameters = {name: value for name, value in settings.items() if name not in plain_names}
     task = parameters.pop("task", None)
     if task is not None:
         check_calls(TABLE, task, scope)
-    name = given.get("dataset")
+    name = settings.get("dataset")
     if not isinstance(name, str):
         raise ConfigError(f"the data set is {name!r}, but must be a text")
     if name == "file":
@@ -220,22 +220,22 @@ def _check_problems(given: Mapping[str, Any], scope: Scope) -> None:
         scope.check(DATASETS, name, parameters)
 
 
-def _faults(given: Any, check: Callable[[Any], object]) -> Iterator[ConfigError]:
+def _faults(value: Any, check: Callable[[Any], object]) -> Iterator[ConfigError]:
     """Yield the error that a check raises. None is not checked."""
-    if given is not None:
+    if value is not None:
         try:
-            check(given)
+            check(value)
         except ConfigError as failure:
             yield failure
 
 
-def _mapping(given: Any) -> dict[str, Any]:
+def _mapping(value: Any) -> dict[str, Any]:
     """Return a mapping unchanged; an empty one for any other value."""
-    return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _values(given: Any) -> list[Any]:
+def _values(value: Any) -> list[Any]:
     """Return the values of a mapping, the members of a list, or any other value alone. None has no values."""
-    if given is None:
+    if value is None:
         return []
-    return list(given.values()) if isinstance(given, dict) else as_list(given)
+    return list(value.values()) if isinstance(value, dict) else as_list(value)

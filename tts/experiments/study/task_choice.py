@@ -119,7 +119,9 @@ def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceC
         answered_problems = [problem for problem in dataset_problems.values() if problem.answer is not None]
         for problem in answered_problems[:_MOST_CHECKED]:
             task = tasks.get(problem.task or config.task or record_task or "text")
-            other_answers = [other.answer for other in answered_problems if other.answer != problem.answer]
+            other_answers = [
+                other_problem.answer for other_problem in answered_problems if other_problem.answer != problem.answer
+            ]
             wrong_reference = (other_answers[0] if other_answers else None) or f"{problem.answer}{problem.answer}"
             try:
                 checks.append(_check(name, task, str(problem.answer), wrong_reference))

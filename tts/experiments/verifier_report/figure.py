@@ -127,7 +127,8 @@ def _draw_line(panel: Axes, x: Sequence[float], estimates: Sequence[Estimate], *
     panel.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
 
 
-def _say(panel: Axes, why: str) -> None:
+def _say(panel: Axes, reason: str) -> None:
+    """Write the reason why a panel has no data."""
     panel.set_xticks([])
     panel.set_yticks([])
-    panel.text(0.5, 0.5, textwrap.fill(why, 36), transform=panel.transAxes, ha="center", va="center", fontsize=7.5)
+    panel.text(0.5, 0.5, textwrap.fill(reason, 36), transform=panel.transAxes, ha="center", va="center", fontsize=7.5)

@@ -143,7 +143,7 @@ def _blocks(verdict: Verdict) -> list[str]:
     )
     blocks.append(f"{title}\n{text_of(_threshold_columns(measures.ceilings))}")
     if measures.unknown:
-        blocks.append("\n".join(f"{name} is unknown: {why}" for name, why in measures.unknown.items()))
+        blocks.append("\n".join(f"{name} is unknown: {reason}" for name, reason in measures.unknown.items()))
     return blocks
 
 

@@ -170,8 +170,8 @@ def _unpacked_pages(place: str, content: IO[bytes], column: Any, *, in_lists: bo
         check_page(place, decoded_bytes)
 
 
-def _damage(place: str, why: str) -> ConfigError:
-    return ConfigError(f"{place}: it is damaged: {why}", hint="write it anew")
+def _damage(place: str, reason: str) -> ConfigError:
+    return ConfigError(f"{place}: it is damaged: {reason}", hint="write it anew")
 
 
 def _limit_memory() -> None:
