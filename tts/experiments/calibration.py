@@ -78,6 +78,11 @@ class _Outcomes(NamedTuple):
 
 
 def _result_outcomes(results: Iterable[Result], strategy: str | None, model: str | None) -> _Outcomes:
+    """Return the outcomes of the results of a strategy and a model, each problem by its first seed.
+
+    Raises:
+        ConfigError: No result fits, or the fitting results have several settings.
+    """
     judged_results = [result for result in results if result.right is not None and result.error is None]
     first_results = _first_of_problems(judged_results, [result.cell for result in judged_results], strategy, model)
     return _Outcomes(

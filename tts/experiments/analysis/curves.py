@@ -333,6 +333,7 @@ def _kind(line: CurveKey) -> str:
 
 
 def _line(cell: Cell, *, by_group: bool) -> CurveKey:
+    """Return the line of a cell: the fields that it has in common with all cells of its curve."""
     return CurveKey(
         dataset=cell.dataset,
         group=cell.group if by_group else None,

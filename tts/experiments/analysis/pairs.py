@@ -138,6 +138,16 @@ def _row(
     *,
     p_holm: float,
 ) -> PairedRow:
+    """Return the row of two strategies under one condition.
+
+    Args:
+        first: The first strategy.
+        second: The second strategy.
+        cell: A cell of the condition.
+        shares: The shares of right answers of both strategies.
+        difference: The difference of the strategies.
+        p_holm: The adjusted p-value.
+    """
     return PairedRow(
         dataset=cell.dataset,
         model=cell.model,

@@ -109,7 +109,10 @@ def pool_study(config: StudyConfig, size: int) -> StudyConfig:
 
 
 def _pool(result: Result) -> ProblemPool | str:
-    """Return the pool of a result, or the reason why the result is no pool."""
+    """Return the pool of a result, or the reason why the result is no pool.
+
+    A reason follows a number of results in a message: "3 failed".
+    """
     if result.error is not None:
         return "failed"
     if result.drawn is None:

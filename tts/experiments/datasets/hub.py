@@ -54,16 +54,26 @@ def load(
     if not path:
         raise ConfigError("path is not given, but the data set 'hub' needs one", hint="set path: organisation/name")
     field_meanings = Fields(fields, task)
-    where = f"{path} ({split})"
-    rows = _rows(path, config, split, revision)
+    source = f"{path} ({split})"
     problems = collect(
-        rows, lambda row: read_row(row, field_meanings), where=where, name=f"{path}/{split}", limit=limit, seed=seed
+        _rows(path, config, split, revision),
+        lambda row: read_row(row, field_meanings),
+        where=source,
+        name=f"{path}/{split}",
+        limit=limit,
+        seed=seed,
     )
-    field_meanings.check_met(where)
+    field_meanings.check_met(source)
     return problems
 
 
 def _rows(path: str, config: str | None, split: str, revision: str | None) -> Iterator[PlacedRow]:
+    """Yield the rows of a data set on the Hub, each with its number; see `load`.
+
+    Raises:
+        ConfigError: the data set cannot be loaded.
+        MissingDependency: the package `datasets` is not installed.
+    """
     try:
         from datasets import load_dataset
     except ImportError as absent:
@@ -72,9 +82,9 @@ def _rows(path: str, config: str | None, split: str, revision: str | None) -> It
         table = load_dataset(path, config, split=split, revision=revision)
     # the library may raise anything: no network, no such name, a missing registration, a broken file
     except Exception as failure:
-        why = " ".join(f"{type(failure).__name__}: {failure}".split())
+        cause = " ".join(f"{type(failure).__name__}: {failure}".split())
         raise ConfigError(
-            f"the data set {path} ({split}) cannot be loaded: {why}",
+            f"the data set {path} ({split}) cannot be loaded: {cause}",
             hint="check the name and the network; where a data set requires a registration, run: hf auth login",
         ) from failure
     for number, row in enumerate(cast("Iterable[Mapping[str, Any]]", table), 1):
@@ -82,6 +92,7 @@ def _rows(path: str, config: str | None, split: str, revision: str | None) -> It
 
 
 def _gsm8k(row: Mapping[str, Any]) -> Problem:
+    """Return the problem of a row, whose answer stands after "####" in the worked solution."""
     solution, mark, answer = text_in(row, "answer").rpartition("####")
     if not mark or not answer.strip():
         raise BadRow("its answer has no '####' with a number after it")

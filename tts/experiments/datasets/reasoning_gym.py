@@ -80,8 +80,8 @@ def _generate_problems(request: Mapping[str, Any], generator: str) -> list[dict[
     try:
         reply = process.ask(request, _TIME_LIMIT_S)
     except (TimeoutError, WorkerDiedError) as failure:
-        why = str(failure) or f"it took more than {_TIME_LIMIT_S:.0f} seconds"
-        raise EngineError(f"the generator {generator!r} of reasoning-gym failed: {why}") from failure
+        cause = str(failure) or f"it took more than {_TIME_LIMIT_S:.0f} seconds"
+        raise EngineError(f"the generator {generator!r} of reasoning-gym failed: {cause}") from failure
     finally:
         process.close()
     if "unknown" in reply:

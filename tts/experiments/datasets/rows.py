@@ -257,6 +257,7 @@ def _name(where: str, left_out: list[str]) -> str:
 
 
 def _check_choice(limit: int | None, seed: int | None) -> None:
+    """Refuse a limit or a seed of another type or size."""
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ConfigError(f"limit is {quote(limit)}, but must be a whole number of at least 1, or None for all")
     if seed is not None and (type(seed) is not int or not 0 <= seed < 2**64):

@@ -56,7 +56,8 @@ class ProgramVerdicts:
         key = hashlib.sha256(repr((program, tests, self._code)).encode()).digest()
         row = self._db.execute("SELECT passed FROM verdicts WHERE program = ?", (key,)).fetchone()
         if row is not None:
-            return bool(row[0])
+            (stored_verdict,) = row
+            return bool(stored_verdict)
         passed = self._code.outcome(program, tests).outcome is ProgramOutcome.PASSED
         self._db.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, passed))
         return passed

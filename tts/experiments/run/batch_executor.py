@@ -59,6 +59,7 @@ class BatchExecutor(LocalExecutor):
         super().__init__(config, problems)
 
     def _check(self, name: str, run: ProblemRun) -> None:
+        """Refuse a run whose requests depend on replies, and give the model's backend a book of requests."""
         super()._check(name, run)
         check_known_requests(run)
         backend = run.backends["policy"]

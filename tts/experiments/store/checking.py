@@ -114,11 +114,12 @@ def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str
     if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'").fetchone():  # some stores lack this table
         readers.append(("SELECT cell, body FROM sources ORDER BY cell", source_in))
     for query, reader in readers:
-        for row in db.execute(query):
-            if reader is result and row[0] in damaged:
+        for columns in db.execute(query):
+            row_id, *_ = columns
+            if reader is result and row_id in damaged:
                 continue
             try:
-                reader(*row)
+                reader(*columns)
             except ConfigError as failure:
                 yield failure.cause
 

@@ -72,19 +72,19 @@ def data_checksum(problems: Mapping[str, Any]) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of every installed package that results may depend on."""
-    versions_ = {"python": platform.python_version()}
+    package_versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            versions_[name] = metadata.version(name)
+            package_versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return versions_
+    return package_versions
 
 
 def commit() -> str | None:
     """Return the commit of this package's checkout, marked if files have changed; None: no checkout."""
     folder = Path(__file__).parent
-    # without this check, a checkout that contains the installed package would be taken for the package's
+    # without this check, any checkout around an installed package would be taken for the package's own
     if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None
     head = _git(folder, "rev-parse", "HEAD")
@@ -93,6 +93,7 @@ def commit() -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
+    """Return the output of a git command in a folder; None: the command failed."""
     try:
         process = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
