@@ -239,6 +239,9 @@ SYMBOLIC: list[tuple[str, str, bool]] = [
     ("x>2", r"(2,\infty)", True),
     (r"1\leq x\leq 2", "[1,2]", True),
     (r"x \le 2", "x < 2", False),
+    ("1<x=3", "3", True),  # a chain that ends in an equation
+    ("1<x=3", "x>1", False),
+    ("5<x=3", "1<x=3", False),
     # lists, unions, matrices
     (r"\pm 2", "2,-2", True),
     (r"(-\infty,1)\cup(2,\infty)", r"(2,\infty)\cup(-\infty,1)", True),

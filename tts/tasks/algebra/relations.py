@@ -390,16 +390,16 @@ def _solution(left: Node, right: Node, sign: str, name: str) -> list[Interval] |
 
 
 def _half_line(difference: Node, sign: str, name: str) -> list[Interval] | None:
-    """Return the intervals where a linear expression is below, above or unequal to 0, as the sign says."""
+    """Return the intervals where a linear expression has the relation to 0 that the sign names."""
     solution = None if has(difference, "unknown") else _solve(difference, name, 0)
     if solution is None:
         return None
     zero, slope = solution
     if _less(slope, Fraction(0)):
         sign = _TURNED[sign]
-    boundary = _end(zero, closed=sign in ("<=", ">="))
+    boundary = _end(zero, closed=sign in ("<=", ">=", "="))
     below, above = (infinite(-1), boundary), (boundary, infinite(1))
-    return {"<": [below], ">": [above], "!": [below, above]}[sign[0]]
+    return {"<": [below], ">": [above], "!": [below, above], "=": [(boundary, boundary)]}[sign[0]]
 
 
 def _inequality_key(difference: Node, sign: str) -> str:
