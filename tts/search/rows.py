@@ -290,6 +290,7 @@ class RowRunner:
         sizes: The known lengths, and the number of tokens that rows may take.
         sampling: The sampling of the run.
         unbegun: The number of rows of `expand` calls that the budget did not begin.
+        begins_all_at_once: Whether some request had as many rows as the budget pays, and all of them began at once.
         failures: The failed rows by kind.
         causes: The cause of the first failure of each kind.
         retry_s: The longest wait before a retry that a server asked for, in seconds; 0: none asked.
@@ -316,6 +317,7 @@ class RowRunner:
         self.sizes = RowSizes(problem, task, backends, costs, tree, prompts, expected, portion or NO_CAP)
         self.sampling = sampling
         self.unbegun = 0
+        self.begins_all_at_once = False
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.retry_s = 0.0
@@ -777,6 +779,7 @@ class RowRunner:
             order = "arrived"
         is_drawn = order == "drawn"
         width = 1 if judges and is_drawn else MOST_ROWS
+        self.begins_all_at_once = self.begins_all_at_once or (most is None and not is_drawn)
         return self.queue(parents, most, END, sampling=sampling, model=model, width=width, redraw=is_drawn, order=order)
 
     def interrupt(self, queue: RowQueue, parents: Sequence[Trajectory]) -> None:

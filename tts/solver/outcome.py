@@ -268,6 +268,12 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> li
         explained: Whether another warning states what the remaining amount was held for.
     """
     unit, account = outcome.stopped_by.removeprefix("budget: "), search.account
+    if outcome.stopped_by == "done" and search.rows.begins_all_at_once:
+        shares_left = {unit: account.available(unit) / account.limit(unit) for unit in account.units}
+        unit = min(shares_left, key=shares_left.__getitem__, default="")
+        explanation = "all solutions begin at once under this stop rule, and none begins later"
+        is_much = bool(unit) and shares_left[unit] >= _WORTH_SAYING
+        return [f"{shares_left[unit]:.0%} of the {unit} are left: {explanation}"] if is_much else []
     if unit not in account.units or unit == "samples":
         return []
     available = account.available(unit)

@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.chaos import ChaosBackend
 from tests.support.guard import LIMIT_S
-from tests.support.runs import make_run, solve
+from tests.support.runs import make_run, solve, solve_and_show
 from tts.backends.function import Answer, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 
 PIECE = 16  # tokens, or a sixteenth of the length, by which rows may pass the k-th
+REASON = "all solutions begin at once under this stop rule, and none begins later"
 COUNTDOWN = "Reach 4 with 8 18 20 10."
 countdown = partial(tts.solve, COUNTDOWN, task="countdown")
 
@@ -173,3 +175,23 @@ def test_too_few_that_end_leave_all_to_the_selection() -> None:
     assert (len(found.candidates), found.stopped_by) == (3, "done")
     with pytest.raises(tts.ConfigError, match="k is 0"):
         tts.solve("3 + 4 - 2", 2000, model="toy", strategy="best_of_n(n=3) | first_finish(k=0) | majority")
+
+
+@pytest.mark.parametrize("tokens", [40, 100, 300])
+def test_what_solutions_that_begin_at_once_leave_of_the_budget_is_stated(tokens: int) -> None:
+    solution = tts.solve("-5 + 2", tokens, model="toy", strategy="best_of_n | first_finish(k=1000)")
+    assert solution.stopped_by == "done"
+    left = solution.remaining["tokens"] / tokens
+    warnings = [line for line in solution.warnings if "none begins later" in line]
+    assert warnings == ([f"{left:.0%} of the tokens are left: {REASON}"] if left >= 0.1 else [])
+
+
+def test_a_cascade_whose_rows_all_failed_has_no_score_and_goes_on() -> None:
+    backend = ChaosBackend(ToyBackend(), seed=2, fail=1.0)
+    end = solve_and_show(
+        make_run(
+            "3 + 4", 200, "cascade(models=['draft', 'policy']) | first_finish", ToyBackend(), models={"draft": backend}
+        )
+    )
+    assert end.solution.error is None
+    assert end.solution.answer is not None

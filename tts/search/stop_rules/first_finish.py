@@ -26,7 +26,7 @@ class FirstFinish(StopRule):
     (2505.17813), short-m@k: k chains at once, the answer of a vote of the m that end first. Differs:
     - Names: its m is our k, its k is our n. Equal votes go to the answer that came first, which is that of the shorter
       chain.
-    - All n begin at once, as many as the budget pays to their expected end. The others never begin, and a warning says
+    - All n begin at once, as many as the budget pays to their expected end. No other begins later, and a warning says
       so.
     - Late solutions are written to a length of at most a sixteenth, or 16 tokens, beyond that of the k-th, and these
       tokens are charged.

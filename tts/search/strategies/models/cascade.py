@@ -156,7 +156,7 @@ class Cascade(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Ask model after model."""
-        stage_start = 0
+        earlier_start = stage_start = 0
         for i, role in enumerate(self.models):
             earlier_start, stage_start = stage_start, len(search.candidates)
             is_last = i + 1 == len(self.models)
@@ -174,10 +174,12 @@ class Cascade(Strategy):
                 threshold = f"{self._threshold(i):g}"
                 reason = f"the model {role!r} has the score {score:.2f}, which reaches its threshold {threshold}"
                 raise SearchEnded(reason).restrict_candidates(slice(stage_start, None))
-        return search.candidates[stage_start:]
+        return search.candidates[stage_start:] or search.candidates[earlier_start:]
 
     async def _score(self, search: Search, candidates: Sequence[Candidate]) -> float:
-        """Return the confidence of a model's samples, in [0, 1]; NaN where scores are unknown."""
+        """Return the confidence of a model's samples, in [0, 1]; NaN where scores are unknown or every row failed."""
+        if not candidates:
+            return math.nan
         if self.verifier is None:
             votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
             return max(votes.values(), default=0) / len(candidates)
