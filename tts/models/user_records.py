@@ -22,14 +22,14 @@ def records_file() -> Path:
 
 
 def read_records() -> dict[str, dict[str, Any]]:
-    """Return the settings of every model in the file, by name; none where there is no file.
+    """Return the settings of every model in the file, by name; without a file the result is empty.
 
     Raises:
         ConfigError: the file cannot be read, or is damaged.
     """
     path = records_file()
     try:
-        told: Any = json.loads(path.read_text(encoding="utf-8"))
+        records: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except OSError as failure:
@@ -38,16 +38,16 @@ def read_records() -> dict[str, dict[str, Any]]:
         ) from None
     except (ValueError, RecursionError) as failure:
         raise _damage_error(path, f"it is no JSON: {' '.join(str(failure).split())}") from None
-    if not isinstance(told, dict):
-        raise _damage_error(path, f"it holds {quote(told)} where settings by model must be")
-    for name, settings in cast("dict[str, Any]", told).items():
+    if not isinstance(records, dict):
+        raise _damage_error(path, f"it holds {quote(records)} where settings by model must be")
+    for name, settings in cast("dict[str, Any]", records).items():
         if not isinstance(settings, dict):
             raise _damage_error(path, f"it holds {quote(settings)} where the settings of {name!r} must be")
-    return cast("dict[str, dict[str, Any]]", told)
+    return cast("dict[str, dict[str, Any]]", records)
 
 
 def write_record(name: str, settings: Mapping[str, Any]) -> Path:
-    """Add a model, in place of one of the same name, and return the path of the file.
+    """Add a model or replace the model of the same name, and return the path of the file.
 
     Raises:
         ConfigError: the file cannot be read or written, or is damaged.

@@ -28,7 +28,7 @@ from tts.trace.trace import TraceNode
 from tts.types import Problem, Solution
 
 T = TypeVar("T")
-_LOOK_S = 0.2  # between two records of a tree that grows
+_LOOK_S = 0.2  # seconds between two records of a tree that grows
 Phase = Literal["waiting", "running", "done", "failed"]
 
 
@@ -39,7 +39,7 @@ class Order:
     Args:
         offer: The model and preset.
         problem: The problem.
-        request: The request that it was made from.
+        request: The request from which the order was made.
         budget: The budget of the search.
         seed: The seed of the search.
         strategy: The strategy; None: the model's own.
@@ -47,14 +47,13 @@ class Order:
         task: The task; None: the model's own.
         sampling: The sampling of the rows.
         choices: The most answers of the reply.
-        chats: Whether the policy's server is called by chats, for tools or pictures.
-        tokenizer: The tokenizer of the policy, where log-probabilities of the answers' tokens are wanted; None: they
-            are not.
-        notes: What the reply reports of fields without effect.
+        chats: Whether the policy's server is called by its chat API, which tools and pictures need.
+        tokenizer: The policy's tokenizer, for log-probabilities of the answers' tokens; None: they are not asked for.
+        notes: Remarks of the reply on fields without effect.
         keep_trace: Whether the trace is kept for the client.
-        links: The orders of the links of a chain, where the preset has a risk: this one, and those that it escalates
-            to. Each has a budget of its own, and `budget` is their sum.
-        on_end: A function that is called with the search when it is over; None: none.
+        links: The orders of a chain of models, where the preset has a risk: this order, and those to which it
+            escalates. Each has a budget of its own, and `budget` is their sum.
+        on_end: A function that is called with the finished search; None: no function is called.
     """
 
     offer: Offer
@@ -76,12 +75,12 @@ class Order:
 
     @property
     def is_one_text(self) -> bool:
-        """Whether a stream of one text as the model writes it is asked for.
+        """Whether the request asks to stream one answer while the model writes it.
 
-        Such a request has no form, stop text or call, no risk, and one answer.
+        Such an order has no task, tokenizer or chain of its own.
         """
-        plain = self.task is None and self.tokenizer is None and not self.links
-        return self.request.stream and plain and self.choices == 1
+        is_plain = self.task is None and self.tokenizer is None and not self.links
+        return self.request.stream and is_plain and self.choices == 1
 
     def with_end(self, on_end: Callable[[RunningSearch], None]) -> Order:
         """Return the order with a function that is called when its search is over."""
@@ -92,7 +91,7 @@ class Job(Generic[T]):
     """Work in the library's event loop, which can be cancelled from any thread.
 
     Args:
-        work: A function that returns what the loop awaits.
+        work: A function that returns the awaitable of the work.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
@@ -102,7 +101,7 @@ class Job(Generic[T]):
         self._cancelled = False
 
     async def run(self) -> T | None:
-        """Await the work, in the library's loop; return None where it was cancelled before it began."""
+        """Await the work in the library's loop, and return its result; None: it was cancelled before it began."""
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         return None if self._cancelled else await self._work()
 
@@ -113,30 +112,30 @@ class Job(Generic[T]):
             self.call(self._task.cancel)
 
     def call(self, function: Callable[[], Any]) -> None:
-        """Call a function in the library's loop, if the work has begun there; from any thread."""
+        """Call a function in the library's loop, from any thread; before the work begins nothing is called."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended, and the work with it
                 self._loop.call_soon_threadsafe(function)
 
 
 class RunningSearch:
-    """A search that one or more requests wait for.
+    """A search, and the requests that wait for its solution.
 
     Attributes:
         number: The name of the search, which cannot be guessed.
-        client: The client that sent its request.
-        order: The order that it carries out.
-        begun_at: The seconds since the epoch at which it began.
+        client: The client that sent the request.
+        order: The order of the search.
+        begun_at: The seconds since the epoch at which the search began.
         event: The last progress.
-        solution: The solution that it ended with; None: there is none.
-        failure: The error that ended it; None: there is none.
-        cancelled: Why it was ended early.
-        retries: The highest count of retries that has joined.
+        solution: The solution; None: there is none yet, or the search failed.
+        failure: The error that ended the search; None: there is none.
+        cancelled: The error for which the search was cancelled; None: it was not cancelled.
+        retries: The highest number of earlier attempts that a joined request has announced.
         listeners: The number of requests that wait for the solution.
-        followers: The number of requests that get its progress.
-        watchers: The number of followers that also get its tree.
-        tree: The nodes as they were last recorded.
-        streams_text: Whether its one row is the answer, so that a stream has its text while it is written.
+        followers: The number of requests that get the progress.
+        watchers: The number of followers that also get the tree.
+        tree: The nodes of the search tree as last recorded.
+        streams_text: Whether the search has only one row, whose text a stream can show while it is written.
     """
 
     def __init__(self, number: str, client: Client, order: Order, begun_at: float) -> None:
@@ -151,52 +150,57 @@ class RunningSearch:
         self.followers = 0
         self.watchers = 0
         self.streams_text = False
-        self._waking = False  # whether a wake is on its way
+        self._is_wake_scheduled = False
         self.tree: tuple[TraceNode, ...] = ()
-        self._looked_s = -math.inf
-        self._unseen: asyncio.TimerHandle | None = None  # the timer of the next record of the tree
+        self._recorded_at_s = -math.inf  # when the tree was last recorded, by the monotonic clock
+        self._record_timer: asyncio.TimerHandle | None = None  # calls the next record of the tree
         self.task: asyncio.Task[None] | None = None  # the task that runs the search
         self.job: Job[Solution] | None = None
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def tell(self, event: Event) -> None:
-        """Record progress, in the library's loop.
+        """Record progress, in the library's loop, and wake the followers.
 
-        For watchers the tree is recorded too, at most every `_LOOK_S`.
+        For watchers the tree is recorded too, at most once in `_LOOK_S` seconds.
         """
         self.event = event
-        if self.watchers and self._unseen is None:
-            wait_s = self._looked_s + _LOOK_S - time.monotonic()
-            self._unseen = asyncio.get_running_loop().call_later(wait_s, self._look) if wait_s > 0 else None
-            if self._unseen is None:
-                self._look()
-        if self.followers and not self._waking:
-            self._waking = True
+        if self.watchers and self._record_timer is None:
+            wait_s = self._recorded_at_s + _LOOK_S - time.monotonic()
+            if wait_s > 0:
+                self._record_timer = asyncio.get_running_loop().call_later(wait_s, self._record_tree)
+            else:
+                self._record_tree()
+        if self.followers and not self._is_wake_scheduled:
+            self._is_wake_scheduled = True
             with suppress(RuntimeError):  # the server's loop has ended
                 self._loop.call_soon_threadsafe(self.wake)
 
-    def _look(self) -> None:
-        """Record the tree of the last event, in the library's thread, where nothing changes it meanwhile."""
-        if self._unseen is not None:
-            self._unseen.cancel()
-        self._unseen, self._looked_s = None, time.monotonic()
+    def _record_tree(self) -> None:
+        """Record the tree of the last event, in the library's thread, the only one that changes the tree."""
+        if self._record_timer is not None:
+            self._record_timer.cancel()
+        self._record_timer, self._recorded_at_s = None, time.monotonic()
         if self.event is not None and self.event.nodes is not None:
             with suppress(RuntimeError):  # the server's loop has ended
                 self._loop.call_soon_threadsafe(self._note_tree, tuple(self.event.nodes()))
 
     def _note_tree(self, tree: tuple[TraceNode, ...]) -> None:
-        if not self.over:  # else the whole tree is there
+        if not self.over:  # a finished search already has its whole tree
             self.tree = tree
             self.wake()
 
     @contextmanager
     def follow(self, *, tree: bool = False) -> Generator[None]:
-        """Wake waiters at progress, for the block; `tree`: record the tree too."""
+        """Wake waiters at each progress while the block runs.
+
+        Args:
+            tree: Whether the tree is recorded too.
+        """
         self.followers += 1
         self.watchers += tree
         if tree and self.job is not None:
-            self.job.call(self._look)  # the next event may be far away
+            self.job.call(self._record_tree)  # the next event may come late
         try:
             yield
         finally:
@@ -211,7 +215,7 @@ class RunningSearch:
 
     def wake(self) -> None:
         """Wake everything that waits for a change."""
-        self._waking = False
+        self._is_wake_scheduled = False
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -222,14 +226,14 @@ class RunningSearch:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and its books are closed."""
+        """Whether the search has ended, and its spending is booked."""
         return self.state in ("done", "failed")
 
     def result(self) -> Solution:
         """Return the solution of a search that is over.
 
         Raises:
-            Exception: what the search failed with.
+            Exception: the error that ended the search.
         """
         if self.failure is not None:
             raise self.failure
@@ -247,10 +251,10 @@ class RunningSearch:
 
 
 class Joining:
-    """Searches under way, by what identifies a repeated request.
+    """Searches under way that a repeated request of the same client can join.
 
-    A request joins a search only of the same client, and only with the same idempotency key, or as a retry that its
-    client announces. Equal bodies alone never join.
+    A request joins by the same idempotency key, or by an equal body with an announced retry. An equal body alone
+    never joins.
     """
 
     def __init__(self) -> None:
@@ -258,7 +262,7 @@ class Joining:
         self._by_body: dict[tuple[str, bytes], list[RunningSearch]] = {}
 
     def find(self, client: Client, key: str | None, digest: bytes, retry: int | None) -> RunningSearch | None:
-        """Return the search that a request repeats; None: the request is new, or the search was cancelled.
+        """Return the search that a request joins; None: there is none, or it was cancelled.
 
         Args:
             client: The client that sends the request.
@@ -279,34 +283,43 @@ class Joining:
             return search
         if not retry:
             return None
-        candidates = self._by_body.get((client.owner, digest), ())
-        fits = [search for search in candidates if search.retries < retry and search.cancelled is None]
-        chosen = min(fits, key=lambda search: (search.listeners, search.begun_at), default=None)
-        if chosen is not None:
-            chosen.retries = retry
+        same_body = self._by_body.get((client.owner, digest), ())
+        joinable = [search for search in same_body if search.retries < retry and search.cancelled is None]
+        if not joinable:
+            return None
+        chosen = min(joinable, key=lambda search: (search.listeners, search.begun_at))
+        chosen.retries = retry
         return chosen
 
     def add(self, search: RunningSearch, key: str | None, digest: bytes, retry: int | None) -> Callable[[], None]:
-        """Make a search joinable, and return the function that removes it again."""
+        """Make a search joinable, and return the function that removes it again.
+
+        Args:
+            search: The search.
+            key: The `Idempotency-Key` of its request; None: only retries with an equal body may join.
+            digest: The hash of the request's body.
+            retry: The number of earlier attempts; None: the request announces none, and its body is not kept.
+        """
         owner = search.client.owner
         if key is not None:
-            self._by_key[owner, key] = entry = (digest, search)
+            entry = (digest, search)
+            self._by_key[owner, key] = entry
 
-            def give_up() -> None:
-                # else another search has the key since this one was cancelled
+            def remove_key() -> None:
+                # after this search was cancelled, another search may have taken the key
                 if self._by_key.get((owner, key)) is entry:
                     del self._by_key[owner, key]
 
-            return give_up
+            return remove_key
         if retry is None:
             return lambda: None
         search.retries = retry
-        line = self._by_body.setdefault((owner, digest), [])
-        line.append(search)
+        same_body = self._by_body.setdefault((owner, digest), [])
+        same_body.append(search)
 
-        def forget() -> None:
-            line.remove(search)
-            if not line:
+        def remove_search() -> None:
+            same_body.remove(search)
+            if not same_body:
                 self._by_body.pop((owner, digest), None)
 
-        return forget
+        return remove_search

@@ -19,17 +19,17 @@ DONE: Final = b"data: [DONE]\n\n"
 class EventsReply(Response):
     """A reply of server-sent events.
 
-    Until it calls `write`, a subclass may still refuse with an HTTP status.
+    Before a subclass calls `write`, it may still refuse the request with an HTTP status.
 
     Args:
-        number: The number of the request, for its header; "": none.
+        number: The number of the request, for the header `x-request-id`; "": there is no such header.
         usage: Whether the last chunk has the usage.
     """
 
     def __init__(self, number: str = "", *, usage: bool = False) -> None:
         self._usage = usage
-        named = {"x-request-id": number} if number else {}
-        super().__init__(media_type="text/event-stream", headers={**named, "x-accel-buffering": "no"})
+        request_header = {"x-request-id": number} if number else {}
+        super().__init__(media_type="text/event-stream", headers={**request_header, "x-accel-buffering": "no"})
         del self.headers["content-length"]
 
     def chunk(self, heading: Mapping[str, Any], choice: Mapping[str, Any], **more: Any) -> bytes:
@@ -38,11 +38,18 @@ class EventsReply(Response):
         return event({**heading, "choices": [choice], **usage, **more})
 
     def ending(self, heading: Mapping[str, Any], usage: Mapping[str, Any]) -> bytes:
-        """Return the end of a stream: the usage, if it is asked for, and `[DONE]`."""
-        return (event({**heading, "choices": [], "usage": usage}) if self._usage else b"") + DONE
+        """Return the end of a stream: the usage, if the request asks for it, and `[DONE]`."""
+        usage_chunk = event({**heading, "choices": [], "usage": usage}) if self._usage else b""
+        return usage_chunk + DONE
 
     async def write(self, send: Send, parts: AsyncGenerator[bytes], gone: asyncio.Event) -> None:
-        """Send the head, the parts as they come, and the end, unless the client has left."""
+        """Send the headers, the parts as they come, and the end, unless the client leaves.
+
+        Args:
+            send: The function that sends a message of the reply.
+            parts: The encoded events.
+            gone: An event that is set when the client leaves.
+        """
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         with suppress(ClientDisconnect):  # the client has left
             async with aclosing(parts) as chunks:
@@ -64,9 +71,13 @@ def named_event(name: str, value: Any) -> bytes:
 
 @asynccontextmanager
 async def leaving(receive: Receive, then: Callable[[], None] = lambda: None) -> AsyncGenerator[asyncio.Event]:
-    """Yield an event that is set, and call `then`, when the client leaves.
+    """Yield an event that is set when the client leaves.
 
-    The body must have been read before.
+    The request's body must have been read before.
+
+    Args:
+        receive: The function that receives the request's messages.
+        then: A function that is called when the client has left.
     """
     gone = asyncio.Event()
 
@@ -76,8 +87,8 @@ async def leaving(receive: Receive, then: Callable[[], None] = lambda: None) -> 
         gone.set()
         then()
 
-    task = asyncio.create_task(watch())
+    watcher = asyncio.create_task(watch())
     try:
         yield gone
     finally:
-        task.cancel()
+        watcher.cancel()

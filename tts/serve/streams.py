@@ -18,8 +18,8 @@ from tts.serve.server_events import EventsReply, leaving
 from tts.serve.wire.request import AnswerChoice, Frames, Wire
 from tts.solver.problem_run import Event
 
-_PROGRESS_S = 0.25  # between two lines of progress
-_HEADERS_S = 1.0  # after which a stream begins even if its search has not
+_PROGRESS_S = 0.25  # seconds between two lines of progress
+_HEADERS_S = 1.0  # seconds after which a stream begins, even if its search has not begun
 
 
 async def whole_reply(
@@ -35,7 +35,7 @@ async def whole_reply(
         linger: Whether the search goes on for a moment after the client has left.
 
     Raises:
-        ClientDisconnect: the client has left. Exception: what the search failed with.
+        ClientDisconnect: the client has left. Exception: the error that ended the search.
     """
     with gateway.attach(search, linger=linger):
         async with leaving(receive, search.wake) as gone:
@@ -50,14 +50,15 @@ async def whole_reply(
 def bill_headers(gateway: Gateway, search: RunningSearch) -> dict[str, str]:
     """Return the headers of a whole reply.
 
-    The headers have the request's number, what the search spent, and what its key may still spend.
+    They have the request's number, the spending of the search, and what the client's account may still spend.
     """
     usage = search.result().usage
-    usd = {} if usage.usd is None else {"x-tts-usd": f"{usage.usd:.12g}"}
-    spent = {"x-tts-tokens": str(usage.tokens), "x-tts-seconds": str(usage.seconds), **usd}
+    usd_header = {} if usage.usd is None else {"x-tts-usd": f"{usage.usd:.12g}"}
     return {
         "x-request-id": search.number,
-        **spent,
+        "x-tts-tokens": str(usage.tokens),
+        "x-tts-seconds": str(usage.seconds),
+        **usd_header,
         **gateway.limit_headers(search.client, search.order.request.options.account),
     }
 
@@ -69,13 +70,13 @@ class SearchStream(EventsReply):
         super().__init__(search.number)
         self.headers.update(gateway.limit_headers(search.client, search.order.request.options.account))
         self._gateway, self._search, self._frames = gateway, search, frames
-        self._sent = "", ""  # the thought and the text of the answer so far
+        self._sent_thought = self._sent_text = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
 
         Raises:
-            Exception: what the search failed with before the stream began.
+            Exception: the error that ended the search before the stream began.
         """
         del scope
         search = self._search
@@ -83,22 +84,23 @@ class SearchStream(EventsReply):
             async with leaving(receive, search.wake) as gone:
                 await _wait_for_begin(search)
                 if search.over:
-                    search.result()
+                    search.result()  # raises the error of a failed search, which then has an HTTP status
                 await self.write(send, self._chunks(gone), gone)
 
     async def _chunks(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         search = self._search
-        unsent = self._frames.begin()  # sent with what follows at once, since each part costs processor time
+        # the beginning is sent together with the first frame that is ready, since each part costs processor time
+        unsent_beginning = self._frames.begin()
         if search.event is None and not search.over:
-            yield unsent
-            unsent = b""
-        async for line in self._progress(gone):
-            yield unsent + line
-            unsent = b""
+            yield unsent_beginning
+            unsent_beginning = b""
+        async for frame in self._progress(gone):
+            yield unsent_beginning + frame
+            unsent_beginning = b""
         if not gone.is_set():
-            yield unsent + self._last()
+            yield unsent_beginning + self._ending()
 
-    def _last(self) -> bytes:
+    def _ending(self) -> bytes:
         """Return the answers and the end of the stream, or the error that ends it."""
         search = self._search
         try:
@@ -109,57 +111,64 @@ class SearchStream(EventsReply):
         return self._frames.end(outcome)
 
     def _check_sent(self, choice: AnswerChoice) -> None:
-        """Refuse an end that does not continue what was sent.
+        """Refuse an answer that does not continue the text that was sent.
 
         This happens where a model's server broke and wrote the text again.
 
         Raises:
-            ApiError: 502.
+            ApiError: 502, the answer does not continue the text.
         """
-        thought, text = self._sent
-        if not (choice.thought.startswith(thought) and (choice.text or "").startswith(text)) or (
-            text and choice.thought != thought
-        ):
+        if not self._continues_sent(choice.thought, choice.text or ""):
             cause = (
                 "the model's text was written again in the middle of the stream, so the text so far is not its "
                 "beginning; ask again"
             )
             raise ApiError(502, cause, kind="server_error", code="stream_broken", retry_s=1.0)
 
-    def _pieces(self, event: Event) -> bytes:
-        """Return the new text of the row, if the whole text continues what was sent."""
+    def _continues_sent(self, thought: str, text: str) -> bool:
+        """Return whether a thought and the text after it continue what was sent.
+
+        Once text was sent, the thought before it must stay the same.
+        """
+        if self._sent_text and thought != self._sent_thought:
+            return False
+        return thought.startswith(self._sent_thought) and text.startswith(self._sent_text)
+
+    def _new_frames(self, event: Event) -> bytes:
+        """Return the frames of the row's new thought and text; b"": the row does not continue what was sent."""
         thought, text = event.marks.split_settled_text(event.writing)
-        sent_thought, sent_text = self._sent
-        if not (thought.startswith(sent_thought) and text.startswith(sent_text)) or (
-            sent_text and thought != sent_thought
-        ):
+        if not self._continues_sent(thought, text):
             return b""
-        more_thought, more_text = thought[len(sent_thought) :], text[len(sent_text) :]
-        self._sent = thought, text
-        return (self._frames.thought(more_thought) if more_thought else b"") + (
-            self._frames.text(more_text) if more_text else b""
-        )
+        new_thought, new_text = thought[len(self._sent_thought) :], text[len(self._sent_text) :]
+        self._sent_thought, self._sent_text = thought, text
+        thought_frame = self._frames.thought(new_thought) if new_thought else b""
+        text_frame = self._frames.text(new_text) if new_text else b""
+        return thought_frame + text_frame
 
     async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
-        """Yield a line of progress at the first event and then from time to time.
+        """Yield frames until the search is over or the client leaves.
 
-        Pings are sent where nothing happens.
+        A search that streams its text yields new text. Any other yields a line of progress, at most one in
+        `_PROGRESS_S` seconds. Pings are sent where nothing happens.
         """
         search, loop = self._search, asyncio.get_running_loop()
         shown_event: Event | None = None
-        next_s = 0.0
+        next_line_s = 0.0  # when the next line of progress may be sent, by the loop's clock
         while not gone.is_set():
             signal, wait_s = search.signal, self._gateway.config.ping_s
             event = None if search.event is shown_event else search.event
             if event is not None and search.streams_text:
                 shown_event = event
-                if pieces := self._pieces(event):
-                    yield pieces
+                new_frames = self._new_frames(event)
+                if new_frames:
+                    yield new_frames
                 continue
-            if event is not None and (wait_s := next_s - loop.time()) <= 0:
-                shown_event, next_s = event, loop.time() + _PROGRESS_S
-                yield self._frames.progress(_progress_line(event, search))
-                continue
+            if event is not None:
+                wait_s = next_line_s - loop.time()
+                if wait_s <= 0:
+                    shown_event, next_line_s = event, loop.time() + _PROGRESS_S
+                    yield self._frames.progress(_progress_line(event, search))
+                    continue
             if search.over:
                 return
             try:

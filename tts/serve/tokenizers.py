@@ -1,6 +1,7 @@
 """`POST /tokenize`, `POST /detokenize` and `GET /tokenizer_info`, as vLLM's server has them.
 
-Programs such as lm-eval count tokens by them. Requests without a model are about the first one of the configuration.
+Programs such as lm-eval count tokens by these routes. A request that names no model gets the first one of the
+configuration.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tts.serve.wire.request import BodyPart, parse_json, validate_body
 class TokenizeBody(BodyPart):
     """A text, or messages that the model's template renders.
 
-    `add_special_tokens` states, of a text, whether the special tokens of the tokenizer are added.
+    `add_special_tokens` states whether the tokenizer adds its special tokens to a text.
     """
 
     model: str | None = None
@@ -50,8 +51,9 @@ async def tokenize(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     backend, tokenizer = await _tokenizer(gateway, body.model)
     messages = None if body.messages is None else messages_of(body.messages, gateway.config.limits)
-    if (size := len(body.prompt or "")) > (most := gateway.config.limits.characters):
-        raise too_long("prompt", f"{size} characters", most)
+    size, max_characters = len(body.prompt or ""), gateway.config.limits.characters
+    if size > max_characters:
+        raise too_long("prompt", f"{size} characters", max_characters)
     return JsonReply(await gateway.run_in_thread(_tokenize, body, messages, backend, tokenizer))
 
 
@@ -61,26 +63,31 @@ def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: To
             ids = tokenizer.prompt(messages)
         elif not body.prompt:
             ids = ()
+        elif body.add_special_tokens:
+            ids = tokenizer.prompt(body.prompt)
         else:
-            ids = tokenizer.prompt(body.prompt) if body.add_special_tokens else tokenizer.text(body.prompt)
-        shown = [tokenizer.write((token,)) for token in ids] if body.return_token_strs else None
+            ids = tokenizer.text(body.prompt)
+        token_texts = [tokenizer.write((token,)) for token in ids] if body.return_token_strs else None
     except Exception as failure:
         raise api_error(failure, "prompt" if messages is None else "messages") from failure
-    return {"count": len(ids), "max_model_len": backend.context, "tokens": list(ids), "token_strs": shown}
+    return {"count": len(ids), "max_model_len": backend.context, "tokens": list(ids), "token_strs": token_texts}
 
 
 async def detokenize(request: Request) -> Response:
     """Return the text of tokens."""
-    body, gateway = validate_body(DetokenizeBody, parse_json(await read_body(request))), request.app.state.gateway
-    if (size := len(body.tokens)) > (most := gateway.config.limits.characters):
-        raise too_long("tokens", f"{size} tokens", most)
-    _, tokenizer = await _tokenizer(gateway, body.model)
+    body = validate_body(DetokenizeBody, parse_json(await read_body(request)))
+    gateway: Gateway = request.app.state.gateway
+    size, max_tokens = len(body.tokens), gateway.config.limits.characters
+    if size > max_tokens:
+        raise too_long("tokens", f"{size} tokens", max_tokens)
+    _backend, tokenizer = await _tokenizer(gateway, body.model)
     return JsonReply({"prompt": await gateway.run_in_thread(_detokenize, body.tokens, tokenizer)})
 
 
 def _detokenize(tokens: list[int], tokenizer: Tokenizer) -> str:
-    if (wrong := next((token for token in tokens if not 0 <= token < 2**31), None)) is not None:
-        raise refuse_field("tokens", f"tokens has {quote(wrong)}, which is the id of no token")
+    for token in tokens:
+        if not 0 <= token < 2**31:
+            raise refuse_field("tokens", f"tokens has {quote(token)}, which is the id of no token")
     try:
         return tokenizer.write(tokens)
     except Exception as failure:
@@ -94,7 +101,10 @@ async def tokenizer_info(request: Request) -> Response:
 
 
 async def _tokenizer(gateway: Gateway, name: str | None) -> tuple[Backend, Tokenizer]:
-    offer = gateway.offers.get(next(iter(gateway.offers.by_name)) if name is None else name)
+    """Return a model's backend and its tokenizer; without a name, those of the first model."""
+    if name is None:
+        name = next(iter(gateway.offers.by_name))
+    offer = gateway.offers.get(name)
     with gateway.offers.servers[offer.model].borrow() as loan:
         backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
     tokenizer = metadata_of(backend).tokenizer

@@ -56,11 +56,11 @@ def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
     Raises:
         ApiError: 400, a prompt is something else or empty, or the prompts are too many or too long.
     """
-    is_list_of_prompts = isinstance(given, list) and bool(given) and not all(type(item) is int for item in given)
-    if is_list_of_prompts:
-        prompts = tuple(_prompt(prompt, f"prompt[{place}]") for place, prompt in enumerate(given))
-    else:
+    is_one_prompt = not isinstance(given, list) or all(type(item) is int for item in given)  # a text, or token ids
+    if is_one_prompt:
         prompts = (_prompt(given, "prompt"),)
+    else:
+        prompts = tuple(_prompt(prompt, f"prompt[{place}]") for place, prompt in enumerate(given))
     if len(prompts) > limits.messages:
         raise too_long("prompt", f"{len(prompts)} prompts", limits.messages)
     size = sum(len(prompt.ids) if isinstance(prompt, TokenizedText) else len(prompt) for prompt in prompts)
@@ -72,6 +72,6 @@ def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
 def _prompt(given: Any, where: str) -> str:
     if isinstance(given, str) and given:
         return given
-    if isinstance(given, list) and given and all(type(one) is int for one in given):
+    if isinstance(given, list) and given and all(type(token) is int for token in given):
         return TokenizedText.of(given)
     raise refuse_field(where, f"{where} is {quote(given)}, but must be a text or a list of token ids, not empty")

@@ -44,7 +44,7 @@ from tts.verifiers.compatibility import check_rates
 LOG = get_logger("tts.serve")
 T = TypeVar("T")
 _MOST_STOPS = 16
-_TOKENS = 16  # of a choice, where the request names no number
+_TOKENS = 16  # the tokens of a choice, where the request names no number
 
 
 async def completions(request: Request) -> Response:
@@ -95,14 +95,14 @@ def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[
 class ModelCall:
     """One request to a model, with its books.
 
-    Input tokens whose log-probabilities are read count like tokens that are written.
+    The books count input tokens whose log-probabilities are read like tokens that are written.
 
     Args:
-        notes: What the reply reports of fields without effect.
+        notes: The notes of the reply on fields without effect.
 
     Attributes:
         number: The name of the request.
-        cost: What it has cost so far.
+        cost: The cost of the request so far.
     """
 
     def __init__(
@@ -115,7 +115,10 @@ class ModelCall:
         self._backend: Backend | None = None
 
     async def run(self, told: Told | None) -> list[Written]:
-        """Wait for a place, and return the texts that the model writes, or the probabilities that it reads.
+        """Wait for a place among the requests under way, and return the model's choices.
+
+        Args:
+            told: A function that is called with each new text of a choice; None: no function is called.
 
         Raises:
             ApiError: the request is not valid, or the model failed.
@@ -129,18 +132,18 @@ class ModelCall:
                     self._backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
                     payer = gateway.accounts.paying_account(self._client.name)
                     bounds = await asyncio.to_thread(self._booking_bounds, self._backend, payer)
-                    seconds = bounds["seconds"] / SECONDS_UNIT if "seconds" in bounds else None
+                    limit_s = bounds["seconds"] / SECONDS_UNIT if "seconds" in bounds else None
                     part = gateway.books.reserve(gateway.entry(self.number, self._client, payer, {}), bounds)
                     begun_s = time.monotonic()
                     try:
                         if not part.is_held:  # a wait here would keep the place from requests that hold the amounts
                             raise gateway.books.busy(payer)
-                        async with asyncio.timeout(seconds):
+                        async with asyncio.timeout(limit_s):
                             return await _finish_work(partial(complete, self._backend, order, self.cost, told))
                     except TimeoutError:
-                        if seconds is None:
+                        if limit_s is None:
                             raise
-                        raise self._late(seconds) from None
+                        raise self._late(limit_s) from None
                     finally:
                         spent = self._booking_costs(self._backend, time.monotonic() - begun_s) if part.is_held else {}
                         gateway.close_part(part, spent)
@@ -168,7 +171,7 @@ class ModelCall:
         )
 
     def _booking_bounds(self, backend: Backend, payer: SharedAccount) -> dict[str, int]:
-        """Return the most that may be booked, in whole units.
+        """Return the most that the request can cost, in whole units, by unit.
 
         Raises:
             ApiError: 400, the tokens are above the operator's limit. ConfigError: the account limits a unit for which
@@ -196,14 +199,14 @@ class ModelCall:
         computed_tokens = (1 + order.choices) * prompt_tokens + read_tokens
         for unit in rated_limits:
             bounds[unit] = backend.rates.cost(unit, computed=computed_tokens, generated=written_tokens)
-        time_limits = (self.config.limits.seconds, payer.request.get("seconds"))
-        seconds = [limit for limit in time_limits if limit is not None]
-        if seconds:
-            bounds["seconds"] = int(min(seconds) * SECONDS_UNIT)
+        time_limits = [self.config.limits.seconds, payer.request.get("seconds")]
+        given_limits = [seconds for seconds in time_limits if seconds is not None]
+        if given_limits:
+            bounds["seconds"] = int(min(given_limits) * SECONDS_UNIT)
         return bounds
 
     def _booking_costs(self, backend: Backend, seconds: float) -> dict[str, int]:
-        """Return the amounts that are booked, in whole units."""
+        """Return the amounts that the request has cost, in whole units, by unit."""
         cost = self.cost
         return {
             "tokens": cost.read + cost.generated,
@@ -220,12 +223,13 @@ class ModelCall:
     def choices(self, written: list[Written]) -> list[dict[str, Any]]:
         """Return the choices of a reply."""
         tokenizer = None if self._backend is None else metadata_of(self._backend).tokenizer
-        return [choice_of(place, self.order, one, tokenizer) for place, one in enumerate(written)]
+        return [choice_of(place, self.order, choice, tokenizer) for place, choice in enumerate(written)]
 
     def report(self) -> Mapping[str, Any]:
         """Return the field `tts`."""
-        streams = self._backend is not None and (self._backend.caps.streams or not self.order.max_tokens)
-        return report_of(self.order, self.cost, self._notes, reproducible=streams)
+        writes_nothing = not self.order.max_tokens
+        is_reproducible = self._backend is not None and (self._backend.caps.streams or writes_nothing)
+        return report_of(self.order, self.cost, self._notes, reproducible=is_reproducible)
 
     def reply(self, written: list[Written]) -> dict[str, Any]:
         """Return the whole reply."""
@@ -325,9 +329,12 @@ class CompletionStream(EventsReply):
             choices = call.choices(work.result())
         except Exception as failure:  # noqa: BLE001 - sent in the stream
             return [event(api_error(failure).body())]
-        *others, last = choices if whole else [{**choice, "text": ""} for choice in choices]
-        chunks = [self.chunk(heading, choice) for choice in others]
-        return [*chunks, self.chunk(heading, last, tts=call.report()), self.ending(heading, usage_of(call.cost))]
+        if not whole:
+            choices = [{**choice, "text": ""} for choice in choices]
+        *earlier_choices, last_choice = choices
+        chunks = [self.chunk(heading, choice) for choice in earlier_choices]
+        last_chunk = self.chunk(heading, last_choice, tts=call.report())
+        return [*chunks, last_chunk, self.ending(heading, usage_of(call.cost))]
 
 
 ROUTES = (Route("/v1/completions", completions, methods=["POST"]),)

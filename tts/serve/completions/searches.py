@@ -27,7 +27,7 @@ from tts.serve.wire.chat import ChatBody, request_of, usage_of
 from tts.serve.wire.request import validate_body
 
 T = TypeVar("T")
-# fields that chats lack, or are handled here
+# fields of completions that chat completions lack, or that this module handles
 _OWN = {"prompt", "best_of", "logprobs", "echo", "suffix", "stream", "stream_options", "tts"}
 
 
@@ -65,13 +65,17 @@ def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> No
     Raises:
         ApiError: 400, with the first such field.
     """
-    is_given = {"echo": body.echo, "logprobs": body.logprobs is not None, "max_tokens": body.max_tokens == 0}
-    is_given["prompt"] = any(isinstance(prompt, TokenizedText) for prompt in prompts)
-    given_fields = [field for field, given in is_given.items() if given]
-    if given_fields:
-        field = given_fields[0]
+    needs_model_alone = {
+        "echo": body.echo,
+        "logprobs": body.logprobs is not None,
+        "max_tokens": body.max_tokens == 0,
+        "prompt": any(isinstance(prompt, TokenizedText) for prompt in prompts),
+    }
+    refused_fields = [field for field, is_refused in needs_model_alone.items() if is_refused]
+    if refused_fields:
+        field = refused_fields[0]
         demand = "token ids" if field == "prompt" else f"{field} {getattr(body, field)}"
-        model, _, _preset = body.model.partition(":")
+        model, _colon, _preset = body.model.partition(":")
         cause = (
             f"{demand} can be had of a model alone, but this request is a search; "
             f"name {model!r}, without preset and tts"
@@ -80,6 +84,7 @@ def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> No
 
 
 def _chat(body: CompletionBody, prompt: str) -> ChatBody:
+    """Return the body of a chat whose only turn is a prompt, with the other fields of the completion."""
     fields = body.model_dump(exclude_none=True, exclude=_OWN, by_alias=True)
     options = {} if body.tts is None else {"tts": body.tts.model_dump(exclude_unset=True)}
     return validate_body(ChatBody, {**fields, **options, "messages": [{"role": "user", "content": prompt}]})
@@ -97,7 +102,7 @@ class SearchCompletion(EventsReply):
 
     def __init__(self, gateway: Gateway, client: Client, orders: Sequence[Order], *, stream: bool, usage: bool) -> None:
         super().__init__(usage=usage)
-        self._gateway, self._client, self._orders, self._stream = gateway, client, orders, stream
+        self._gateway, self._client, self._orders, self._is_stream = gateway, client, orders, stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Search and write the reply.
@@ -108,10 +113,11 @@ class SearchCompletion(EventsReply):
         with ExitStack() as attachments:
             searches: list[RunningSearch] = []
             for order in self._orders:
-                searches.append(self._gateway.begin(self._client, order))
-                attachments.enter_context(self._gateway.attach(searches[-1]))
+                search = self._gateway.begin(self._client, order)
+                searches.append(search)
+                attachments.enter_context(self._gateway.attach(search))
             async with leaving(receive) as gone:
-                if not self._stream:
+                if not self._is_stream:
                     for search in searches:
                         while not search.over:
                             await wait_for_disconnect(gone, search.signal.wait())
@@ -168,10 +174,12 @@ def _reply(searches: Sequence[RunningSearch]) -> dict[str, Any]:
 
 
 def _sum(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        name: _sum([one[name] for one in usages]) if isinstance(value, Mapping) else sum(one[name] for one in usages)
-        for name, value in usages[0].items()
-    }
+    """Return the sums of numbers by name, also in nested mappings; all usages have the same names."""
+    total: dict[str, Any] = {}
+    for name in usages[0]:
+        values = [usage[name] for usage in usages]
+        total[name] = _sum(values) if isinstance(values[0], Mapping) else sum(values)
+    return total
 
 
 def heading(number: str, begun_at: float, model: str) -> dict[str, Any]:
@@ -184,17 +192,21 @@ async def wait_for_disconnect(gone: asyncio.Event, work: Awaitable[T]) -> T:
 
     If the client leaves first, `work` is cancelled and awaited to its end.
 
+    Args:
+        gone: An event that is set when the client leaves.
+        work: The work.
+
     Raises:
         ClientDisconnect: the client has left.
     """
-    task, departure = asyncio.ensure_future(work), asyncio.ensure_future(gone.wait())
+    work_task, gone_task = asyncio.ensure_future(work), asyncio.ensure_future(gone.wait())
     try:
-        await asyncio.wait((task, departure), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        await asyncio.wait((work_task, gone_task), return_when=asyncio.FIRST_COMPLETED)
+        if not work_task.done():
             raise ClientDisconnect
-        return task.result()
+        return work_task.result()
     finally:
-        departure.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        gone_task.cancel()
+        if not work_task.done():
+            work_task.cancel()
+            await asyncio.gather(work_task, return_exceptions=True)

@@ -23,7 +23,7 @@ from tts.errors import CapabilityError, EngineError
 from tts.randomness import child_stream, hash64
 
 Told = Callable[[int, str], None]
-_PIECE = 16  # tokens that are written between two pieces of a stream
+_PIECE = 16  # the tokens of one piece of a stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,14 @@ class CompletionOrder:
 
 @dataclass(slots=True)
 class CompletionCost:
-    """The cost of a completion so far.
+    """The tokens of a completion so far.
 
-    `read` counts input tokens of log-probabilities; `computed` and `reused` all input tokens; `generated` tokens drawn.
+    Args:
+        prompt: The tokens of the prompts.
+        computed: The input tokens that were computed.
+        reused: The input tokens that were reused from a cache.
+        read: The input tokens whose log-probabilities were read.
+        generated: The tokens that were drawn.
     """
 
     prompt: int = 0
@@ -74,9 +79,11 @@ class CompletionCost:
     generated: int = 0
 
     def add(self, replies: Sequence[Reply[Any]]) -> int:
-        """Count reads; returns their input tokens, computed or reused."""
-        computed, reused = sum(one.computed for one in replies), sum(one.reused or 0 for one in replies)
-        self.computed, self.reused = self.computed + computed, self.reused + reused
+        """Count the input tokens of replies, and return their number."""
+        computed = sum(reply.computed for reply in replies)
+        reused = sum(reply.reused or 0 for reply in replies)
+        self.computed += computed
+        self.reused += reused
         return computed + reused
 
 
@@ -87,9 +94,9 @@ class Written:
     Args:
         prompt: The index of its prompt.
         text: The text, without its stop text.
-        finish: Why it ended.
-        ids: Its tokens.
-        found: The log-probabilities of the prompt and its tokens, where they are asked for.
+        finish: The reason for its end.
+        ids: The tokens that were drawn.
+        found: The log-probabilities of the prompt and of `ids`; None: they are not asked for.
         from_token: The first token that the reply shows.
     """
 
@@ -174,7 +181,8 @@ async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) 
                 )
             text, logprob, is_end = logprobs.behind[0]
             cost.generated += order.choices
-            tops = (*(logprobs.tops or ((),) * num_prompt_tokens), logprobs.behind)
+            prompt_tops = logprobs.tops or ((),) * num_prompt_tokens
+            tops = (*prompt_tops, logprobs.behind)
             logprobs = PromptLogprobs((), (*logprobs.texts, text), np.append(logprobs.logprobs, logprob), tops)
         choice = Written(
             prompt=place,
@@ -191,7 +199,10 @@ async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost,
     """Return the choices of all prompts without log-probabilities, each written by the model."""
     if not order.max_tokens:
         cost.prompt += sum(map(backend.count, order.prompts))
-        return [Written(place, "", "length") for place in range(len(order.prompts)) for _ in range(order.choices)]
+        empty_choices: list[Written] = []
+        for place in range(len(order.prompts)):
+            empty_choices += [Written(place, "", "length")] * order.choices
+        return empty_choices
     replies: list[Reply[Any]] = []
     try:
         await read(backend, backend.open(order.prompts), replies, opens=True)
@@ -202,8 +213,8 @@ async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost,
     tasks = [asyncio.ensure_future(row.write(handles[row.place // order.choices])) for row in rows]
     try:
         choices = await asyncio.gather(*tasks)
-        first_rows = rows[:: order.choices]  # of each prompt
-        # a server reads no prompt when it is opened, but with each row
+        first_rows = rows[:: order.choices]  # the first row of each prompt
+        # a server does not read a prompt in `open`, but with each row
         cost.prompt = input_tokens or sum(row.read for row in first_rows)
         return choices
     finally:
@@ -239,9 +250,9 @@ class _ChoiceRow:
         order, backend = self.order, self.backend
         prompt_place, number = divmod(self.place, order.choices)
         prompt = order.prompts[prompt_place]
-        address = ("ids", *prompt.ids) if isinstance(prompt, TokenizedText) else ("text", prompt)
-        stream = child_stream(hash64("completion", order.seed, *address), 0, number)
-        by_pieces = (
+        prompt_key = ("ids", *prompt.ids) if isinstance(prompt, TokenizedText) else ("text", prompt)
+        stream = child_stream(hash64("completion", order.seed, *prompt_key), 0, number)
+        writes_pieces = (
             self.told is not None
             and backend.caps.steps != "absent"
             and backend.caps.token_ids
@@ -251,7 +262,7 @@ class _ChoiceRow:
         try:
             while True:
                 tokens_left = order.max_tokens - num_tokens
-                piece_tokens = min(tokens_left, _PIECE) if by_pieces else tokens_left
+                piece_tokens = min(tokens_left, _PIECE) if writes_pieces else tokens_left
                 sample = await self._draw_row(handle, Row(stream, num_tokens, piece_tokens))
                 num_tokens += sample.num_tokens
                 handle = sample.handle
@@ -259,7 +270,7 @@ class _ChoiceRow:
                     handles.append(handle)
                 self.text += sample.text
                 self.ids += sample.token_ids
-                has_ended = sample.finish != "length" or num_tokens >= order.max_tokens or not by_pieces
+                has_ended = sample.finish != "length" or num_tokens >= order.max_tokens or not writes_pieces
                 self._tell(last=has_ended)
                 if has_ended:
                     is_cut = sample.finish == "length" and self._stop() is None
@@ -292,8 +303,8 @@ class _ChoiceRow:
 
     def _stop(self) -> int | None:
         """Return where the first stop text begins; None: the text has no stop text."""
-        places = [at for stop in self.order.stops if (at := self.text.find(stop)) >= 0]
-        return min(places, default=None)
+        begins = [self.text.find(stop) for stop in self.order.stops if stop in self.text]
+        return min(begins, default=None)
 
     def _cut(self) -> str:
         return self.text[: self._stop()]
@@ -304,9 +315,9 @@ class _ChoiceRow:
             return
         text = self._cut()
         if not last:
-            longest = max(map(len, self.order.stops), default=1) - 1
-            num_unsettled = _begun_stop(text, self.order.stops, longest)
-            text = text[: len(text) - num_unsettled]
+            longest_begun = max(map(len, self.order.stops), default=1) - 1
+            num_unsettled_chars = _begun_stop(text, self.order.stops, longest_begun)
+            text = text[: len(text) - num_unsettled_chars]
         if len(text) > self.shown:
             self.told(self.place, text[self.shown :])
             self.shown = len(text)

@@ -1,4 +1,4 @@
-"""Which account pays for a request, and what the request takes of it."""
+"""The accounts that pay for requests, and the amounts that a request takes from its account."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from tts.serve.config import GatewayConfig, budget_of
 from tts.serve.failures import refuse_field
 
 ANYONE: Final = "anyone"  # the client of a gateway without keys
-SECONDS_UNIT: Final = 10**6  # whole units of a second
+SECONDS_UNIT: Final = 10**6  # the whole units in a second: microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class SharedAccount:
-    """What requests may spend together in a period.
+    """An account: the limits that its requests share in each period.
 
     Args:
         name: The name.
         limits: The limits in whole units, by unit; `seconds` in millionths.
-        hours: The hours of a period. Periods begin at multiples of them since the epoch; None: the only period begins
-            at the epoch.
-        request: What a request takes of each limit that it does not name, in the units of `Budget`.
-        label: The limits' name for messages.
+        hours: The length of a period in hours, counted from the epoch; None: one period without an end.
+        request: The default limits of a request by unit, in the units of `Budget`.
+        label: The name of the limits in messages.
     """
 
     name: str
@@ -42,18 +41,20 @@ class SharedAccount:
         Args:
             now: The seconds since the epoch.
         """
-        return 0.0 if self.hours is None else now // (self.hours * 3600) * self.hours * 3600
+        if self.hours is None:
+            return 0.0
+        return now // (self.hours * 3600) * self.hours * 3600
 
     def end_of_period(self, now: float) -> float | None:
         """Return when the current period ends; None: it has no end."""
         return None if self.hours is None else self.begin_of_period(now) + self.hours * 3600
 
     def complete(self, budget: Budget, *, named: bool) -> Budget:
-        """Return a request's budget with a limit in each unit that this account limits.
+        """Return a request's budget with the account's default limits in units that the budget leaves open.
 
         Args:
             budget: The budget.
-            named: Whether the request names it. A default is lowered to what the account has in all.
+            named: Whether the request names the budget. A budget that is not named is lowered to the account's limits.
         """
         own_limits = budget.limits
         limits = {**self.request, **own_limits}
@@ -64,12 +65,12 @@ class SharedAccount:
 
 
 class Accounts:
-    """The accounts of a gateway: one for each key, and those of its configuration.
+    """The accounts of a gateway: one for each key, and the accounts of its configuration.
 
     Args:
         config: The configuration.
-        clients: The names of the keys; empty: there are none, and anyone is served.
-        again: Whether the keys were read before, so that accounts whose keys are gone are no mistake.
+        clients: The names of the keys; empty: there are no keys, and anyone is served.
+        again: Whether the keys are read once more. Then a key of an account may be missing, since it was taken away.
 
     Raises:
         ConfigError: An account is for an unknown key, or for no key.
@@ -110,7 +111,8 @@ class Accounts:
             ApiError: 400, no account with that name is for this client.
         """
         if name is None:
-            return self._by_name.get(client) or SharedAccount(client, {})  # its key was taken away since it was checked
+            # a key that was taken away since it was checked has no account
+            return self._by_name.get(client) or SharedAccount(client, {})
         allowed = self._allowed.get(client, set())
         if name not in allowed:
             raise refuse_field("tts.account", str(unknown_name("account", name, sorted(allowed))))
@@ -129,8 +131,12 @@ def amounts_of(budget: Budget) -> dict[str, int]:
 
 
 def to_budget_unit(unit: str, amount: int) -> float:
-    """Return an amount in whole units in the unit of `Budget`."""
-    return amount / {"usd": USD_UNIT, "seconds": SECONDS_UNIT}.get(unit, 1) if unit in ("usd", "seconds") else amount
+    """Return an amount of whole units in the unit of `Budget`: dollars, seconds, or the same number."""
+    if unit == "usd":
+        return amount / USD_UNIT
+    if unit == "seconds":
+        return amount / SECONDS_UNIT
+    return amount
 
 
 def part_spending(part: Account) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""What the workers of a gateway share, kept in SQLite.
+"""The books that the workers of a gateway share, kept in SQLite.
 
-The books have spends by account, key and period, requests under way, and counts. A transaction of SQLite is the one
-owner of an account. Another process as the owner would be one more part that can die, and its state would have to be
-written anyway. Amounts are whole numbers of any size, as JSON, and are added in Python.
+The books have spends by account, key and period, requests under way, and counts. Transactions of SQLite guard the
+accounts. A process of its own for them could die, and would have to write its state anyway. Amounts are whole numbers
+of any size, as JSON, and are added in Python.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tts.serve.archive import share_file
 from tts.serve.failures import ApiError
 from tts.serve.spending.accounts import SharedAccount, format_amount, to_budget_unit
 
-DEAD_S: Final = 30.0  # seconds without a sign of life, after which what a worker held counts as spent
-LOOK_S: Final = 0.1  # between two looks at what other workers do
-_WAIT_S = 30.0  # for other processes
+DEAD_S: Final = 30.0  # seconds without a sign of life, after which a worker's held amounts count as spent
+LOOK_S: Final = 0.1  # seconds between two tries to hold amounts, which other workers may have freed
+_WAIT_S = 30.0  # the most seconds to wait for the transaction of another process
 _GOES_ON, _SHALL_END, _IS_OVER = range(3)  # phases of a request
 _GONE = ""  # the name under which the counts of all ended workers are kept
 _TABLES = (
@@ -48,7 +48,7 @@ class RequestEntry:
         owner: The owner of its client.
         client: The name of its client.
         account: The account that pays for it.
-        about: What other workers show of it; empty: it is not shown.
+        about: The description that other workers show; empty: they do not show the request.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Part:
     Args:
         books: The books.
         entry: The request.
-        amounts: The limits of the request, in whole units. Those that its account limits too are taken from it.
+        amounts: The limits of the request in whole units, by unit. Units that the account does not limit are free.
 
     Attributes:
         is_held: Whether the amounts are held.
@@ -80,15 +80,15 @@ class Part:
         Requests of an account get their amounts in the order in which the requests came.
 
         Raises:
-            ApiError: 429, others have spent them meanwhile.
+            ApiError: 429, other requests have spent the amounts meanwhile.
         """
         await self._books.wait_for(self)
 
     def close(self, spent: Amounts) -> None:
-        """Free what is held, and book what the request has spent; once.
+        """Free the held amounts, and book the spent ones; to be called once.
 
         Args:
-            spent: The amounts in whole units, limited or not.
+            spent: The spent amounts in whole units, also of units without a limit.
         """
         self._books.settle(self, spent)
 
@@ -96,14 +96,14 @@ class Part:
 class SharedBooks:
     """The books of a gateway.
 
-    The books have what was spent, what requests hold, which requests are under way, and what workers have counted. The
-    spent and held amounts of an account never exceed its limits. Amounts that are held by a worker without a sign of
-    life count as spent.
+    The books have spent amounts, amounts that requests hold, requests under way, and counts of the workers. The spent
+    and held amounts of an account together never exceed its limits. Amounts of a worker without a sign of life count as
+    spent.
 
     Args:
         now: The clock, in seconds since the epoch.
         path: The file that workers share; None: the books are kept in memory.
-        worker: The name of this worker; None: it is drawn.
+        worker: The name of this worker; None: a random name.
 
     Attributes:
         held: The tokens that requests of this process hold, by account.
@@ -118,7 +118,8 @@ class SharedBooks:
         self._worker = worker or secrets.token_hex(8)
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._last_counts: Mapping[str, float] = {}
-        self._buried: Mapping[str, float] = {}  # counts of this worker that another keeps, which took it for dead
+        # counts of this worker that another worker, which took it for dead, has added to those of ended workers
+        self._buried: Mapping[str, float] = {}
         self.held: Counter[str] = Counter()
         try:
             self._file = sqlite3.connect(
@@ -136,12 +137,12 @@ class SharedBooks:
     # Workers ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Take leave of the other workers, and close the file."""
+        """Enter this worker as ended, and close the file."""
         self.bury(self._worker)
         self._file.close()
 
     def show_life(self, counts: Mapping[str, float], gauges: Mapping[str, float]) -> None:
-        """Write that this worker lives and what it has counted, and bury dead workers.
+        """Write a sign of life and the counts of this worker, and enter dead workers as ended.
 
         Args:
             counts: The numbers that this worker has counted since it began, by name.
@@ -149,19 +150,20 @@ class SharedBooks:
         """
         now = self._now()
         with self._transaction():
-            if self._file.execute("SELECT 1 FROM processes WHERE worker = ?", (self._worker,)).fetchone() is None:
+            query = "SELECT 1 FROM processes WHERE worker = ?"
+            is_entered = self._file.execute(query, (self._worker,)).fetchone() is not None
+            if not is_entered:  # this is the first sign of life, or another worker took this one for dead
                 self._buried = self._last_counts
-            own = {name: count - self._buried.get(name, 0) for name, count in counts.items()}
-            self._put_process(self._worker, own, gauges)
-            for (worker,) in self._file.execute(
-                "SELECT worker FROM processes WHERE seen_at < ?", (now - DEAD_S,)
-            ).fetchall():
+            unburied_counts = {name: count - self._buried.get(name, 0) for name, count in counts.items()}
+            self._put_process(self._worker, unburied_counts, gauges)
+            query = "SELECT worker FROM processes WHERE seen_at < ?"
+            for (worker,) in self._file.execute(query, (now - DEAD_S,)).fetchall():
                 if worker != _GONE:
                     self._bury(worker)
         self._last_counts = dict(counts)
 
     def bury(self, worker: str) -> None:
-        """Book as spent what an ended worker held, and keep its counts."""
+        """Book the held amounts of an ended worker as spent, and keep its counts."""
         with self._transaction():
             self._bury(worker)
 
@@ -207,10 +209,10 @@ class SharedBooks:
 
     def is_being_written(self, owner: str, name: str) -> bool:
         """Return whether a client's request is over, but another worker still writes it into the archive."""
+        if not self.is_shared:
+            return False
         query = "SELECT 1 FROM requests WHERE owner = ? AND name = ? AND worker != ? AND phase = ?"
-        return (
-            self.is_shared and self._file.execute(query, (owner, name, self._worker, _IS_OVER)).fetchone() is not None
-        )
+        return self._file.execute(query, (owner, name, self._worker, _IS_OVER)).fetchone() is not None
 
     def _entries(self, condition: str, *values: str | int) -> list[RequestEntry]:
         rows = self._file.execute(f"SELECT name, owner, client, account, about FROM requests WHERE {condition}", values)
@@ -234,30 +236,30 @@ class SharedBooks:
         return [name for (name,) in self._file.execute(query, (self._worker, _SHALL_END))]
 
     def forget(self, name: str) -> None:
-        """Drop a request that is over; where no other worker sees it, `settle` has done so."""
+        """Drop a request that is over; in books of one worker `settle` has dropped it already."""
         if self.is_shared:
             self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
 
     # Accounts ---------------------------------------------------------------------------------------------------------
 
     def spending(self, account: SharedAccount) -> dict[str, int]:
-        """Return what was spent of an account in this period, in whole units, by unit."""
+        """Return the spent amounts of an account in this period, in whole units, by unit."""
         query = "SELECT amounts FROM spends WHERE account = ? AND begins >= ?"
         return self._sum(query, account.name, account.begin_of_period(self._now()))
 
     def held_of(self, account: SharedAccount) -> dict[str, int]:
-        """Return what the requests of all workers hold of an account, in whole units, by unit."""
+        """Return the amounts of an account that requests of all workers hold, in whole units, by unit."""
         return self._sum("SELECT amounts FROM requests WHERE account = ? AND amounts IS NOT NULL", account.name)
 
     def remainder(self, account: SharedAccount) -> dict[str, int]:
-        """Return what is neither spent nor held of each limit of an account, in whole units."""
+        """Return the limits of an account less spent and held amounts, in whole units, by unit."""
         spent, held = self.spending(account), self.held_of(account)
         return {unit: max(0, limit - spent.get(unit, 0) - held.get(unit, 0)) for unit, limit in account.limits.items()}
 
     def history(self, account: SharedAccount, client: str | None = None) -> list[tuple[str, float, dict[str, int]]]:
-        """Return what was spent of an account, the newest period first.
+        """Return the spends of an account, the newest period first.
 
-        Each item is client, begin of the period and amounts in whole units.
+        A spend has the client, the begin of the period, and the amounts in whole units.
 
         Args:
             account: The account.
@@ -268,21 +270,23 @@ class SharedBooks:
         return [(name, begins, json.loads(amounts)) for name, begins, amounts in rows if client in (None, name)]
 
     def _sum(self, query: str, *values: object) -> dict[str, Any]:
-        """Return the sums of numbers by name, which the rows of a query have as JSON."""
+        """Return the sums of a query's rows by name, where each row is a JSON object of numbers."""
         total: Counter[str] = Counter()
-        for (numbers,) in self._file.execute(query, values):
-            total.update(json.loads(numbers))
+        for (numbers_json,) in self._file.execute(query, values):
+            total.update(json.loads(numbers_json))
         return dict(total)
 
     def reserve(self, entry: RequestEntry, limits: Amounts) -> Part:
-        """Hold a request's limits at once; where others hold what it needs, it must wait (see `Part.wait`).
+        """Return the part of a request, and hold its amounts if they are free.
+
+        If they are not free, the request must wait (see `Part.wait`).
 
         Args:
             entry: The request.
-            limits: All its limits, in whole units.
+            limits: All limits of the request, in whole units.
 
         Raises:
-            ApiError: 429, a limit is more than the account has not spent.
+            ApiError: 429, a limit is above the unspent amount of the account.
         """
         part = Part(self, entry, limits)
         with self._transaction():
@@ -292,7 +296,7 @@ class SharedBooks:
         return part
 
     def busy(self, account: SharedAccount) -> ApiError:
-        """Return the refusal of a request that cannot wait for what others hold."""
+        """Return the refusal of a request that cannot wait for amounts of other requests."""
         limits = ", ".join(format_amount(unit, amount) for unit, amount in account.limits.items())
         cause = f"other requests hold what is left of {account.label}, {limits}; try again in a moment"
         return ApiError(429, cause, kind="rate_limit_error", param="tts.budget", code="tokens_held", retry_s=1.0)
@@ -302,38 +306,52 @@ class SharedBooks:
         if part.is_held:
             return
         name = part.entry.account.name
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._waiting.setdefault(name, deque())
-        line.append(turn)
+        loop = asyncio.get_running_loop()
+        signal: asyncio.Future[None] = loop.create_future()  # done when the part may try again
+        queue = self._waiting.setdefault(name, deque())
+        queue.append(signal)
         try:
-            while line[0] is not turn or not self._try(part):
-                await asyncio.wait([turn], timeout=LOOK_S if self.is_shared and line[0] is turn else None)
-                if turn.done():
-                    line[line.index(turn)] = turn = asyncio.get_running_loop().create_future()
+            while queue[0] is not signal or not self._try(part):
+                # no signal comes when another worker frees amounts, so the first in the queue looks from time to time
+                is_polling = self.is_shared and queue[0] is signal
+                await asyncio.wait([signal], timeout=LOOK_S if is_polling else None)
+                if signal.done():
+                    place = queue.index(signal)
+                    signal = loop.create_future()
+                    queue[place] = signal
         finally:
-            line.remove(turn)
-            if not line:
+            queue.remove(signal)
+            if not queue:
                 del self._waiting[name]
             self._wake(name)
 
     def settle(self, part: Part, spent: Amounts) -> None:
-        """Free what is held for a request that is over, and book what it has spent.
+        """Free the held amounts of a request that is over, and book the spent ones.
 
-        Until `forget`, other workers know that the request is still written into the archive.
+        Until `forget`, other workers see the request as over, but not yet written into the archive.
+
+        Args:
+            part: The part of the request.
+            spent: The spent amounts, in whole units.
         """
         entry, was_held = part.entry, part.is_held
         part.is_held = False
         with self._transaction():
-            # `_free` is False if this worker was taken for dead; then all that was held is booked already
+            # `_free` returns False if this worker was taken for dead; then all held amounts are booked already
             if self._free(entry.name, was_held=was_held):
                 self._book(entry.account, entry.client, {unit: amount for unit, amount in spent.items() if amount})
         if was_held:
             self.held[entry.account.name] -= part.amounts.get("tokens", 0)
-            self.held += Counter()  # drops names that hold nothing
+            self.held += Counter()  # drops names with the count 0
         self._wake(entry.account.name)
 
     def _free(self, name: str, *, was_held: bool) -> bool:
-        """Free the amounts of a request; return whether the books still had them."""
+        """Free the amounts of a request, and return whether the books still had them as held.
+
+        Args:
+            name: The name of the request.
+            was_held: Whether this worker held the amounts.
+        """
         if self.is_shared:
             query = "SELECT 1 FROM requests WHERE name = ? AND worker = ? AND amounts IS NOT NULL"
             is_held = self._file.execute(query, (name, self._worker)).fetchone() is not None
@@ -374,24 +392,30 @@ class SharedBooks:
         self._file.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _refuse_if_spent(self, part: Part) -> None:
+        """Refuse a part that is larger than the unspent amounts of its account.
+
+        Raises:
+            ApiError: 429, a limit is above the unspent amount.
+        """
         account = part.entry.account
         spent = self.spending(account) if account.limits else {}
         for unit, limit in account.limits.items():
-            amount, rest = part.amounts.get(unit, 0), max(0, limit - spent.get(unit, 0))
-            if amount > rest:
-                end = account.end_of_period(self._now())
-                later = "" if end is None else f", or wait {end - self._now():.0f} seconds"
+            amount, unspent = part.amounts.get(unit, 0), max(0, limit - spent.get(unit, 0))
+            if amount > unspent:
+                end_of_period = account.end_of_period(self._now())
+                later = "" if end_of_period is None else f", or wait {end_of_period - self._now():.0f} seconds"
                 raise ApiError(
                     429,
                     f"the budget is {format_amount(unit, amount)}, but of {account.label}, "
                     f"{to_budget_unit(unit, limit):.12g}, "
-                    f"{to_budget_unit(unit, rest):.12g} are left to this key; ask for less{later}",
+                    f"{to_budget_unit(unit, unspent):.12g} are left to this key; ask for less{later}",
                     kind="insufficient_quota",
                     param=f"tts.budget.{unit}",
                     code="insufficient_quota",
                 )
 
     def _book(self, account: SharedAccount, client: str, amounts: Amounts) -> None:
+        """Add amounts to the spends of a client in the account's current period."""
         key = (account.name, client, account.begin_of_period(self._now()))
         row = self._file.execute(
             "SELECT amounts FROM spends WHERE account = ? AND client = ? AND begins = ?", key
@@ -401,12 +425,13 @@ class SharedBooks:
         self._file.execute("INSERT OR REPLACE INTO spends VALUES (?, ?, ?, ?)", (*key, json.dumps(total)))
 
     def _wake(self, account: str) -> None:
-        if (line := self._waiting.get(account)) and not line[0].done():
-            line[0].set_result(None)
+        queue = self._waiting.get(account)
+        if queue and not queue[0].done():
+            queue[0].set_result(None)
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        if not self.is_shared:  # nobody else reads what is half done
+        if not self.is_shared:  # no other process reads the books in memory
             yield
             return
         with self._file:

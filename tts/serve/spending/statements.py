@@ -1,7 +1,4 @@
-"""`GET /v1/accounts`: what the accounts of a key may spend, and what was spent of them.
-
-What was spent is listed by key and period.
-"""
+"""`GET /v1/accounts`: the limits of a key's accounts, and their spends by key and period."""
 
 from __future__ import annotations
 
@@ -19,24 +16,30 @@ from tts.serve.spending.accounts import SharedAccount, to_budget_unit
 
 
 async def accounts(request: Request) -> Response:
-    """List the accounts that a key may name; those of all keys for an operator."""
+    """List the accounts that a key may name; an operator gets the accounts of all keys."""
     gateway, client = _gateway(request), request.state.client
-    entries = gateway.accounts.visible_accounts(client.name, operator=client.operator)
-    return JsonReply({"object": "list", "data": [_statement(gateway, client, account) for account in entries]})
+    visible = gateway.accounts.visible_accounts(client.name, operator=client.operator)
+    return JsonReply({"object": "list", "data": [_statement(gateway, client, account) for account in visible]})
 
 
 async def account(request: Request) -> Response:
-    """Describe one account."""
+    """Describe the account that the path names.
+
+    Raises:
+        ApiError: 404, the key may name no such account.
+    """
     gateway, client, name = _gateway(request), request.state.client, request.path_params["name"]
-    for entry in gateway.accounts.visible_accounts(client.name, operator=client.operator):
-        if entry.name == name:
-            return JsonReply(_statement(gateway, client, entry))
+    for visible_account in gateway.accounts.visible_accounts(client.name, operator=client.operator):
+        if visible_account.name == name:
+            return JsonReply(_statement(gateway, client, visible_account))
     raise ApiError(404, f"there is no account {name[:80]!r} for this key", code="account_not_found")
 
 
 def _statement(gateway: Gateway, client: Client, account: SharedAccount) -> dict[str, Any]:
+    """Return the description of an account; other keys' spends only for its own key and for operators."""
     books, now = gateway.books, gateway.now()
-    rows = books.history(account, None if client.operator or client.name == account.name else client.name)
+    sees_all_spends = client.operator or client.name == account.name
+    spends = books.history(account, None if sees_all_spends else client.name)
     return {
         "id": account.name,
         "object": "account",
@@ -47,7 +50,7 @@ def _statement(gateway: Gateway, client: Client, account: SharedAccount) -> dict
         "spent": _to_budget_units(books.spending(account)),
         "held": _to_budget_units(books.held_of(account)),
         "left": _to_budget_units(books.remainder(account)),
-        "spends": [{"key": key, "begins": begins, "spent": _to_budget_units(spent)} for key, begins, spent in rows],
+        "spends": [{"key": key, "begins": begins, "spent": _to_budget_units(spent)} for key, begins, spent in spends],
     }
 
 

@@ -34,7 +34,7 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 _KIND = "chat.completion.chunk"
 _OPENING: Mapping[str, Any] = {"role": "assistant", "content": ""}  # the first delta of each choice
 _FINISH = {"stop": "stop", "stop text": "stop", "length": "length", "calls": "tool_calls", "refusal": "stop"}
-_MOST_STOPS = 4  # as the API has it
+_MOST_STOPS = 4  # the limit of the OpenAI API
 _THOUGHTS = ("thinking", "redacted_thinking")  # kinds of parts that are no part of the history
 
 
@@ -136,7 +136,7 @@ def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) ->
     Args:
         body: The body.
         limits: The operator's limits.
-        notes: What the reply reports of fields without effect.
+        notes: The notes of the reply on fields without effect.
 
     Raises:
         ApiError: 400, a field cannot be honoured.
@@ -177,29 +177,36 @@ def messages_of(turns: list[ChatMessage], limits: GatewayLimits) -> tuple[Messag
         parts = _parts(turn.content or turn.refusal or "", f"{where}.content", limits)
         if turn.role == "tool":
             text = "".join(part for part in parts if isinstance(part, str))
-            parts = [ToolResult(turn.tool_call_id or "", text), *(part for part in parts if not isinstance(part, str))]
-        parts += [
-            tool_call(
-                call.function.name, call.function.arguments, call.id, f"{where}.tool_calls[{number}].function.arguments"
-            )
-            for number, call in enumerate(turn.tool_calls or ())
-        ]
+            pictures = [part for part in parts if not isinstance(part, str)]
+            parts = [ToolResult(turn.tool_call_id or "", text), *pictures]
+        for index, call in enumerate(turn.tool_calls or ()):
+            arguments_place = f"{where}.tool_calls[{index}].function.arguments"
+            parts.append(tool_call(call.function.name, call.function.arguments, call.id, arguments_place))
         role = {"developer": "system", "tool": "user"}.get(turn.role, turn.role)
         history.add(role, parts, f"{where}.tool_call_id" if turn.role == "tool" else where)
     return history.messages()
 
 
 def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimits) -> list[Part]:
-    """Return the parts of a turn's content."""
+    """Return the texts and pictures of a turn's content, without its thoughts.
+
+    Args:
+        content: A text, or the parts as the API has them.
+        where: The place of the content in the body, for errors.
+        limits: The operator's limits.
+
+    Raises:
+        ApiError: 400, a part cannot be read.
+    """
     if isinstance(content, str):
         return [content]
     parts: list[Part] = []
-    for number, part in enumerate(content):
-        place, kind = f"{where}[{number}]", part.get("type")
+    for index, part in enumerate(content):
+        place, kind = f"{where}[{index}]", part.get("type")
         if kind == "image_url":
-            inner: Any = part.get("image_url")
-            inner = inner if isinstance(inner, dict) else {}
-            parts.append(picture_of(inner.get("url"), inner.get("detail"), f"{place}.image_url.url", limits))
+            picture: Any = part.get("image_url")
+            picture = picture if isinstance(picture, dict) else {}
+            parts.append(picture_of(picture.get("url"), picture.get("detail"), f"{place}.image_url.url", limits))
             continue
         if kind in _THOUGHTS:
             continue
@@ -242,8 +249,10 @@ def _heading(head: ReplyHead, kind: str) -> dict[str, Any]:
 
 
 def _logprobs(choice: AnswerChoice) -> dict[str, Any] | None:
-    """Return the log-probabilities of an answer's tokens."""
-    return None if choice.logprobs is None else {"content": [one.value() for one in choice.logprobs], "refusal": None}
+    """Return the log-probabilities of an answer's tokens; None: the answer has none."""
+    if choice.logprobs is None:
+        return None
+    return {"content": [token.value() for token in choice.logprobs], "refusal": None}
 
 
 def _message(choice: AnswerChoice) -> dict[str, Any]:
@@ -282,7 +291,7 @@ class ChatFrames:
     def __init__(self, head: ReplyHead) -> None:
         self._heading = _heading(head, _KIND)
         self._usage: bool = head.request.echo["usage"]
-        self._sent = {"reasoning_content": "", "content": ""}  # the pieces of the first answer so far
+        self._sent = {"reasoning_content": "", "content": ""}  # the sent texts of the first answer, by field
 
     def begin(self) -> bytes:
         """Return the opening of the first answer."""
@@ -309,25 +318,31 @@ class ChatFrames:
         return PING
 
     def end(self, outcome: Outcome) -> bytes:
-        """Return the answers, the usage if it is asked for, and the end."""
+        """Return the unsent chunks of all answers, the usage if the request asks for it, and the end."""
         chunks = list[bytes]()
+        last_place = len(outcome.choices) - 1
         for place, choice in enumerate(outcome.choices):
-            opening = [_OPENING] if place else []
-            message = _message(choice) if place else self._unsent(choice)
-            for delta in [*opening, *_deltas(message)]:
-                has_text = "content" in delta and delta is not _OPENING
-                chunks.append(self._chunk(delta, place, logprobs=_logprobs(choice) if has_text else None))
-            report = {"tts": outcome.report} if place == len(outcome.choices) - 1 else {}
+            if place == 0:  # the opening of the first answer, and perhaps more of it, was sent
+                message = self._unsent(choice)
+            else:
+                message = _message(choice)
+                chunks.append(self._chunk(_OPENING, place))
+            for delta in _deltas(message):
+                logprobs = _logprobs(choice) if "content" in delta else None
+                chunks.append(self._chunk(delta, place, logprobs=logprobs))
+            report = {"tts": outcome.report} if place == last_place else {}
             chunks.append(self._chunk({}, place, _FINISH[choice.finish], **report))
         if self._usage:
             chunks.append(event({**self._heading, "choices": [], "usage": usage_of(outcome.counts)}))
         return b"".join([*chunks, DONE])
 
     def _unsent(self, choice: AnswerChoice) -> dict[str, Any]:
-        """Return the first answer as a message, without the pieces that were sent."""
+        """Return the first answer as a message, without the texts that were sent."""
         message = _message(choice)
-        rests = {name: message[name].removeprefix(sent) for name, sent in self._sent.items() if sent}
-        return {**message, **{name: rest or None for name, rest in rests.items()}}
+        for name, sent_text in self._sent.items():
+            if sent_text:
+                message[name] = message[name].removeprefix(sent_text) or None
+        return message
 
     def fail(self, error: ApiError) -> bytes:
         """Return the error, which ends a stream."""
@@ -342,12 +357,12 @@ class ChatFrames:
 
 
 def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a message in the parts of a stream."""
-    deltas = [
-        {name: message[name]} for name in ("reasoning_content", "content", "refusal") if message.get(name) is not None
-    ]
+    """Return the deltas of a stream that together make up a message."""
+    deltas: list[dict[str, Any]] = []
+    for name in ("reasoning_content", "content", "refusal"):
+        if message.get(name) is not None:
+            deltas.append({name: message[name]})
     calls = message.get("tool_calls")
-    return [
-        *deltas,
-        *([{"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]}] if calls else []),
-    ]
+    if calls:
+        deltas.append({"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]})
+    return deltas

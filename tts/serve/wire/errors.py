@@ -14,7 +14,7 @@ def is_messages(path: str) -> bool:
 
 
 def error_reply(error: ApiError, path: str, number: str) -> Response:
-    """Return the reply to a request that is refused or failed.
+    """Return the reply to a request that was refused or has failed, in the form of its API.
 
     Args:
         error: The error.
@@ -22,6 +22,6 @@ def error_reply(error: ApiError, path: str, number: str) -> Response:
         number: The number of the request.
     """
     if is_messages(path):
-        more = {"www-authenticate": "Bearer"} if error.status == 401 else {}
-        return JsonReply(messages.error_body(error, number), error.status, {**error.headers(), **more})
+        authentication = {"www-authenticate": "Bearer"} if error.status == 401 else {}
+        return JsonReply(messages.error_body(error, number), error.status, {**error.headers(), **authentication})
     return error.response()

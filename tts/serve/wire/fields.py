@@ -1,4 +1,4 @@
-"""The fields that each API has, down to the keys of their parts, and what is done with all others.
+"""The fields that each API has, down to the keys of their parts, and the handling of all other fields.
 
 A key that is not listed here is reported as without effect. A key that would change what an answer means is refused,
 unless its value asks for nothing.
@@ -21,7 +21,7 @@ _PLAIN = re.compile(r"[\w-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """The keys of an object whose kind one of its keys names.
+    """The keys of an object by its kind, which one of the keys names, such as "type".
 
     Args:
         key: The key that names the kind.
@@ -51,8 +51,8 @@ class FieldRules:
 
     Args:
         known: The shape of each field that is read, or has no effect on an answer.
-        refused: Further fields, or keys of one as "field.key", that would change what an answer means, each with the
-            values at which it asks for nothing.
+        refused: Further fields that would change the meaning of an answer, or keys of a field as "field.key". Each has
+            its idle values, which ask for nothing.
     """
 
     known: Mapping[str, Shape]
@@ -65,54 +65,69 @@ class FieldRules:
             body: The whole body, as it was parsed.
 
         Raises:
-            ApiError: 400, a field would change what an answer means, and cannot be honoured.
+            ApiError: 400, a field would change the meaning of an answer, and cannot be honoured.
         """
-        changes: Mapping[str, tuple[Any, ...]] = {**_CHANGES_ANSWERS, **self.refused}
-        for name, idle_values in changes.items():
-            outer, _, inner = name.partition(".")
-            part: Any = body.get(outer) if inner else body
-            key = inner or outer
-            if name not in self.known and isinstance(part, dict) and key in part and part[key] not in idle_values:
+        refused: Mapping[str, tuple[Any, ...]] = {**_CHANGES_ANSWERS, **self.refused}
+        for name, idle_values in refused.items():
+            outer_key, _dot, inner_key = name.partition(".")
+            part: Any = body.get(outer_key) if inner_key else body
+            key = inner_key or outer_key
+            if name in self.known or not isinstance(part, dict) or key not in part:
+                continue
+            if part[key] not in idle_values:
                 cure = _CURES.get(name, "leave it out")
                 raise refuse_field(
                     name, f"{name} is {quote(part[key])}, but searches cannot honour it; {cure}", "unsupported"
                 )
-        places: dict[str, list[str]] = {}
-        for place in _unknown_keys(body, {**changes, **self.known}, ""):
-            places.setdefault(re.sub(r"\[\d+\]", "[]", place), []).append(place)
-        reports = [_report(found) for found in places.values()]
-        more = len(reports) - _MOST_REPORTS
-        return (
-            *reports[:_MOST_REPORTS],
-            *([f"{more} more fields are not known here and had no effect"] if more > 0 else []),
-        )
+        places_by_key: dict[str, list[str]] = {}  # by the place without indices of lists
+        for place in _unknown_keys(body, {**refused, **self.known}, ""):
+            places_by_key.setdefault(re.sub(r"\[\d+\]", "[]", place), []).append(place)
+        reports = [_report(places) for places in places_by_key.values()]
+        num_omitted = len(reports) - _MOST_REPORTS
+        if num_omitted <= 0:
+            return tuple(reports)
+        return (*reports[:_MOST_REPORTS], f"{num_omitted} more fields are not known here and had no effect")
 
 
 def _unknown_keys(value: Any, shape: Shape, place: str) -> Iterator[str]:
-    """Yield the places of keys in a value that its shape does not have."""
-    for number, item in enumerate(value if isinstance(value, list) else [value]):
-        where = f"{place}[{number}]" if isinstance(value, list) else place
-        keys = shape.keys(item) if isinstance(shape, Kinds) and isinstance(item, dict) else shape
-        if not isinstance(item, dict) or not isinstance(keys, Mapping):
+    """Yield the places of keys in a value that its shape does not have, or whose values are not idle.
+
+    Args:
+        value: An object, a list of objects, or another value, which has no keys.
+        shape: The shape of the object, or of each object of the list.
+        place: The place of the value in the body; "": the body itself.
+    """
+    items = value if isinstance(value, list) else [value]
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
             continue
-        for name, inner in item.items():
+        item_place = f"{place}[{index}]" if isinstance(value, list) else place
+        known_keys = shape.keys(item) if isinstance(shape, Kinds) else shape
+        if not isinstance(known_keys, Mapping):
+            continue
+        for name, inner_value in item.items():
             shown_name = name if _PLAIN.fullmatch(name) else quote(name)
-            path = f"{where}.{shown_name}" if where else shown_name
-            if name not in keys or (isinstance(keys[name], tuple) and inner not in keys[name]):
-                yield path
+            inner_place = f"{item_place}.{shown_name}" if item_place else shown_name
+            if name not in known_keys:
+                yield inner_place
+                continue
+            inner_shape = known_keys[name]
+            if isinstance(inner_shape, tuple) and inner_value not in inner_shape:
+                yield inner_place
             else:
-                yield from _unknown_keys(inner, keys[name], path)
+                yield from _unknown_keys(inner_value, inner_shape, inner_place)
 
 
 def _report(places: list[str]) -> str:
-    """Return the report on keys of one kind: the first place, and how many are like it."""
-    more = f"; so had {len(places) - 1} more like it" if len(places) > 1 else ""
-    name = places[0] if places[0].startswith(("'", '"')) else f"'{places[0]}'"
-    return f"the field {name} is not known here and had no effect{more}"
+    """Return the report on one unknown key: its first place, and the number of further places."""
+    first_place, num_further = places[0], len(places) - 1
+    suffix = f"; so had {num_further} more like it" if num_further else ""
+    quoted_place = first_place if first_place.startswith(("'", '"')) else f"'{first_place}'"
+    return f"the field {quoted_place} is not known here and had no effect{suffix}"
 
 
 def _keys(*names: str) -> dict[str, Shape]:
-    """Return keys whose values are not looked into."""
+    """Return the shape of keys with any values."""
     return dict.fromkeys(names, ANY)
 
 

@@ -121,7 +121,7 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
     Args:
         body: The body.
         limits: The operator's limits.
-        reports: What the reply reports of unknown fields.
+        reports: The notes of the reply on unknown fields.
 
     Raises:
         ApiError: 400, a field cannot be honoured.
@@ -131,15 +131,17 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
         notes.append("context_management is not supported and had no effect: the whole history reaches the model")
     if body.messages[-1].role == "assistant":
         notes.append("the last turn is the assistant's: it is history, and the answer does not continue it")
-    tools, choice, parallel = _tools(body, notes)
+    tools, tool_choice, parallel = _tools(body, notes)
     thinking, output = body.thinking, body.output_config or OutputConfig()
-    is_enabled = thinking is not None and thinking.type == "enabled"
-    if thinking is not None and is_enabled and thinking.budget_tokens is None:
-        raise refuse_field(
-            "thinking.budget_tokens",
-            "thinking.budget_tokens is missing, but must be given where thinking is enabled",
-            "missing",
-        )
+    thinking_tokens = None
+    if thinking is not None and thinking.type == "enabled":
+        thinking_tokens = thinking.budget_tokens
+        if thinking_tokens is None:
+            raise refuse_field(
+                "thinking.budget_tokens",
+                "thinking.budget_tokens is missing, but must be given where thinking is enabled",
+                "missing",
+            )
     return SearchRequest(
         model=body.model,
         messages=_messages(body, limits),
@@ -149,9 +151,9 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
         max_tokens=body.max_tokens,
         stops=stop_texts(body.stop_sequences, "stop_sequences", _MOST_STOPS),
         effort=output.effort or "",
-        thinking_tokens=thinking.budget_tokens if thinking is not None and is_enabled else None,
+        thinking_tokens=thinking_tokens,
         tools=tools,
-        tool_choice=choice,
+        tool_choice=tool_choice,
         parallel=parallel,
         form=body.form(_form(output.format), "output_config.format"),
         options=body.tts or TtsOptions(),
@@ -161,6 +163,7 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
 
 
 def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the form of the answer as chat completions have it; None: the request gives no form."""
     if given is None:
         return None
     if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
@@ -172,16 +175,16 @@ def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any], ...], str | Mapping[str, Any], bool]:
-    """Return the functions, the choice among them, and whether several calls are allowed.
+    """Return the functions, the tool choice, and whether several calls are allowed, as chat completions have them.
 
-    Tools that are left out are added to the notes.
+    A note is added on tools that are left out, and on the effectless field `defer_loading`.
     """
     functions: list[Mapping[str, Any]] = []
-    left_out: list[str] = []
+    vendor_tools: list[str] = []  # the names of tools that only their vendor runs
     for place, tool in enumerate(body.tools or ()):
         name = tool.get("name")
         if tool.get("type") not in (None, "custom"):
-            left_out.append(str(name or tool.get("type")))
+            vendor_tools.append(str(name or tool.get("type")))
             continue
         schema = tool.get("input_schema")
         if not isinstance(schema, dict):
@@ -189,10 +192,10 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
                 f"tools[{place}].input_schema",
                 f"tools[{place}].input_schema is {quote(schema)}, but must be a JSON schema",
             )
-        described = {"description": tool["description"]} if isinstance(tool.get("description"), str) else {}
-        functions.append({"type": "function", "function": {"name": name, **described, "parameters": schema}})
-    if left_out:
-        notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(left_out))[:300]}")
+        description = {"description": tool["description"]} if isinstance(tool.get("description"), str) else {}
+        functions.append({"type": "function", "function": {"name": name, **description, "parameters": schema}})
+    if vendor_tools:
+        notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(vendor_tools))[:300]}")
     if any(tool.get("defer_loading") for tool in body.tools or ()):
         notes.append("defer_loading had no effect: all tools reach the model")
     tool_choice = body.tool_choice or {"type": "auto"}
@@ -201,16 +204,17 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
         raise refuse_field(
             "tool_choice", f"tool_choice is {quote(tool_choice)}, but its type must be auto, any, tool or none"
         )
-    choice: str | Mapping[str, Any] = {"auto": "auto", "any": "required", "none": "none"}.get(kind, "")
+    chat_choice: str | Mapping[str, Any] = {"auto": "auto", "any": "required", "none": "none"}.get(kind, "")
     if kind == "tool":
-        if tool_choice.get("name") in left_out:
+        if tool_choice.get("name") in vendor_tools:
             raise refuse_field(
                 "tool_choice",
                 f"tool_choice asks for {quote(tool_choice['name'])}, which only its vendor runs",
                 "unsupported",
             )
-        choice = {"type": "function", "function": {"name": tool_choice.get("name")}}
-    return tuple(functions), choice, tool_choice.get("disable_parallel_tool_use") is not True
+        chat_choice = {"type": "function", "function": {"name": tool_choice.get("name")}}
+    is_parallel = tool_choice.get("disable_parallel_tool_use") is not True
+    return tuple(functions), chat_choice, is_parallel
 
 
 def _messages(body: MessagesBody, limits: GatewayLimits) -> tuple[Message, ...]:
@@ -226,13 +230,18 @@ def _messages(body: MessagesBody, limits: GatewayLimits) -> tuple[Message, ...]:
 def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: GatewayLimits) -> list[Part]:
     """Return the parts of a turn.
 
-    The result of a tool is followed by its pictures, and thoughts are left out.
+    Pictures in the result of a tool become parts behind the result. Thoughts are left out.
+
+    Args:
+        content: A text, or the blocks of the turn.
+        where: The place of the content in the body, for errors.
+        limits: The operator's limits.
     """
     if isinstance(content, str):
         return [content]
     parts: list[Part] = []
-    for number, block in enumerate(content):
-        place, kind = f"{where}[{number}]", block.get("type")
+    for index, block in enumerate(content):
+        place, kind = f"{where}[{index}]", block.get("type")
         if kind == "text":
             parts.append(_text(block, "text", place))
         elif kind == "image":
@@ -243,12 +252,10 @@ def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: Gatew
                 raise refuse_field(f"{place}.input", f"{place}.input is {quote(arguments)}, but must be an object")
             parts.append(tool_call(_text(block, "name", place), arguments, _text(block, "id", place), f"{place}.input"))
         elif kind == "tool_result":
-            inner = _parts(block.get("content") or "", f"{place}.content", limits)
-            text = "".join(part for part in inner if isinstance(part, str))
-            parts += [
-                ToolResult(_text(block, "tool_use_id", place), text),
-                *(part for part in inner if isinstance(part, Picture)),
-            ]
+            result_parts = _parts(block.get("content") or "", f"{place}.content", limits)
+            text = "".join(part for part in result_parts if isinstance(part, str))
+            parts.append(ToolResult(_text(block, "tool_use_id", place), text))
+            parts += [part for part in result_parts if isinstance(part, Picture)]
         elif kind not in ("thinking", "redacted_thinking", "tool_reference"):
             cause = f"{place} is of type {quote(kind)}, but this server reads text, pictures and calls of tools alone"
             raise refuse_field(place, cause, "unsupported")
@@ -300,15 +307,12 @@ def _blocks(choice: AnswerChoice) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if choice.thought:
         blocks.append({"type": "thinking", "thinking": choice.thought, "signature": ""})
-    if text := choice.text or choice.refusal:
+    text = choice.text or choice.refusal
+    if text:
         blocks.append({"type": "text", "text": text})
-    return [
-        *blocks,
-        *(
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
-            for call in choice.calls
-        ),
-    ]
+    for call in choice.calls:
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)})
+    return blocks
 
 
 def usage_of(counts: Counts) -> dict[str, Any]:
@@ -323,11 +327,12 @@ def usage_of(counts: Counts) -> dict[str, Any]:
 
 
 def error_body(error: ApiError, number: str) -> dict[str, Any]:
-    """Return an error as the API has it, with the field in its message."""
-    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    message = (
-        error.message if error.param is None or error.param in error.message else f"{error.param}: {error.message}"
-    )
+    """Return an error as the API has it, with the name of the refused field in its message."""
+    default_kind = "invalid_request_error" if error.status < 500 else "api_error"
+    kind = _TYPES.get(error.status, default_kind)
+    message = error.message
+    if error.param is not None and error.param not in message:
+        message = f"{error.param}: {message}"
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": number or None}
 
 
@@ -344,9 +349,9 @@ class MessageFrames:
 
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
-        self._index = 0  # the index of the next block
-        self._thinks = False  # whether the thinking block is open
-        self._thought = ""  # what the model has thought in this block
+        self._index = 0  # the index of the open block, or else of the next block
+        self._thinks = False  # whether a thinking block was begun
+        self._thought = ""  # the model's thought that was sent
         self._text = ""  # the text of the open text block
 
     def begin(self) -> bytes:
@@ -357,12 +362,12 @@ class MessageFrames:
 
     def progress(self, line: str) -> bytes:
         """Return a line of progress."""
-        begun = b"" if self._thinks else self._start({"type": "thinking", "thinking": "", "signature": ""})
+        block_start = b"" if self._thinks else self._start({"type": "thinking", "thinking": "", "signature": ""})
         self._thinks = True
-        return begun + self._delta({"type": "thinking_delta", "thinking": line})
+        return block_start + self._delta({"type": "thinking_delta", "thinking": line})
 
     def thought(self, piece: str) -> bytes:
-        """Return a piece of what the model thinks."""
+        """Return a piece of the model's thought."""
         self._thought += piece
         return self.progress(piece)
 
@@ -371,42 +376,52 @@ class MessageFrames:
 
         The first piece ends the thinking block and begins the block of the text.
         """
-        begun = b""
+        block_start = b""
         if not self._text:
-            begun = self._end_of_thinking("") if self._thinks else b""
-            begun += self._start({"type": "text", "text": ""})
+            end_of_thinking = self._end_of_thinking("") if self._thinks else b""
+            block_start = end_of_thinking + self._start({"type": "text", "text": ""})
         self._text += piece
-        return begun + self._delta({"type": "text_delta", "text": piece})
+        return block_start + self._delta({"type": "text_delta", "text": piece})
 
     def ping(self) -> bytes:
         """Return a ping."""
         return _event("ping")
 
     def end(self, outcome: Outcome) -> bytes:
-        """Return the answer's blocks, its end and the usage."""
+        """Return the events that are not sent yet: the rest of the best answer, its end and the usage."""
         choice = outcome.choices[0]
-        thought = choice.thought.removeprefix(self._thought)
-        parts = [self._end_of_thinking(thought)] if not self._text and (self._thinks or thought) else []
+        events: list[bytes] = []
+        unsent_thought = choice.thought.removeprefix(self._thought)
+        if not self._text and (self._thinks or unsent_thought):
+            events.append(self._end_of_thinking(unsent_thought))
         for block in _blocks(choice):
             if block["type"] == "text":
-                parts += [] if self._text else [self._start({**block, "text": ""})]
-                rest = block["text"].removeprefix(self._text)
-                parts += [self._delta({"type": "text_delta", "text": rest})] if rest else []
-                parts.append(self._stop())
+                if not self._text:
+                    events.append(self._start({**block, "text": ""}))
+                unsent_text = block["text"].removeprefix(self._text)
+                if unsent_text:
+                    events.append(self._delta({"type": "text_delta", "text": unsent_text}))
+                events.append(self._stop())
             elif block["type"] == "tool_use":
                 delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
-                parts += [self._start({**block, "input": {}}), self._delta(delta), self._stop()]
-        end = {"stop_reason": _FINISH[choice.finish], "stop_sequence": choice.stop_text or None}
-        parts.append(
-            _event("message_delta", delta=end, usage=usage_of(outcome.counts), tts=report_with_answers(outcome))
+                events += [self._start({**block, "input": {}}), self._delta(delta), self._stop()]
+        stop = {"stop_reason": _FINISH[choice.finish], "stop_sequence": choice.stop_text or None}
+        events.append(
+            _event("message_delta", delta=stop, usage=usage_of(outcome.counts), tts=report_with_answers(outcome))
         )
-        return b"".join([*parts, _event("message_stop")])
+        return b"".join([*events, _event("message_stop")])
 
     def _end_of_thinking(self, thought: str) -> bytes:
-        """Return the rest of the thinking block: what the model thought, and the signature that ends it."""
-        parts = [] if self._thinks else [self._start({"type": "thinking", "thinking": "", "signature": ""})]
-        parts += [self._delta({"type": "thinking_delta", "thinking": thought})] if thought else []
-        return b"".join([*parts, self._delta({"type": "signature_delta", "signature": ""}), self._stop()])
+        """Return the events that end the thinking block: the unsent thought, and the signature.
+
+        If no thinking block was begun, the events also begin it.
+        """
+        events: list[bytes] = []
+        if not self._thinks:
+            events.append(self._start({"type": "thinking", "thinking": "", "signature": ""}))
+        if thought:
+            events.append(self._delta({"type": "thinking_delta", "thinking": thought}))
+        return b"".join([*events, self._delta({"type": "signature_delta", "signature": ""}), self._stop()])
 
     def fail(self, error: ApiError) -> bytes:
         """Return the error, which ends a stream."""

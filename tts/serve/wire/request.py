@@ -22,7 +22,8 @@ from tts.types import Message, Part, Picture, ToolCall, ToolResult
 Body = TypeVar("Body", bound=BaseModel)
 EffortWord = Annotated[str, Field(max_length=100)]  # any word: servers have words of their own
 Bias = Annotated[float, Field(ge=-100, le=100)]
-_MOST_BIASES, _DIGITS = 1024, 9  # of `logit_bias`; of a token id in it
+_MOST_BIASES = 1024  # the most token ids in `logit_bias`
+_DIGITS = 9  # the most digits of a token id
 Finish = Literal["stop", "stop text", "length", "calls", "refusal"]
 # Fields of bodies that are parameters of `Sampling`.
 _DRAWS = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "logit_bias")
@@ -30,7 +31,7 @@ _DATA_URL = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
 
 
 class BodyPart(BaseModel):
-    """A part of a body. `FieldRules` reports what it does not know."""
+    """A part of a body. `FieldRules` reports its unknown keys."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -41,12 +42,12 @@ class TtsOptions(BaseModel):
     Args:
         strategy: The strategy in place of the preset's.
         verifier: The verifier in place of the preset's.
-        budget: Tokens, or limits by unit.
+        budget: The tokens of the search, or its limits by unit.
         account: The account that pays in place of the key's own.
         seed: The seed of the search.
         n: The number of answers.
-        distinct: Whether answers that are equal are given once.
-        stop: Texts that end an answer.
+        distinct: Whether equal answers are given only once.
+        stop: The texts that end an answer.
         trace: Whether the trace is kept.
     """
 
@@ -73,7 +74,7 @@ class SharedFields(BaseModel):
     """Fields that requests of all APIs have, and further fields of servers of open models.
 
     Attributes:
-        guided_json: A JSON schema, or its text, that an answer has; so has `structured_outputs.json`.
+        guided_json: The JSON schema of an answer, or its text; `structured_outputs.json` is another name for it.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -100,22 +101,24 @@ class SharedFields(BaseModel):
         Raises:
             ApiError: 400, a key of `logit_bias` is no token id.
         """
-        parameters = {name: value for name in _DRAWS if (value := getattr(self, name)) is not None}
-        if self.top_k == -1:  # as vLLM has it
+        values: dict[str, Any] = {name: getattr(self, name) for name in _DRAWS}
+        parameters = {name: value for name, value in values.items() if value is not None}
+        if self.top_k == -1:  # vLLM's word for no limit, which is 0 in `Sampling`
             parameters["top_k"] = 0
         if self.logit_bias is not None:
-            parameters["logit_bias"] = tuple(sorted((_token(name), bias) for name, bias in self.logit_bias.items()))
+            biases = [(_token_id(key), bias) for key, bias in self.logit_bias.items()]
+            parameters["logit_bias"] = tuple(sorted(biases))
         return parameters
 
     def form(self, given: Mapping[str, Any] | None, field: str) -> Mapping[str, Any] | None:
         """Return the form of the answer, as `response_format` of chats has it; None: free text.
 
         Args:
-            given: The form in the API's own field.
+            given: The form in the API's own field; None: the field gives no form.
             field: The name of that field.
 
         Raises:
-            ApiError: 400, two fields give a form, or one is no JSON.
+            ApiError: 400, two fields give a form, or the form is no JSON schema.
         """
         structure = None if self.structured_outputs is None else self.structured_outputs.json_
         forms = {field: given, "guided_json": self.guided_json, "structured_outputs.json": structure}
@@ -126,17 +129,19 @@ class SharedFields(BaseModel):
             )
         if not names or names[0] == field:
             return given
-        schema = forms[names[0]]
-        try:
-            schema = json.loads(schema, parse_constant=_refuse_constant) if isinstance(schema, str) else schema
-        except (ValueError, RecursionError):
-            schema = None
+        name = names[0]
+        schema = forms[name]
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(schema, parse_constant=_refuse_constant)
+            except (ValueError, RecursionError):
+                schema = None
         if not isinstance(schema, dict):
-            raise refuse_field(names[0], f"{names[0]} is {quote(forms[names[0]])}, but must be a JSON schema")
+            raise refuse_field(name, f"{name} is {quote(forms[name])}, but must be a JSON schema")
         return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
 
-def _token(name: str) -> int:
+def _token_id(name: str) -> int:
     """Return the token id of a key of `logit_bias`.
 
     Raises:
@@ -156,24 +161,24 @@ class SearchRequest:
     Args:
         model: The name of a model or preset.
         messages: The history; texts of equal roles in a row are one message.
-        stream: Whether events are wanted as they come.
+        stream: Whether the client asks for events as they come.
         choices: The number of answers.
         seed: The seed of the search; None: it is drawn.
         temperature: The temperature of the candidates; None: the model's.
         draws: Further parameters of the candidates' `Sampling`, by name, in place of the model's.
         max_tokens: The most tokens of a candidate; None: the rest of the context.
         stops: Texts that end an answer.
-        effort: The word for a budget; "": none is named.
+        effort: The word for a budget; "": no word is given.
         thinking_tokens: The tokens that the search may spend beside `max_tokens`; None: not limited by the request.
-        tools: Functions that an answer may call, as chats of the OpenAI API have them.
-        tool_choice: "auto", "none", "required", or the function that must be called, as chats have it.
+        tools: The functions that an answer may call, in the form of OpenAI's chat completions.
+        tool_choice: "auto", "none", "required", or the function that must be called, in that form too.
         parallel: Whether an answer may have several calls.
         form: The form of the answer, as `response_format` of chats has it; None: free text.
-        logprobs: Whether the log-probabilities of the answers' tokens are wanted.
+        logprobs: Whether the client asks for the log-probabilities of the answers' tokens.
         options: The object `tts` of the body.
-        notes: What the reply reports of fields without effect.
-        fields: The API's names of fields, by those of chats, where they differ.
-        echo: Values of the body that the API repeats in its replies.
+        notes: The notes of the reply on fields without effect.
+        fields: The API's names of fields by the names of chat completions, where these differ.
+        echo: The values of the body that the API repeats in its replies.
     """
 
     model: str
@@ -202,7 +207,7 @@ class SearchRequest:
         return self.fields.get(name, name)
 
 
-# What answers a request -----------------------------------------------------------------------------------------------
+# Answers to a request -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +230,8 @@ class TokenLogprob:
     """A token of an answer.
 
     Args:
-        text: The text that it completes; "" inside of a character.
-        logprob: The natural logarithm of its probability at temperature 1; at least -9999.
+        text: The text that the token completes; "": the token ends inside of a character.
+        logprob: The natural logarithm of the token's probability at temperature 1; at least -9999.
     """
 
     text: str
@@ -242,15 +247,15 @@ class AnswerChoice:
     """One answer of a reply.
 
     Args:
-        text: The answer's text; None where there is none.
-        thought: The thought before it.
-        calls: The calls of tools that it makes.
-        refusal: Why there is no answer; "": there is one.
-        finish: Why it ended.
-        stop_text: The text at which it ended; "": none.
-        tokens: The tokens of its path.
-        weight: Its share of the selection's weight; None where nothing was weighed.
-        logprobs: The tokens of its text; None where they are not asked for, or not known.
+        text: The answer's text; None: there is no text.
+        thought: The thought before the text.
+        calls: The calls of tools in the answer.
+        refusal: The reason for which there is no answer; "": there is an answer.
+        finish: The reason for the end of the answer.
+        stop_text: The stop text that ended the answer; "": none did.
+        tokens: The number of tokens of the answer's path.
+        weight: The answer's share of the selection's weight; None: the selection weighs nothing.
+        logprobs: The tokens of the text; None: they are not asked for, or not known.
         thought_share: The share of the thought in the characters of the path.
     """
 
@@ -268,7 +273,7 @@ class AnswerChoice:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The tokens of what a client sent and got; what its search spent stands in the report.
+    """The tokens that a client sent and got; the report has the tokens that the search spent.
 
     Args:
         prompt: The tokens of the prompt, counted once, cached ones included.
@@ -285,11 +290,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """What is known of a reply before its search ends.
+    """The part of a reply that is known before its search ends.
 
     Args:
         number: The name of the search.
-        created: The seconds since the epoch at which it began.
+        created: The seconds since the epoch at which the search began.
         model: The model as the client named it.
         request: The request.
     """
@@ -318,7 +323,7 @@ class Outcome:
 def report_with_answers(outcome: Outcome) -> Mapping[str, Any]:
     """Return the object `tts` for an API whose replies have one answer.
 
-    The object has all answers, where there are several.
+    If the search gives several answers, the object has them all.
     """
     if len(outcome.choices) == 1:
         return outcome.report
@@ -440,7 +445,7 @@ def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tupl
     """Return the texts that end an answer.
 
     Raises:
-        ApiError: 400, one is empty, or there are more than `most`.
+        ApiError: 400, a text is empty, or there are more than `most` texts.
     """
     texts = (given,) if isinstance(given, str) else tuple(given or ())
     if not all(texts) or len(texts) > most:
@@ -452,7 +457,7 @@ def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tupl
 
 
 class History:
-    """The turns of a request, checked and joined: texts of equal roles in a row are one message.
+    """The turns of a request, checked, and joined: neighbouring turns of one role become one message.
 
     Args:
         field: The name of the field that has the turns.
@@ -466,7 +471,7 @@ class History:
         self._num_turns = 0
 
     def add(self, role: str, parts: Iterable[Part], where: str) -> None:
-        """Add a turn, or what belongs to the last one.
+        """Add a turn; its parts are joined to the last turn if both have the same role.
 
         Args:
             role: "system", "user" or "assistant".
@@ -491,12 +496,12 @@ class History:
                     f"{where} is the result of the call {quote(part.id)}, but no earlier turn makes that call",
                 )
         if self._turns and self._turns[-1][0] == role:
-            last_parts = self._turns[-1][1]
+            _role, last_parts = self._turns[-1]
             call_kinds = (ToolCall, ToolResult)
-            separator: list[Part] = (
-                [] if isinstance(last_parts[-1], call_kinds) and isinstance(parts[0], call_kinds) else ["\n\n"]
-            )
-            last_parts += [*separator, *parts]
+            joins_calls = isinstance(last_parts[-1], call_kinds) and isinstance(parts[0], call_kinds)
+            if not joins_calls:
+                last_parts.append("\n\n")
+            last_parts += parts
         else:
             self._turns.append((role, parts))
 
@@ -516,7 +521,7 @@ class History:
 
 
 def _merge(parts: Sequence[Part]) -> list[Part]:
-    """Return parts with texts in a row as one, and without empty ones."""
+    """Return parts with neighbouring texts joined, and without empty texts."""
     merged: list[Part] = []
     for part in parts:
         last_part = merged[-1] if merged else None
@@ -540,9 +545,9 @@ def tool_call(name: str, arguments: Any, number: str, where: str) -> ToolCall:
         ApiError: 400, the arguments are not JSON.
     """
     try:
-        value = (
-            json.loads(arguments or "{}", parse_constant=_refuse_constant) if isinstance(arguments, str) else arguments
-        )
+        value = arguments
+        if isinstance(arguments, str):
+            value = json.loads(arguments or "{}", parse_constant=_refuse_constant)
         return ToolCall(name, json.dumps(value, ensure_ascii=False), number)
     except (ValueError, RecursionError):
         raise refuse_field(where, f"{where} is {quote(arguments)}, but must be JSON") from None
@@ -552,43 +557,47 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
     """Return a picture of a body.
 
     Args:
-        url: The data url, or the url at a host that the operator lists.
-        detail: The resolution at which it is read; None: the server's default.
+        url: The data url, or an https url at a host that the operator lists.
+        detail: The resolution at which the picture is read; None: the server's default.
         where: The place in the body, for errors.
         limits: The operator's limits.
 
     Raises:
-        ApiError: 400, the url is neither, or the picture is too large.
+        ApiError: 400, the url is none of these, or the picture is too large.
     """
     if not isinstance(url, str) or not url:
         raise refuse_field(where, f"{where} is {quote(url)}, but must be a url")
-    size, most = len(url), limits.image_bytes * 4 // 3 + 100  # base64 takes 4 characters for 3 bytes
-    if size > most:
+    size = len(url)
+    max_size = limits.image_bytes * 4 // 3 + 100  # base64 takes 4 characters for 3 bytes; 100 for the head of the url
+    if size > max_size:
         raise refuse_field(
             where,
-            f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {most} characters",
+            f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {max_size} characters",
             "too_long",
         )
-    if data_url := _DATA_URL.match(url):
+    picture = Picture(url, detail if isinstance(detail, str) else "")
+    data_url_head = _DATA_URL.match(url)
+    if data_url_head:
+        data = url[data_url_head.end() :]
         try:
-            base64.b64decode(url[data_url.end() :], validate=True)
+            base64.b64decode(data, validate=True)
         except binascii.Error:
             raise refuse_field(where, f"{where} is {quote(url)}, but its data is not valid base64") from None
-        return Picture(url, detail if isinstance(detail, str) else "")
-    address = _scheme_and_host(url)
-    if address is None or address[0] != "https" or address[1] not in limits.image_hosts:
+        return picture
+    scheme, host = _scheme_and_host(url) or ("", "")
+    if scheme != "https" or host not in limits.image_hosts:
         raise refuse_field(
             where,
             f"{where} is {quote(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone",
         )
-    return Picture(url, detail if isinstance(detail, str) else "")
+    return picture
 
 
 def _scheme_and_host(url: str) -> tuple[str, str] | None:
     """Return the scheme and host of a url; None: the url has credentials or a port, or is not valid."""
     try:
         parts = urlsplit(url)
-        plain = parts.username is None and parts.port is None and parts.hostname == parts.netloc.lower()
+        is_plain = parts.username is None and parts.port is None and parts.hostname == parts.netloc.lower()
     except ValueError:
         return None
-    return (parts.scheme, parts.hostname or "") if plain else None
+    return (parts.scheme, parts.hostname or "") if is_plain else None

@@ -33,8 +33,8 @@ from tts.serve.wire.request import (
 from tts.types import Message, Part, ToolResult
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # that the API's own replies may have
-_LOGPROBS = "message.output_text.logprobs"  # in `include`
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # the words that a reply of the API may repeat
+_LOGPROBS = "message.output_text.logprobs"  # the item of `include` that asks for log-probabilities
 _MOST_STOPS = 16
 _FIELDS = {
     "messages": "input",
@@ -46,7 +46,7 @@ _FIELDS = {
     "stop": "tts.stop",
     "logprobs": "include",
 }
-PREFIX: Final = "resp_"  # of the names of responses
+PREFIX: Final = "resp_"  # the beginning of the names of responses
 
 
 class TextOptions(BodyPart):
@@ -85,14 +85,17 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
         ApiError: 400, a field is not valid or cannot be honoured.
     """
     body = validate_body(ResponsesBody, value)
-    notes = [*RESPONSES.check(value)]
+    notes = list(RESPONSES.check(value))
     tools, namespaces = _tools(body.tools or (), notes)
-    tools, choice = _choice(body, tools, namespaces)
-    options, text, reasoning = (
-        body.tts or TtsOptions(),
-        body.text or TextOptions(),
-        body.reasoning or ReasoningOptions(),
-    )
+    tools, tool_choice = _choice(body, tools, namespaces)
+    options = body.tts or TtsOptions()
+    text = body.text or TextOptions()
+    reasoning = body.reasoning or ReasoningOptions()
+    is_parallel = body.parallel_tool_calls is not False
+    shown_effort = reasoning.effort if reasoning.effort in _EFFORTS else None
+    shown_choice = tool_choice
+    if not isinstance(tool_choice, str):
+        shown_choice = {"type": "function", "name": tool_choice["function"]["name"]}
     return SearchRequest(
         model=body.model,
         messages=_messages(body, namespaces, limits),
@@ -103,8 +106,8 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
         stops=stop_texts(options.stop, "tts.stop", _MOST_STOPS),
         effort=reasoning.effort or "",
         tools=tools,
-        tool_choice=choice,
-        parallel=body.parallel_tool_calls is not False,
+        tool_choice=tool_choice,
+        parallel=is_parallel,
         form=body.form(_form(text.format), "text.format"),
         logprobs=_LOGPROBS in (body.include or ()),
         options=options,
@@ -118,14 +121,12 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
             "max_output_tokens": body.max_output_tokens,
             "previous_response_id": body.previous_response_id,
             "store": body.store is not False,
-            "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "reasoning": {"effort": reasoning.effort if reasoning.effort in _EFFORTS else None, "summary": None},
+            "parallel_tool_calls": is_parallel,
+            "reasoning": {"effort": shown_effort, "summary": None},
             "text": {"format": text.format or {"type": "text"}},
             "truncation": "disabled",
             "tools": [_flat(tool, namespaces) for tool in tools],
-            "tool_choice": choice
-            if isinstance(choice, str)
-            else {"type": "function", "name": choice["function"]["name"]},
+            "tool_choice": shown_choice,
             "namespaces": namespaces,
         },
     )
@@ -139,11 +140,13 @@ def items_of(given: Any) -> list[Any]:
 
 
 def _flat(tool: Mapping[str, Any], namespaces: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return a function as this API has it in its replies."""
+    """Return a function as the replies of this API have it, with its name inside of its namespace."""
     function = tool["function"]
-    name = namespaces[function["name"]][1] if function["name"] in namespaces else function["name"]
-    described = {"description": function["description"]} if "description" in function else {}
-    return {"type": "function", "name": name, **described, "parameters": function.get("parameters"), "strict": None}
+    name = function["name"]
+    if name in namespaces:
+        _space, name = namespaces[name]
+    description = {"description": function["description"]} if "description" in function else {}
+    return {"type": "function", "name": name, **description, "parameters": function.get("parameters"), "strict": None}
 
 
 def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -158,23 +161,27 @@ def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
 def _tools(
     given: Sequence[Mapping[str, Any]], notes: list[str]
 ) -> tuple[tuple[Mapping[str, Any], ...], dict[str, tuple[str, str]]]:
-    """Return the functions, and the namespace and inner name of each function in a namespace.
+    """Return the functions as chat completions have them, and the origin of each function in a namespace.
 
-    Tools that are left out are added to the notes.
+    A note is added on tools that are left out.
+
+    Args:
+        given: The tools of the body.
+        notes: The notes of the reply, to which this function adds.
+
+    Returns:
+        The functions, and for each function in a namespace its (namespace, name there) by its unique name.
     """
-    listed: list[tuple[str, Mapping[str, Any]]] = []
-    left_out: list[str] = []
+    listed: list[tuple[str, Mapping[str, Any]]] = []  # (namespace or "", function)
+    vendor_tools: list[str] = []  # the names of tools that only their vendor runs
     for place, tool in enumerate(given):
-        if (
-            tool.get("type") == "namespace"
-            and isinstance(tool.get("tools"), list)
-            and isinstance(tool.get("name"), str)
-        ):
-            for inner in tool["tools"]:
-                if isinstance(inner, dict) and inner.get("type") == "function":
-                    listed.append((tool["name"], inner))
+        is_named_list = isinstance(tool.get("tools"), list) and isinstance(tool.get("name"), str)
+        if tool.get("type") == "namespace" and is_named_list:
+            for inner_tool in tool["tools"]:
+                if isinstance(inner_tool, dict) and inner_tool.get("type") == "function":
+                    listed.append((tool["name"], inner_tool))
                 else:
-                    left_out.append(_name(inner))
+                    vendor_tools.append(_name(inner_tool))
         elif tool.get("type") == "function":
             if not isinstance(tool.get("name"), str):
                 raise refuse_field(
@@ -182,26 +189,20 @@ def _tools(
                 )
             listed.append(("", tool))
         else:
-            left_out.append(_name(tool))
-    if left_out:
-        notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(left_out))[:300]}")
-    name_counts = Counter(str(tool.get("name")) for _, tool in listed)
+            vendor_tools.append(_name(tool))
+    if vendor_tools:
+        notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(vendor_tools))[:300]}")
+    name_counts = Counter(str(tool.get("name")) for _space, tool in listed)
     functions: list[Mapping[str, Any]] = []
     namespaces: dict[str, tuple[str, str]] = {}
     for space, tool in listed:
         name = str(tool.get("name"))
         if space:
             unique_name = name if name_counts[name] == 1 else f"{space}__{name}"
-            namespaces[unique_name], name = (space, name), unique_name
-        functions.append(
-            {
-                "type": "function",
-                "function": {
-                    "name": name,
-                    **{key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None},
-                },
-            }
-        )
+            namespaces[unique_name] = (space, name)
+            name = unique_name
+        details = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
+        functions.append({"type": "function", "function": {"name": name, **details}})
     return tuple(functions), namespaces
 
 
@@ -212,7 +213,12 @@ def _name(tool: Any) -> str:
 def _choice(
     body: ResponsesBody, tools: tuple[Mapping[str, Any], ...], namespaces: Mapping[str, tuple[str, str]]
 ) -> tuple[tuple[Mapping[str, Any], ...], str | Mapping[str, Any]]:
-    """Return the functions that may be called, and the choice among them.
+    """Return the functions that may be called, and the tool choice, as chat completions have them.
+
+    Args:
+        body: The body.
+        tools: The functions of the body.
+        namespaces: The (namespace, name there) of each function in a namespace, by its unique name.
 
     Raises:
         ApiError: 400, the choice asks for a tool that cannot be served.
@@ -220,9 +226,9 @@ def _choice(
     tool_choice = body.tool_choice
     if tool_choice is None or isinstance(tool_choice, str):
         return tools, tool_choice or "auto"
-    unique_names = {name: unique for unique, (_, name) in namespaces.items()}
+    unique_names = {name: unique_name for unique_name, (_space, name) in namespaces.items()}
 
-    def function(choice: Any) -> str:
+    def chosen_function(choice: Any) -> str:
         name: Any = choice.get("name") if isinstance(choice, dict) and choice.get("type") == "function" else None
         if not isinstance(name, str):
             cause = (
@@ -233,12 +239,12 @@ def _choice(
         return unique_names.get(name, name)
 
     if tool_choice.get("type") == "allowed_tools":
-        listed: Any = tool_choice.get("tools")
-        names = {function(choice) for choice in listed} if isinstance(listed, list) else set[str]()
+        choices: Any = tool_choice.get("tools")
+        names = {chosen_function(choice) for choice in choices} if isinstance(choices, list) else set[str]()
         mode = tool_choice.get("mode", "auto")
-        allowed = tuple(tool for tool in tools if tool["function"]["name"] in names)
-        return allowed, mode if isinstance(mode, str) else "auto"
-    return tools, {"type": "function", "function": {"name": function(tool_choice)}}
+        allowed_tools = tuple(tool for tool in tools if tool["function"]["name"] in names)
+        return allowed_tools, mode if isinstance(mode, str) else "auto"
+    return tools, {"type": "function", "function": {"name": chosen_function(tool_choice)}}
 
 
 def _messages(
@@ -247,9 +253,11 @@ def _messages(
     history = History("input", limits)
     if body.instructions:
         history.add("system", [body.instructions], "instructions")
-    unique_names = {place: unique for unique, place in namespaces.items()}
-    for place, item in enumerate(items_of(body.input)):
-        where, kind = f"input[{place}]", item.get("type", "message" if "role" in item else None)
+    unique_names = {origin: unique_name for unique_name, origin in namespaces.items()}
+    for index, item in enumerate(items_of(body.input)):
+        where = f"input[{index}]"
+        default_kind = "message" if "role" in item else None
+        kind = item.get("type", default_kind)
         if kind == "message":
             role = _ROLES.get(str(item.get("role")))
             if role is None:
@@ -258,14 +266,16 @@ def _messages(
                 )
             history.add(role, _parts(item.get("content"), f"{where}.content", limits), where)
         elif kind == "function_call":
-            name = unique_names.get((str(item.get("namespace")), str(item.get("name"))), str(item.get("name")))
+            name = str(item.get("name"))
+            name = unique_names.get((str(item.get("namespace")), name), name)
             call = tool_call(name, item.get("arguments"), str(item.get("call_id")), f"{where}.arguments")
             history.add("assistant", [call], where)
         elif kind == "function_call_output":
             parts = _parts(item.get("output"), f"{where}.output", limits)
             text = "".join(part for part in parts if isinstance(part, str))
+            pictures = [part for part in parts if not isinstance(part, str)]
             result = ToolResult(str(item.get("call_id")), text)
-            history.add("user", [result, *(part for part in parts if not isinstance(part, str))], f"{where}.call_id")
+            history.add("user", [result, *pictures], f"{where}.call_id")
         elif kind != "reasoning":
             cause = (
                 f"{where} is of type {quote(kind)}, but this server reads messages, function calls and their "
@@ -281,8 +291,8 @@ def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise refuse_field(where, f"{where} is {quote(content)}, but must be text or a list of parts")
     parts: list[Part] = []
-    for number, part in enumerate(content):
-        place, kind = f"{where}[{number}]", part.get("type")
+    for index, part in enumerate(content):
+        place, kind = f"{where}[{index}]", part.get("type")
         if kind == "input_image":
             parts.append(picture_of(part.get("image_url"), part.get("detail"), f"{place}.image_url", limits))
             continue
@@ -341,12 +351,17 @@ def failure(head: ReplyHead, error: ApiError) -> dict[str, Any]:
     """Return the response of a search that failed or was cancelled."""
     if error.code == "cancelled":
         return opening(head, "cancelled")
-    code = "rate_limit_exceeded" if error.status == 429 else "invalid_prompt" if error.status < 500 else "server_error"
+    if error.status == 429:
+        code = "rate_limit_exceeded"
+    elif error.status < 500:
+        code = "invalid_prompt"
+    else:
+        code = "server_error"
     return {**opening(head, "failed"), "error": {"code": code, "message": error.message}}
 
 
 def _output(head: ReplyHead, outcome: Outcome) -> list[dict[str, Any]]:
-    """Return the items of the best answer, finished."""
+    """Return the items of the best answer: its thought, its message and its calls."""
     choice, number = outcome.choices[0], head.number
     status = "incomplete" if choice.finish == "length" else "completed"
     items: list[dict[str, Any]] = []
@@ -359,13 +374,17 @@ def _output(head: ReplyHead, outcome: Outcome) -> list[dict[str, Any]]:
         )
     for place, call in enumerate(choice.calls):
         origin = head.request.echo["namespaces"].get(call.name)
-        named = {"name": call.name} if origin is None else {"name": origin[1], "namespace": origin[0]}
+        if origin is None:
+            names = {"name": call.name}
+        else:
+            space, name = origin
+            names = {"name": name, "namespace": space}
         items.append(
             {
                 "id": f"fc_{number}_{place}",
                 "type": "function_call",
                 "call_id": call.id,
-                **named,
+                **names,
                 "arguments": call.arguments,
                 "status": status,
             }
@@ -378,7 +397,7 @@ def _reasoning(number: str, text: str) -> dict[str, Any]:
 
 
 def _text_part(choice: AnswerChoice) -> dict[str, Any]:
-    logprobs = [one.value() for one in choice.logprobs or ()]
+    logprobs = [token.value() for token in choice.logprobs or ()]
     return {"type": "output_text", "text": choice.text or "", "annotations": [], "logprobs": logprobs}
 
 
@@ -407,9 +426,9 @@ class ResponseFrames:
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
         self._number = -1  # the number of the last event
-        self._told = ""  # the text of the reasoning item
-        self._thought = ""  # what the model has thought in this item
-        self._text = ""  # the text of the message so far
+        self._reasoning_text = ""  # the sent text of the reasoning item: progress and thoughts
+        self._thought = ""  # the sent text of the model's thought
+        self._text = ""  # the sent text of the message
 
     def begin(self) -> bytes:
         """Return the response without output."""
@@ -418,47 +437,52 @@ class ResponseFrames:
 
     def progress(self, line: str) -> bytes:
         """Return a line of progress."""
-        begun = b"" if self._told else self._begin_reasoning()
-        self._told += line
-        return begun + self._event("reasoning_summary_text.delta", **self._summary(), delta=line)
+        item_start = b"" if self._reasoning_text else self._begin_reasoning()
+        self._reasoning_text += line
+        return item_start + self._event("reasoning_summary_text.delta", **self._summary(), delta=line)
 
     def thought(self, piece: str) -> bytes:
-        """Return a piece of what the model thinks, as a piece of the reasoning item."""
+        """Return a piece of the model's thought, as a piece of the reasoning item."""
         self._thought += piece
         return self.progress(piece)
 
     def text(self, piece: str) -> bytes:
         """Return a piece of the answer's text; the first one ends the reasoning item and begins the message."""
-        begun = b""
+        item_start = b""
         if not self._text:
-            begun = self._end_reasoning() if self._told else b""
-            (item,) = _output(self._head, Outcome((AnswerChoice(text="", finish="stop"),), Counts(0, 0), {}))
-            begun += b"".join(self._begin_message(self._message_index, item))
+            end_of_reasoning = self._end_reasoning() if self._reasoning_text else b""
+            empty_outcome = Outcome((AnswerChoice(text="", finish="stop"),), Counts(0, 0), {})
+            (message_item,) = _output(self._head, empty_outcome)
+            item_start = end_of_reasoning + b"".join(self._begin_message(self._message_index, message_item))
         self._text += piece
-        return begun + self._event("output_text.delta", **self._message_place(), logprobs=[], delta=piece)
+        return item_start + self._event("output_text.delta", **self._message_place(), logprobs=[], delta=piece)
 
     def ping(self) -> bytes:
         """Return a comment."""
         return PING
 
     def end(self, outcome: Outcome) -> bytes:
-        """Return the items of the answer and the whole response."""
+        """Return the events that are not sent yet: the rest of the answer's items, and the whole response."""
         output = _output(self._head, outcome)
-        parts: list[bytes] = []
-        if thought := outcome.choices[0].thought:
-            if rest := thought.removeprefix(self._thought):
-                parts.append(self.progress(rest))
-            del output[0]
-        if self._told:
-            parts += [] if self._text else [self._end_reasoning()]
-            output.insert(0, _reasoning(self._head.number, self._told))
+        events: list[bytes] = []
+        thought = outcome.choices[0].thought
+        if thought:
+            unsent_thought = thought.removeprefix(self._thought)
+            if unsent_thought:
+                events.append(self.progress(unsent_thought))
+            del output[0]  # the item of the thought; the item below has the progress too
+        if self._reasoning_text:
+            if not self._text:
+                events.append(self._end_reasoning())
+            output.insert(0, _reasoning(self._head.number, self._reasoning_text))
         for index, item in enumerate(output):
             if item["type"] == "message":
-                parts += self._message(index, item)
+                events += self._message(index, item)
             elif item["type"] == "function_call":
-                parts += self._call(index, item)
-        whole = _reply(self._head, outcome, output)
-        return b"".join([*parts, self._event(whole["status"], response=whole)])
+                events += self._call(index, item)
+        response = _reply(self._head, outcome, output)
+        events.append(self._event(response["status"], response=response))
+        return b"".join(events)
 
     def fail(self, error: ApiError) -> bytes:
         """Return the failed response, which ends a stream."""
@@ -474,10 +498,10 @@ class ResponseFrames:
         return added + self._event("reasoning_summary_part.added", **self._summary(), part=part)
 
     def _end_reasoning(self) -> bytes:
-        item = _reasoning(self._head.number, self._told)
+        item = _reasoning(self._head.number, self._reasoning_text)
         return b"".join(
             [
-                self._event("reasoning_summary_text.done", **self._summary(), text=self._told),
+                self._event("reasoning_summary_text.done", **self._summary(), text=self._reasoning_text),
                 self._event("reasoning_summary_part.done", **self._summary(), part=item["summary"][0]),
                 self._event("output_item.done", output_index=0, item=item),
             ]
@@ -486,32 +510,42 @@ class ResponseFrames:
     @property
     def _message_index(self) -> int:
         """The index of the message: after the reasoning item, if there is one."""
-        return 1 if self._told else 0
+        return 1 if self._reasoning_text else 0
 
     def _message_place(self) -> dict[str, Any]:
         return {"item_id": f"msg_{self._head.number}", "output_index": self._message_index, "content_index": 0}
 
     def _begin_message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
         (part,) = item["content"]
-        empty = {**part, "refusal": ""} if part["type"] == "refusal" else {**part, "text": "", "logprobs": []}
+        empty_part = {**part, "refusal": ""} if part["type"] == "refusal" else {**part, "text": "", "logprobs": []}
         return [
             self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}),
-            self._event("content_part.added", item_id=item["id"], output_index=index, content_index=0, part=empty),
+            self._event("content_part.added", item_id=item["id"], output_index=index, content_index=0, part=empty_part),
         ]
 
     def _message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+        """Return the unsent events of a message item."""
         (part,) = item["content"]
         place = {"item_id": item["id"], "output_index": index, "content_index": 0}
-        name, kind = ("refusal", "refusal") if part["type"] == "refusal" else ("text", "output_text")
-        logprobs = {} if kind == "refusal" else {"logprobs": part["logprobs"]}
-        rest = part[name].removeprefix(self._text)
-        return [
-            *([] if self._text else self._begin_message(index, item)),
-            *([self._event(f"{kind}.delta", **place, **logprobs, delta=rest)] if rest or not self._text else []),
-            self._event(f"{kind}.done", **place, **logprobs, **{name: part[name]}),
+        logprobs: dict[str, Any] = {}
+        if part["type"] == "refusal":
+            field, kind = "refusal", "refusal"
+        else:
+            field, kind = "text", "output_text"
+            logprobs = {"logprobs": part["logprobs"]}
+        text = part[field]
+        unsent_text = text.removeprefix(self._text)
+        events: list[bytes] = []
+        if not self._text:
+            events += self._begin_message(index, item)
+        if unsent_text or not self._text:
+            events.append(self._event(f"{kind}.delta", **place, **logprobs, delta=unsent_text))
+        events += [
+            self._event(f"{kind}.done", **place, **logprobs, **{field: text}),
             self._event("content_part.done", **place, part=part),
             self._event("output_item.done", output_index=index, item=item),
         ]
+        return events
 
     def _call(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
         place = {"item_id": item["id"], "output_index": index}

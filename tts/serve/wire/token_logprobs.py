@@ -9,8 +9,8 @@ from tts.backends.metadata import Tokenizer
 from tts.serve.wire.request import TokenLogprob
 from tts.types import Trajectory
 
-_HALF = "\N{REPLACEMENT CHARACTER}"  # what tokenizers write for the beginning of a character
-_CONTEXT = 4  # tokens before one that decide its text: tokenizers drop the space of a first token
+_HALF = "\N{REPLACEMENT CHARACTER}"  # tokenizers write this for an incomplete character
+_CONTEXT = 4  # earlier tokens that are written together with a token, since a first token loses its space
 
 
 def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[TokenLogprob, ...] | None:
@@ -28,32 +28,34 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
     """
     full_text, nodes = path.full_text, path.path[1:]
     text_begin = full_text.rfind(text)
-    if text_begin < 0 or any(
-        (node.text and not node.logprobs) or len(node.logprobs) > len(node.token_ids) for node in nodes
-    ):
+    if text_begin < 0:
         return None
+    for node in nodes:
+        has_unknown_tokens = bool(node.text) and not node.logprobs
+        if has_unknown_tokens or len(node.logprobs) > len(node.token_ids):
+            return None
     logprobs = [logprob for node in nodes for logprob in node.logprobs]
     ids = [token for node in nodes for token in node.token_ids[: len(node.logprobs)]]
     tokens: list[TokenLogprob] = []
     position, text_end = 0, text_begin + len(text)
-    for piece, logprob in zip(token_texts(ids, tokenizer), logprobs, strict=True):
-        if position >= text_end:  # what follows, such as an end of sequence, is no part of the text
+    for token_text, logprob in zip(token_texts(ids, tokenizer), logprobs, strict=True):
+        if position >= text_end:  # later tokens, such as an end of sequence, are no part of the text
             break
-        if not full_text.startswith(piece, position):
+        if not full_text.startswith(token_text, position):
             return None
-        position += len(piece)
+        position += len(token_text)
         if position > text_begin:
-            tokens.append(TokenLogprob(piece, max(logprob, LEAST_LOGPROB)))
+            tokens.append(TokenLogprob(token_text, max(logprob, LEAST_LOGPROB)))
     return tuple(tokens) if position >= text_end else None
 
 
 def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     """Return the text that each token completes.
 
-    Of the tokens of one character, the last has its text, and the others have none.
+    Where several tokens make up one character, the last has the character, and the others have "".
     """
     texts: list[str] = []
-    begin = 0  # the first token that has no text yet
+    begin = 0  # the first token whose text is not complete yet
     for end in range(1, len(ids) + 1):
         context = ids[max(0, begin - _CONTEXT) : begin]
         context_text = tokenizer.write(context) if context else ""
