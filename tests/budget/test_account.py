@@ -160,6 +160,20 @@ def test_what_a_part_keeps_is_its_parents_when_it_closes() -> None:
     check_balanced(account)
 
 
+def test_a_parent_keeps_no_unit_that_it_does_not_limit() -> None:
+    account = Account(Budget(tokens=100))
+    unlimited = account.part()
+    samples = unlimited.part(samples=9)
+    part = samples.part(samples=5)
+    part.keep({"node": {"tokens": 5, "samples": 2}})
+    for closing in (part, samples, unlimited):
+        closing.close()
+    assert account.kept == {"tokens": 5}
+    assert account.left == {"tokens": 95}
+    account.free("node")
+    check_balanced(account)
+
+
 def test_a_part_frees_what_its_parent_keeps() -> None:
     account = Account(Budget(tokens=100))
     account.keep({"node": {"tokens": 15}})

@@ -451,7 +451,7 @@ class Account(HintsKeywords):
                 self._books.widen(unit, -amount)
             else:
                 self._parent._note_direct(unit, amount)
-        self._parent._kept[key] = amounts
+        self._parent._kept[key] = {unit: amounts[unit] for unit in amounts if unit in self._parent._payers}
 
     def __enter__(self) -> Self:
         return self
