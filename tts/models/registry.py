@@ -396,7 +396,8 @@ def _find_packaged_file(name: str, file: str) -> Path | None:
         candidates += [Path(str(entry.locate())) for entry in entries if entry.name == file]
     spec = importlib.util.find_spec(name.replace("-", "_"))  # finds a top-level package without running it
     if spec is not None:
-        candidates += [Path(folder) / file for folder in spec.submodule_search_locations or ()]
+        package_folders = spec.submodule_search_locations or ()
+        candidates += [Path(folder) / file for folder in package_folders]
     return next((path for path in candidates if path.is_file()), None)
 
 

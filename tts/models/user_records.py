@@ -72,6 +72,7 @@ def remove_record(name: str) -> Path:
 
 
 def _write(records: Mapping[str, Any]) -> Path:
+    """Write the settings of all models, and return the path of the file."""
     path = records_file()
     try:
         write_whole(path, json.dumps(records, indent=1, sort_keys=True, ensure_ascii=False) + "\n")

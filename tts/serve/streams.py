@@ -88,6 +88,7 @@ class SearchStream(EventsReply):
                 await self.write(send, self._chunks(gone), gone)
 
     async def _chunks(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+        """Yield the bytes of the stream."""
         search = self._search
         # the beginning is sent together with the first frame that is ready, since each part costs processor time
         unsent_beginning = self._frames.begin()
@@ -180,6 +181,7 @@ class SearchStream(EventsReply):
 
 
 def _progress_line(event: Event, search: RunningSearch) -> str:
+    """Return the progress of a search in one line: candidates, the leading answer and tokens."""
     leading = "" if event.answer is None else f", leading answer {event.answer[:80]!r}"
     limit = int(search.order.budget.limits["tokens"])
     return f"{event.candidates} candidates{leading}, {event.tokens:,} of {limit:,} tokens\n"

@@ -58,6 +58,7 @@ async def tokenize(request: Request) -> Response:
 
 
 def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the reply of `/tokenize`; it is about the messages, if there are any, or else about the text."""
     try:
         if messages is not None:
             ids = tokenizer.prompt(messages)
@@ -85,6 +86,11 @@ async def detokenize(request: Request) -> Response:
 
 
 def _detokenize(tokens: list[int], tokenizer: Tokenizer) -> str:
+    """Return the text of tokens.
+
+    Raises:
+        ApiError: an id is out of range, or the tokenizer refuses the tokens.
+    """
     for token in tokens:
         if not 0 <= token < 2**31:
             raise refuse_field("tokens", f"tokens has {quote(token)}, which is the id of no token")

@@ -70,6 +70,7 @@ def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
 
 
 def _prompt(given: Any, where: str) -> str:
+    """Return one prompt of a request; `where` is its place in the body, for errors."""
     if isinstance(given, str) and given:
         return given
     if isinstance(given, list) and given and all(type(token) is int for token in given):

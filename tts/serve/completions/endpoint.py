@@ -115,15 +115,17 @@ class ModelCall:
         self._backend: Backend | None = None
 
     async def run(self, told: Told | None) -> list[Written]:
-        """Wait for a place among the requests under way, and return the model's choices.
+        """Wait for a place among the requests under way, let the model write, and book the cost.
+
+        The result has the choices of all prompts.
 
         Args:
-            told: A function that is called with each new text of a choice; None: no function is called.
+            told: A function that is called with the index of a choice and its new text; None: no function is called.
 
         Raises:
             ApiError: the request is not valid, or the model failed.
         """
-        gateway, order = self._gateway, self.order
+        gateway = self._gateway
         gateway.refuse_if_closing()
         gateway.refuse_if_full(self._client)
         try:
@@ -139,7 +141,7 @@ class ModelCall:
                         if not part.is_held:  # a wait here would keep the place from requests that hold the amounts
                             raise gateway.books.busy(payer)
                         async with asyncio.timeout(limit_s):
-                            return await _finish_work(partial(complete, self._backend, order, self.cost, told))
+                            return await _finish_work(partial(complete, self._backend, self.order, self.cost, told))
                     except TimeoutError:
                         if limit_s is None:
                             raise
@@ -161,6 +163,7 @@ class ModelCall:
             raise refusal from failure
 
     def _late(self, seconds: float) -> ApiError:
+        """Return the refusal of a request whose model has not finished in time."""
         return ApiError(
             400,
             f"the model had not finished after {seconds:g} seconds, by limits.seconds or the account; send fewer "
@@ -239,7 +242,7 @@ class ModelCall:
 async def _finish_work(work: Callable[[], Awaitable[T]]) -> T:
     """Do work in the library's loop, and return its result.
 
-    On cancellation the work is cancelled in that loop, and awaited until its whole cost is counted.
+    If the caller is cancelled, the work is cancelled in that loop, and awaited until its whole cost is counted.
     """
     job = Job(work)
     work_task = asyncio.ensure_future(LOOP.wait(job.run()))
@@ -256,7 +259,7 @@ async def _finish_work(work: Callable[[], Awaitable[T]]) -> T:
 class CompletionStream(EventsReply):
     """The response to a streamed completion; the model stops when its client leaves.
 
-    A reply with log-probabilities or an echo is sent whole.
+    A reply with log-probabilities or an echo is sent in whole choices at the end.
 
     Args:
         usage: Whether the last chunk has the usage.
@@ -300,8 +303,8 @@ class CompletionStream(EventsReply):
 
         Args:
             client_left: The event that is set when the client leaves.
-            piece: The first piece; None: there is none.
-            pieces: The queue of further pieces; None ends it.
+            piece: The first piece, (index of a choice, new text); None: there is no piece.
+            pieces: The queue of further pieces. The item None ends it.
             last: A function that returns the last chunks.
         """
         while piece is not None:
@@ -322,7 +325,7 @@ class CompletionStream(EventsReply):
 
         Args:
             work: The work of the model, which has ended.
-            whole: Whether the chunks have the whole texts; if not, all text was sent before.
+            whole: Whether the chunks have the whole texts; if False, all text was sent before.
         """
         call, heading = self._call, self._call.heading()
         try:

@@ -168,6 +168,7 @@ class SharedBooks:
             self._bury(worker)
 
     def _bury(self, worker: str) -> None:
+        """Do the work of `bury` inside of a transaction that was begun."""
         query = "SELECT account, client, hours, amounts FROM requests WHERE worker = ? AND amounts IS NOT NULL"
         for account, client, hours, amounts in self._file.execute(query, (worker,)).fetchall():
             self._book(SharedAccount(account, {}, hours), client, json.loads(amounts))
@@ -215,6 +216,7 @@ class SharedBooks:
         return self._file.execute(query, (owner, name, self._worker, _IS_OVER)).fetchone() is not None
 
     def _entries(self, condition: str, *values: str | int) -> list[RequestEntry]:
+        """Return the requests that satisfy a condition of SQL; `values` are its parameters."""
         rows = self._file.execute(f"SELECT name, owner, client, account, about FROM requests WHERE {condition}", values)
         return [
             RequestEntry(
@@ -361,12 +363,13 @@ class SharedBooks:
         return was_held
 
     def _try(self, part: Part) -> bool:
+        """Hold the amounts of a waiting part if they are free, and return whether they are held."""
         with self._transaction():
             self._refuse_if_spent(part)
             return self._hold(part)
 
     def _hold(self, part: Part) -> bool:
-        """Hold the amounts if they are free; return whether they are held."""
+        """Hold the amounts if they are free, in a transaction that was begun, and return whether they are held."""
         account = part.entry.account
         remainder = self.remainder(account) if account.limits else {}
         if any(part.amounts.get(unit, 0) > amount for unit, amount in remainder.items()):
@@ -377,6 +380,7 @@ class SharedBooks:
         return True
 
     def _put_request(self, entry: RequestEntry, amounts: str | None) -> None:
+        """Write a request under way, with its held amounts as JSON; None: nothing is held yet."""
         account = entry.account
         row = (
             entry.name,

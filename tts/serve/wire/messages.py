@@ -218,6 +218,7 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
 
 
 def _messages(body: MessagesBody, limits: GatewayLimits) -> tuple[Message, ...]:
+    """Return the system prompt and the turns of a body as messages."""
     history = History("messages", limits)
     if body.system:
         history.add("system", _parts(body.system, "system", limits), "system")
@@ -263,6 +264,7 @@ def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: Gatew
 
 
 def _text(block: Mapping[str, Any], name: str, place: str) -> str:
+    """Return the text under a name in a block; `place` is the block's place in the body, for errors."""
     text = block.get(name)
     if not isinstance(text, str):
         raise refuse_field(f"{place}.{name}", f"{place}.{name} is {quote(text)}, but must be text")
@@ -270,6 +272,7 @@ def _text(block: Mapping[str, Any], name: str, place: str) -> str:
 
 
 def _picture(block: Mapping[str, Any], place: str, limits: GatewayLimits) -> Picture:
+    """Return the picture of an image block; `place` is the block's place in the body, for errors."""
     source: Any = block.get("source")
     source = source if isinstance(source, dict) else {}
     if source.get("type") == "base64":
@@ -304,6 +307,7 @@ def _opening(head: ReplyHead) -> dict[str, Any]:
 
 
 def _blocks(choice: AnswerChoice) -> list[dict[str, Any]]:
+    """Return the content blocks of an answer: its thought, its text or refusal, and its calls."""
     blocks: list[dict[str, Any]] = []
     if choice.thought:
         blocks.append({"type": "thinking", "thinking": choice.thought, "signature": ""})

@@ -150,6 +150,7 @@ def _flat(tool: Mapping[str, Any], namespaces: Mapping[str, Sequence[str]]) -> d
 
 
 def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the form of the answer as chat completions have it; None: the request gives no form."""
     if given is None or given.get("type") != "json_schema":
         return given
     return {
@@ -250,6 +251,16 @@ def _choice(
 def _messages(
     body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], limits: GatewayLimits
 ) -> tuple[Message, ...]:
+    """Return the instructions and the input items of a body as messages.
+
+    Args:
+        body: The body.
+        namespaces: The (namespace, name there) of each function in a namespace, by its unique name.
+        limits: The operator's limits.
+
+    Raises:
+        ApiError: 400, an item cannot be read.
+    """
     history = History("input", limits)
     if body.instructions:
         history.add("system", [body.instructions], "instructions")
@@ -286,6 +297,16 @@ def _messages(
 
 
 def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
+    """Return the texts and pictures of an item's content.
+
+    Args:
+        content: A text, or the parts as the API has them.
+        where: The place of the content in the body, for errors.
+        limits: The operator's limits.
+
+    Raises:
+        ApiError: 400, a part cannot be read.
+    """
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
@@ -318,6 +339,7 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
 
 
 def _reply(head: ReplyHead, outcome: Outcome, output: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the whole response with given output items."""
     is_cut = outcome.choices[0].finish == "length"
     return {
         **opening(head, "incomplete" if is_cut else "completed"),
@@ -492,12 +514,14 @@ class ResponseFrames:
         return {"item_id": f"rs_{self._head.number}", "output_index": 0, "summary_index": 0}
 
     def _begin_reasoning(self) -> bytes:
+        """Return the events that begin the reasoning item."""
         item = {**_reasoning(self._head.number, ""), "summary": []}
         part = {"type": "summary_text", "text": ""}
         added = self._event("output_item.added", output_index=0, item=item)
         return added + self._event("reasoning_summary_part.added", **self._summary(), part=part)
 
     def _end_reasoning(self) -> bytes:
+        """Return the events that end the reasoning item."""
         item = _reasoning(self._head.number, self._reasoning_text)
         return b"".join(
             [
@@ -516,6 +540,7 @@ class ResponseFrames:
         return {"item_id": f"msg_{self._head.number}", "output_index": self._message_index, "content_index": 0}
 
     def _begin_message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+        """Return the events that begin a message item, with its part still empty."""
         (part,) = item["content"]
         empty_part = {**part, "refusal": ""} if part["type"] == "refusal" else {**part, "text": "", "logprobs": []}
         return [
@@ -548,6 +573,7 @@ class ResponseFrames:
         return events
 
     def _call(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+        """Return all events of a function call item."""
         place = {"item_id": item["id"], "output_index": index}
         return [
             self._event(
