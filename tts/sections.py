@@ -31,11 +31,11 @@ class Section(BaseModel):
         """Return the section that plain values describe.
 
         Args:
-            data: The plain values, as a file has them.
+            data: The values as a parsed file has them: mappings, lists, texts and numbers.
             whole: The name of the section in errors, such as "the study".
 
         Raises:
-            ConfigError: a key is unknown (the hint has the nearest), or a value is not valid.
+            ConfigError: a key is unknown (the hint names the nearest known key), or a value is not valid.
         """
         try:
             return cls.model_validate(data)

@@ -41,25 +41,27 @@ class Evidence:
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Evidence:
-        """Count the votes of candidates; a candidate without an answer agrees with none.
+        """Return the evidence of candidates' votes; a candidate without an answer votes for no answer.
 
-        Weights move votes between answers. The share of an answer is the number of votes in proportion to its summed
-        weight. A share below its plain votes replaces them. A share above its votes adds the difference, times the
-        greatest weight of the answer: at the weight 1 all of it, at small weights nearly nothing. So a constant weight
-        changes nothing, and an answer that is merely less doubted than others gets few votes of theirs. This is our
-        choice.
+        Without weights, an answer has one vote from each of its candidates. Weights move votes between answers. With n
+        candidates, the share of an answer is n times its part of all weight:
+            - An answer with a share below its votes has the share in place of the votes.
+            - An answer with a share above its votes gains the excess times the greatest weight of its candidates. With
+              a candidate of weight 1 the answer gains the whole excess, and with small weights nearly nothing.
+        So equal weights change no vote. An answer gains few votes where its candidates are merely doubted less than
+        others. This rule is our choice.
 
         Args:
             candidates: The candidates.
             weights: The weight of each candidate in [0, 1], 0 where unknown. If all are 0, the leading answer counts as
-                one vote. None: votes alone.
+                one vote. None: votes are not weighted.
         """
         n = len(candidates)
         votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
         agreeing = max(votes.values(), default=0)
         if weights is None:
-            plain_votes = sorted(votes.values(), reverse=True)
-            leader, second, *_ = *plain_votes, 0, 0
+            plain_votes = [*sorted(votes.values(), reverse=True), 0, 0]  # a missing answer has no votes
+            leader, second = plain_votes[:2]
             return cls(samples=n, leader=leader, second=second, agreeing=agreeing)
         total_weight = sum(weights)
         if total_weight <= 0:
@@ -75,9 +77,10 @@ class Evidence:
             share = n * weight_sum / total_weight
             excess = max(0.0, share - votes[answer_class])
             weighted_votes.append(min(share, votes[answer_class] + excess * greatest_weights[answer_class]))
-        first_votes, second_votes, *_ = *sorted(weighted_votes, reverse=True), 0.0, 0.0
-        leader = max(min(agreeing, 1), round(first_votes))
-        second = min(round(second_votes), leader, n - leader)
+        ranked_votes = [*sorted(weighted_votes, reverse=True), 0.0, 0.0]
+        first_votes, second_votes = ranked_votes[:2]
+        leader = max(min(agreeing, 1), round(first_votes))  # the leading answer keeps at least one vote
+        second = min(round(second_votes), leader, n - leader)  # rounded votes must not exceed the candidates
         return cls(samples=n, leader=leader, second=second, agreeing=agreeing)
 
 

@@ -212,19 +212,22 @@ class PerformanceModel:
     def fits(
         self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})
     ) -> str:
-        """Return why the performance model does not fit; "": it fits.
+        """Return the reason why the performance model does not fit a run; "": it fits.
 
         Args:
-            model: The name of the policy.
-            task: The name of the task.
-            verifiers: The verifiers by role, as text.
-            models: The names of the models beside the policy, by role.
+            model: The name of the run's policy.
+            task: The name of the run's task.
+            verifiers: The run's verifiers by role, as text.
+            models: The names of the run's models beside the policy, by role.
         """
+        # what is named, the name at the fit, and the name in the run
         names: list[tuple[str, str, str | None]] = [("model", self.model, model), ("task", self.task, task)]
-        names += [(f"model of the role {role!r},", name, models.get(role)) for role, name in self.models.items()]
-        for kind, fitted_name, present_name in names:
-            if fitted_name != present_name:
-                return f"it was fitted to the {kind} {fitted_name!r}, and this is {present_name!r}"
+        names += [
+            (f"model of the role {role!r},", fitted_name, models.get(role)) for role, fitted_name in self.models.items()
+        ]
+        for kind, fitted_name, run_name in names:
+            if fitted_name != run_name:
+                return f"it was fitted to the {kind} {fitted_name!r}, and this is {run_name!r}"
         if dict(self.verifiers) != dict(verifiers):
             return (
                 f"it was fitted with the verifiers {_verifier_words(self.verifiers)}, and these are "

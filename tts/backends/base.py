@@ -642,10 +642,15 @@ class Backend:
     async def next_logprobs(
         self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
     ) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probabilities, without temperature, of `tokens` as next tokens after handle and text.
+        """Return the log-probability of each next token after a handle and its text, without temperature.
+
+        Args:
+            handles: The handles.
+            texts: The text after each handle.
+            tokens: The next tokens, as texts.
 
         Raises:
-            ConfigError: One of `tokens` is not exactly one token.
+            ConfigError: A text in `tokens` is not exactly one token of the model.
         """
         raise self._refusal("next_logprobs")
 

@@ -272,12 +272,13 @@ class FunctionBackend(Backend):
     def _sample(self, request: SampleRequest, row: Row, answer: Answer) -> Sample:
         """Return the sample of the function's answer, cut at the step boundary where the row ends."""
         scanner = StopScanner(request.stop, request.text, request.handle.carry)
-        has_ended = bool(scanner.ended) or scanner.feed(answer.text)
+        # the text carried over from the last call may end the row before the answer is read
+        ends_at_boundary = bool(scanner.ended) or scanner.feed(answer.text)
         finish: Finish = "eos" if answer.finished else "length"
-        if has_ended:
+        if ends_at_boundary:
             finish = scanner.ended or "stop"
         num_tokens = answer.tokens
-        if num_tokens is None:
+        if num_tokens is None:  # estimated; see `Answer`
             num_tokens = min(row.max_tokens, len(answer.text.encode()) + 1)
         return Sample(
             text=scanner.text,

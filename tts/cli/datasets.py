@@ -18,9 +18,9 @@ Name = Annotated[str | None, typer.Argument(help="Show one data set, with its pa
 
 
 def datasets(name: Name = None) -> None:
-    """List the data sets, or show one with its parameters, which a study names under `problems:`.
+    """List the data sets that a study may name under `problems:`, or show one with its parameters.
 
-    "package.module:name" is one of your own.
+    A name of the form "package.module:name" stands for a data set of your own.
     """
     from tts.experiments.datasets import get
 

@@ -258,7 +258,8 @@ def _answer_batches(
     printed_lines: list[str] = []
 
     def report(line: str) -> None:
-        if printed_lines[-1:] != [line]:
+        is_repeated = bool(printed_lines) and printed_lines[-1] == line
+        if not is_repeated:
             printed_lines.append(line)
             messages().print(line, soft_wrap=True)
 
@@ -270,9 +271,9 @@ def _answer_batches(
     for line in batch_ends.notes:
         warn(line)
     if batch_ends.lost:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in batch_ends.lost.most_common())
-        lost = f"{batch_ends.lost.total():,} requests ended without a reply ({kinds})"
-        warn(f"{lost}; the same command asks for them again")
+        counts_text = ", ".join(f"{count:,} {kind}" for kind, count in batch_ends.lost.most_common())
+        loss_text = f"{batch_ends.lost.total():,} requests ended without a reply ({counts_text})"
+        warn(f"{loss_text}; the same command asks for them again")
     return summary
 
 

@@ -595,21 +595,22 @@ class RowSizes:
 
         Args:
             queue: The request.
-            going_on: The rows that are open.
+            going_on: The open rows; if there are none, new rows of the request begin.
             answered: Whether there is an answer. If not, the call keeps enough unspent to end the best open path.
             completed: Whether there is a candidate. If not, the first row to the end is granted all that it may need.
-            is_patient: Whether to treat a shared limit that does not pay a row to its expected end as exhausted.
+            is_patient: Whether to raise Exhausted where a shared limit does not pay a row to its expected end.
 
         Raises:
-            Exhausted: The budget pays neither open nor new rows.
+            Exhausted: The budget does not pay the rows.
         """
         self._costs.account.check_time()
-        upcoming = NextRows.of(going_on or self._upcoming(queue, completed=completed), goes_on=bool(going_on))
+        rows = going_on or self._upcoming(queue, completed=completed)
+        upcoming = NextRows.of(rows, goes_on=bool(going_on))
         try:
             return self._plan(queue, upcoming, answered=answered, completed=completed, is_patient=is_patient)
         except BaseException:
             if not going_on:
-                queue.give_back(upcoming.rows)
+                queue.give_back(rows)  # a later call may begin the new rows
             raise
 
     def _plan(

@@ -120,9 +120,10 @@ class Archive:
             self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
             with self._file:  # other workers see a file with none of the tables, or with all
                 self._file.execute("BEGIN IMMEDIATE")
-                header = f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"
-                for statement in (_TABLE, _RESPONSES, _INDEX, *header):
+                for statement in (_TABLE, _RESPONSES, _INDEX):
                     self._file.execute(statement)
+                self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
+                self._file.execute(f"PRAGMA user_version = {_VERSION}")
         except sqlite3.Error as failure:
             raise ConfigError(
                 f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"

@@ -269,17 +269,19 @@ class GatewayConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> GatewayConfig:
+        """Refuse settings that are invalid by themselves or do not fit each other."""
         if not self.models:
             raise ConfigError(
                 "models is empty, but a gateway needs at least one", hint="for example models: {pocket: {}}"
             )
-        for name, model in self.models.items():
-            check_name("name of a model", name)
-            budgets = {name: model.budget}
+        for model_name, model in self.models.items():
+            check_name("name of a model", model_name)
+            budgets = {model_name: model.budget}  # by the name that requests use
             for preset_name, preset in model.presets.items():
-                budgets[f"{name}:{preset_name}"] = preset.budget
+                budgets[f"{model_name}:{preset_name}"] = preset.budget
             for offer_name, budget in budgets.items():
-                if budget is not None and budget_of(budget).limits.get("tokens", 0) > self.limits.tokens:
+                token_limit = 0 if budget is None else budget_of(budget).limits.get("tokens", 0)
+                if token_limit > self.limits.tokens:
                     raise ConfigError(
                         f"the budget of {offer_name} is {quote(budget)}, but limits.tokens is {self.limits.tokens}",
                         hint="raise limits.tokens",
@@ -287,8 +289,8 @@ class GatewayConfig(Section):
         _check_efforts(self.efforts)
         _check_fusions(self)
         _check_chains(self)
-        for name, account in self.accounts.items():
-            _check_account(name, account, self.limits)
+        for account_name, account in self.accounts.items():
+            _check_account(account_name, account, self.limits)
         if self.accounts and self.store is None:
             raise ConfigError(
                 "accounts are given, but there is no store, so that a restart would forget what was spent",

@@ -169,7 +169,8 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     task = _task(request, gateway, offer)
     used_task = gateway.offers.task(offer) if task is None else task
     if widens and choices > 1:
-        strategy = _widen(strategy, choices, used_task, _has_verifier(request, gateway, offer))
+        has_verifier = _has_verifier(request, gateway, offer)
+        strategy = _widen(strategy, choices, used_task, has_verifier=has_verifier)
     budget, budget_notes = _budget(request, gateway, offer, strategy)
     seed = options.seed if options.seed is not None else request.seed
     problem = Problem(_prompt(request.messages))
@@ -192,14 +193,14 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     )
 
 
-def _widen(plan: Plan | None, choices: int, task: Task, has_verifier: bool) -> Plan | None:  # noqa: FBT001 - the last of four
-    """Return a plan that draws as many samples as answers, in place of a plan that draws one.
+def _widen(plan: Plan | None, choices: int, task: Task, *, has_verifier: bool) -> Plan | None:
+    """Return a plan that draws one sample for each answer, in place of a plan that draws a single sample.
 
     Any other plan is returned unchanged.
 
     Args:
-        plan: The plan; None: the default, which draws one sample of free text without a verifier.
-        choices: The number of answers.
+        plan: The plan; None: the default plan, which draws a single sample only for free text without a verifier.
+        choices: The number of answers that the request asks for.
         task: The task.
         has_verifier: Whether a verifier scores the answers.
     """

@@ -187,7 +187,9 @@ def warnings_of(
             search, outcome.cheaper, "scores that cost less: what candidates have in common is read once"
         ),
     ]
-    return [*notes, *_left_over(search, outcome, explained=bool(reserve_notes)), *reserve_notes]
+    notes += _left_over(search, outcome, explained=bool(reserve_notes))
+    notes += _left_over_by_one_start(search, outcome)
+    return [*notes, *reserve_notes]
 
 
 def _unknown_score_warnings(search: Search) -> list[str]:
@@ -260,20 +262,17 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> list[str]:
-    """Return the warning that much of the budget is left, because it may not pay another solution.
+    """Return the warning that much is left of the limit that ended the search; an empty list if little is left.
+
+    Such an amount may not pay another solution, or not the strategy's next call.
 
     Args:
         search: The search.
         outcome: The outcome of the search.
         explained: Whether another warning states what the remaining amount was held for.
     """
-    unit, account = outcome.stopped_by.removeprefix("budget: "), search.account
-    if outcome.stopped_by == "done" and search.rows.begins_all_at_once:
-        shares_left = {unit: account.available(unit) / account.limit(unit) for unit in account.units}
-        unit = min(shares_left, key=shares_left.__getitem__, default="")
-        explanation = "all solutions begin at once under this stop rule, and none begins later"
-        is_much = bool(unit) and shares_left[unit] >= _WORTH_SAYING
-        return [f"{shares_left[unit]:.0%} of the {unit} are left: {explanation}"] if is_much else []
+    account = search.account
+    unit = outcome.stopped_by.removeprefix("budget: ")  # a unit only if a limit ended the search
     if unit not in account.units or unit == "samples":
         return []
     available = account.available(unit)
@@ -285,14 +284,27 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> li
     needed = cost.bound(unit, tokens)
     if needed <= available:
         return [] if explained else [f"{remainder} are left, but what the strategy would do next may take more"]
-    score_cost = cost.reserve(unit, tokens)
+    needed_for_score = cost.reserve(unit, tokens)  # a part of `needed`
     if unit == "usd":
         needed_text = "more"
-    elif score_cost:
-        needed_text = f"{needed:,}, {score_cost:,} of them for its score"
+    elif needed_for_score:
+        needed_text = f"{needed:,}, {needed_for_score:,} of them for its score"
     else:
         needed_text = f"{needed:,}"
     return [f"{remainder} are left, but one more solution may take {needed_text}"]
+
+
+def _left_over_by_one_start(search: Search, outcome: SearchOutcome) -> list[str]:
+    """Return the warning that solutions which all began at once left much of every limit; else an empty list."""
+    account = search.account
+    if outcome.stopped_by != "done" or not search.rows.begins_all_at_once or not account.units:
+        return []
+    shares_left = {unit: account.available(unit) / account.limit(unit) for unit in account.units}
+    scarcest_unit = min(shares_left, key=shares_left.__getitem__)
+    if shares_left[scarcest_unit] < _WORTH_SAYING:
+        return []
+    explanation = "all solutions begin at once under this stop rule, and none begins later"
+    return [f"{shares_left[scarcest_unit]:.0%} of the {scarcest_unit} are left: {explanation}"]
 
 
 def truncated_tokens(search: Search) -> int:

@@ -349,28 +349,17 @@ class ProblemRun:
             return await self._run_search(account)
 
     async def _run_search(self, account: Account) -> Solution:
-        scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
+        """Search in an account, choose, and return the solution. All reservations and prompts are released."""
         rates = {
             role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()
         }
+        stop_rule = self.plan.stopping
         notes, tree = Notes(), Tree()
         problem = dataclasses.replace(self.problem.without_answer(), task=self.task.name)
         task = isolate(self.task, notes.warn)
         costs = Costs(account, self.verifiers, self.declared, rates, self._compared_by)
         prompts = Prompts(self.backends, costs, tree, self.clock)
-        scoring = Scoring(
-            self.verifiers,
-            scorers,
-            task=task,
-            backends=self.backends,
-            costs=costs,
-            tree=tree,
-            prompts=prompts,
-            stream=hash64("judge", self.seed, problem_key(problem, task.name)),
-            clock=self.clock,
-            gives_scores=self.given,
-            embedder=self.embedder,
-        )
+        seconds_left = None if account.deadline is None else lambda: costs.account.seconds_left
         search = Search(
             problem=problem,
             task=task,
@@ -378,13 +367,13 @@ class ProblemRun:
             costs=costs,
             tree=tree,
             prompts=prompts,
-            answers=Answers(task, None if account.deadline is None else lambda: costs.account.seconds_left),
-            scoring=scoring,
+            answers=Answers(task, seconds_left),
+            scoring=self._scoring(problem, task, costs=costs, tree=tree, prompts=prompts),
             notes=notes,
             seed=self.seed,
-            decide=None if self.plan.stopping is None else partial(decision_of, self.plan.stopping),
+            decide=None if stop_rule is None else partial(decision_of, stop_rule),
             judged=self._judged,
-            order="drawn" if self.plan.stopping is None else self.plan.stopping.order,
+            order="drawn" if stop_rule is None else stop_rule.order,
             sampling=self.sampling,
             clock=self.clock,
             on_call=None if self.on_event is None else _reporter(self, self.on_event),
@@ -396,12 +385,15 @@ class ProblemRun:
         outcome = SearchOutcome()
         try:
             await self._explore(search, outcome)
+            # amounts kept for the scores of the choice become available again where the scores cost less
             available_before = {unit: account.available(unit) for unit in account.kept}
             selected = self._apply_risk(await self._choose(search, outcome), outcome)
             if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = account.kept
-            outcome.cheaper = {unit: account.available(unit) - before for unit, before in available_before.items()}
+            outcome.cheaper = {
+                unit: account.available(unit) - amount_before for unit, amount_before in available_before.items()
+            }
         finally:
             account.free_all()
             try:
@@ -409,6 +401,22 @@ class ProblemRun:
             except EngineError as failure:
                 outcome.fail(failure, search)
         return self._solution(search, outcome, selected)
+
+    def _scoring(self, problem: Problem, task: Task, *, costs: Costs, tree: Tree, prompts: Prompts) -> Scoring:
+        """Return the part of the search that calls the verifiers."""
+        return Scoring(
+            self.verifiers,
+            {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()},
+            task=task,
+            backends=self.backends,
+            costs=costs,
+            tree=tree,
+            prompts=prompts,
+            stream=hash64("judge", self.seed, problem_key(problem, task.name)),
+            clock=self.clock,
+            gives_scores=self.given,
+            embedder=self.embedder,
+        )
 
     @cached_property
     def use(self) -> CalibratedUse:

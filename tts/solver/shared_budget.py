@@ -218,23 +218,26 @@ class SharedBudget:
         """Mark a problem as ended; its account is closed."""
         self._set_idle(self._places[place])
 
-    def _note(self, place: int, search: Search, found: Evidence) -> None:
-        """Record the evidence of a problem, and the cost of one of its samples.
+    def _note(self, place: int, search: Search, evidence: Evidence) -> None:
+        """Record the evidence of a problem, and the mean cost of one of its plain samples.
 
-        The cost is a mean. Each of the problem's own samples counts once, and the typical cost counts twice.
+        The mean is over the problem's own samples and two samples of the typical cost.
         """
-        for name, values in self._evidence.items():
-            values[place] = getattr(found, name)
+        for field_name, values in self._evidence.items():
+            values[place] = getattr(evidence, field_name)
         lengths = [c.trajectory.num_tokens for c in search.candidates]
         self._longest_tokens = max([self._longest_tokens, *lengths])
-        account, n, entry = search.account, found.samples, self._places[place]
-        if entry.spent is not None:
+        account, n, entry = search.account, evidence.samples, self._places[place]
+        if entry.spent is not None:  # the last round was of another strategy than plain samples
             for unit, spent_before in entry.spent.items():
                 entry.beside[unit] += account.spending(unit) - spent_before
             entry.spent = None
-        for unit, cost in self._sample_cost.items():
-            own_cost = account.spending(unit) + account.reservation(unit) - entry.beside[unit] if n else 0
-            cost[place] = (own_cost + 2 * entry.typical[unit]) / (n + 2)
+        for unit, mean_costs in self._sample_cost.items():
+            samples_cost = 0
+            if n:
+                total_cost = account.spending(unit) + account.reservation(unit)
+                samples_cost = total_cost - entry.beside[unit]  # without the rounds of other strategies
+            mean_costs[place] = (samples_cost + 2 * entry.typical[unit]) / (n + 2)
 
     def _set_idle(self, entry: Place) -> None:
         """Note that a problem's search no longer runs; the last one to stop begins the next wave."""

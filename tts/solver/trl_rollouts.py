@@ -182,11 +182,14 @@ class _PlainText(TextTask):
 
 
 def rollout_reward(rollout_reward: Sequence[float], **columns: Any) -> list[float]:
-    """Return the rewards that `TrlRollouts` gave its rows: a reward function of TRL's trainers.
+    """Return the rewards of rows unchanged: a reward function for TRL's trainers.
+
+    `TrlRollouts` writes the rewards into the column `rollout_reward`, and the trainer hands each column over by its
+    name.
 
     Args:
         rollout_reward: The rewards, one a row.
-        columns: The other columns of the rows, which change nothing.
+        columns: The other columns of the rows, which are not read.
 
     Example:
         >>> import tts
@@ -204,7 +207,16 @@ def _no_reward(problem: Problem, text: str) -> float:
 
 
 def _check_size(group: RolloutGroup, size: int, stopped_by: str) -> None:
-    """Raise ConfigError where a group has another size than the trainer's, or a rollout has no tokens."""
+    """Refuse a group that the trainer cannot use.
+
+    Args:
+        group: The group: the rollouts of one prompt.
+        size: The number of rollouts that the trainer needs in each group.
+        stopped_by: The reason why the drawing of rollouts ended, for the error.
+
+    Raises:
+        ConfigError: The group has another size, or a rollout has no tokens.
+    """
     if len(group.rollouts) != size:
         raise ConfigError(
             f"the group of the prompt {quote(group.problem.text)} has {len(group.rollouts)} rollouts, "

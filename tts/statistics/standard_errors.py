@@ -51,21 +51,28 @@ def mean_with_error(values: ArrayLike, clusters: ArrayLike | None = None, *, lev
         level: The level of the interval, in (0, 1).
 
     Raises:
-        ConfigError: a value that is not known, other lengths, or a level outside (0, 1).
+        ConfigError: a value is NaN or infinite, `clusters` has another length than `values`, or the level is outside
+            (0, 1).
     """
     check_level(level)
-    value = vector("values", values)
-    cluster_of, num_clusters = number_clusters(np.arange(len(value)) if clusters is None else clusters, len(value))
-    if not len(value):
+    value_array = vector("values", values)  # [N]
+    num_values = len(value_array)
+    if clusters is None:
+        clusters = np.arange(num_values)  # a cluster for each value
+    cluster_of, num_clusters = number_clusters(clusters, num_values)
+    if not num_values:
         return MeanWithError(Estimate(math.nan, math.nan, math.nan, level, 0), math.nan, math.nan)
-    mean = float(value.mean())
+    mean = float(value_array.mean())
     if num_clusters < 2:
         return MeanWithError(Estimate(mean, math.nan, math.nan, level, num_clusters), math.nan, math.nan)
-    sums = np.bincount(cluster_of, value - mean, num_clusters)
-    error = math.sqrt(float(sums @ sums) * num_clusters / (num_clusters - 1)) / len(value)
-    half = float(stats.t.isf((1 - level) / 2, num_clusters - 1)) * error
-    p = float(2 * stats.t.sf(abs(mean) / error, num_clusters - 1)) if error else float(mean == 0)
-    return MeanWithError(Estimate(mean, mean - half, mean + half, level, num_clusters), error, p)
+    deviations = np.bincount(cluster_of, value_array - mean, num_clusters)  # [clusters], summed by cluster
+    error = math.sqrt(float(deviations @ deviations) * num_clusters / (num_clusters - 1)) / num_values
+    half_width = float(stats.t.isf((1 - level) / 2, num_clusters - 1)) * error
+    p = float(mean == 0)  # the mean is exact where the error is 0
+    if error:
+        p = float(2 * stats.t.sf(abs(mean) / error, num_clusters - 1))
+    estimate = Estimate(mean, mean - half_width, mean + half_width, level, num_clusters)
+    return MeanWithError(estimate, error, p)
 
 
 def difference_with_error(

@@ -159,7 +159,11 @@ class MathVerifyTask(MathTask):
         return reply
 
     def _reply(self, texts: tuple[str, ...]) -> tuple[bool, str | None]:
-        """Return a worker's verdict and expression; False and None where the worker ends or is too slow."""
+        """Return a worker's verdict and expression; False and None where the worker ends or is too slow.
+
+        Raises:
+            VerifierError: the worker does not start.
+        """
         try:
             with self._workers.worker() as worker:
                 reply = worker.ask({"texts": texts}, self.time_limit_s)

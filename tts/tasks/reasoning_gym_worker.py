@@ -147,7 +147,7 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
 
 
 def _different(dataset: Any, size: int) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a data set whose questions differ."""
+    """Yield the entries of a data set of `size` entries, without entries whose question came before."""
     questions: set[str] = set()
     for index in range(size):
         entry = None
@@ -161,10 +161,15 @@ def _different(dataset: Any, size: int) -> Iterator[dict[str, Any]]:
 def score(reference: str, answer: str) -> float:
     """Return the score that a generator's scorer gives an answer, from 0 to 1.
 
-    A text that the scorer cannot read has the score 0.
+    An answer that the scorer cannot read has the score 0.
+
+    Args:
+        reference: The reference of the problem: its generator, configuration and entry as JSON; see `make`.
+        answer: The answer.
     """
     record = json.loads(reference)
-    dataset = _scorer(record["reasoning_gym"], json.dumps(record["config"]))
+    configuration = json.dumps(record["config"])  # a text, since the arguments of `_scorer` are keys of its cache
+    dataset = _scorer(record["reasoning_gym"], configuration)
     try:
         return float(dataset.score_answer(answer, unpack(record["entry"])))
     except Exception:  # noqa: BLE001 - the boundary: some scorers raise where an answer has not the form they expect

@@ -263,7 +263,7 @@ class _Process:
 
     def kill(self) -> None:
         """Kill the process and wait until it is gone."""
-        if self._owner_pid != os.getpid():
+        if self._owner_pid != os.getpid():  # a fork of the process that owns the worker
             return
         self._process.kill()
         self._process.wait()

@@ -37,10 +37,14 @@ _SPREADS: Mapping[str, Callable[[Spread], float]] = MappingProxyType(
 
 
 def _check(name: str, odds: Any) -> tuple[float, float]:
-    """Return the scale and the shift of the parameter `name`.
+    """Return the scale and the shift in the value of a parameter.
+
+    Args:
+        name: The name of the parameter, for the error.
+        odds: The value of the parameter; see `Confidence`.
 
     Raises:
-        ConfigError: `odds` has not two finite numbers, or the scale is not above 0.
+        ConfigError: the value is not two finite numbers, or the scale is not above 0.
     """
     numbers = tuple(odds) if isinstance(odds, tuple | list) else ()
     are_finite = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)

@@ -102,13 +102,13 @@ class _Returned:
                 self._is_over = True
 
     def _keep(self, value: Any) -> bool:
-        """Keep a value that came in time, and close any other; return whether the time is not over."""
+        """Keep a value that came in time and return True; else close the value and return False."""
         with self._lock:
             if self._is_over:
                 _close(value)
-            else:
-                self.values.append(value)
-            return not self._is_over
+                return False
+            self.values.append(value)
+            return True
 
     def close(self) -> None:
         """Close all coroutines, so that Python gives no warning of coroutines that were never awaited."""

@@ -365,13 +365,17 @@ class EngineBackend(StateBackend[PathState]):
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Return the last hidden state, as the output layer reads it, at the last token of each handle."""
 
+        def last_state(job: PrefillJob) -> Floats:
+            last_states = job.found[-1]  # [tokens, K], the states of the last tokens that were read
+            return last_states[-1]
+
         def start(state: PathState, future: CallFuture) -> None:
-            size = len(state.node.tokens)
+            num_tokens = len(state.node.tokens)
             self._prefill(
                 state.node,
-                upto=size,
-                first_wanted=size - 1,
-                on_end=lambda job: future.set_prefilled(job, lambda: job.found[-1][-1]),
+                upto=num_tokens,
+                first_wanted=num_tokens - 1,
+                on_end=lambda job: future.set_prefilled(job, partial(last_state, job)),
                 logits=False,
             )
 

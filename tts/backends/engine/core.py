@@ -360,12 +360,28 @@ class Runner:
     def _end_sequence(
         self, sequence: DecodeSequence, finish: Finish, error: str = "", *, scheduled: bool = True
     ) -> None:
-        """End a row; `scheduled`: whether the scheduler still has its sequence."""
+        """End the row of a sequence, and report the end to the row's job.
+
+        Args:
+            sequence: The sequence.
+            finish: The reason of the end.
+            error: The error that ended the row; "": there is none.
+            scheduled: Whether the scheduler still has the sequence.
+        """
         if scheduled:
             self._scheduler.remove(sequence)
         sequence.node.pieces = sequence.state.pieces
-        end_node = None if finish in ("error", "cancelled") else sequence.node
-        row_end = RowEnd(sequence.job, sequence.state.index, sequence.state, finish, end_node, error, began=True)
+        can_continue = finish not in ("error", "cancelled")
+        end_node = sequence.node if can_continue else None
+        row_end = RowEnd(
+            job=sequence.job,
+            index=sequence.state.index,
+            state=sequence.state,
+            finish=finish,
+            node=end_node,
+            error=error,
+            began=True,
+        )
         sequence.job.ended(row_end)
         if end_node is None:
             self.tree.release(sequence.node)

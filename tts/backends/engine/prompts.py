@@ -151,9 +151,16 @@ class PromptReads:
         return len(piece.tokens) if piece.below or self._top else len(piece.tokens) - 1
 
     def _end_piece(self, piece: Piece, done: Callable[[int, ReadPrompt], None], job: PrefillJob) -> None:
-        """Note the end of a piece's job, and call `done` for each prompt whose pieces are all read."""
+        """Note the end of the job that reads a piece, and report the prompts that are now read to their end.
+
+        Args:
+            piece: The piece: tokens that several prompts may share.
+            done: A function that is called with the place and the result of each such prompt.
+            job: The job.
+        """
         piece.failure = piece.failure or job.failure
-        self._seconds[piece.prompts[0]] += job.seconds
+        first_place = piece.prompts[0]
+        self._seconds[first_place] += job.seconds  # later prompts share the piece without cost
         for place in piece.prompts:
             self._num_unread[place] -= 1
             if not self._num_unread[place]:

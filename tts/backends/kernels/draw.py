@@ -152,16 +152,18 @@ def _weights(row: Any, top: float, scale: float, weights: Any, sums: Any) -> flo
 
 @compile_function
 def _sum(weights: Any, sums: Any) -> float:
-    """Write the sums of the weights' stretches to `sums`, and return the sum of all weights.
+    """Write the sums of parts of the weights to `sums`, and return the sum of all weights.
 
-    A stretch is added up in 16 lanes, so that the compiler can use vectors.
+    Each part, called a stretch, has `_STRIDE` successive tokens; the last stretch may have fewer. A stretch is added up
+    in 16 lanes, so that the compiler can use vectors.
     """
     lanes = np.empty(_LANES, np.float64)
     grand_total = 0.0
     for stretch in range(sums.shape[0]):
         begin, end = stretch * _STRIDE, min((stretch + 1) * _STRIDE, weights.shape[0])
         lanes[:] = 0.0
-        lanes_end = begin + (end - begin) // _LANES * _LANES  # the tokens after it do not fill all lanes
+        num_rounds = (end - begin) // _LANES
+        lanes_end = begin + num_rounds * _LANES  # the tokens from here to `end` do not fill all lanes
         for token in range(begin, lanes_end, _LANES):
             for lane in range(_LANES):
                 lanes[lane] += weights[token + lane]

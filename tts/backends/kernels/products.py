@@ -52,11 +52,12 @@ def _product(vectors: int, max_rows: int) -> Any:
         def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
             rows, c, c_stride, a, a_stride, b, b_stride, width, depth = args
 
-            def write(rows: int, kind: Any) -> None:
-                starts = [offset_pointer(builder, b, INT(LANES * vector), kind) for vector in range(vectors)]
-                write_loop(builder, (c, c_stride), (a, a_stride), (starts, b_stride), rows, depth, add=True)
+            def write_product(num_rows: int, number_type: Any) -> None:
+                starts = [offset_pointer(builder, b, INT(LANES * vector), number_type) for vector in range(vectors)]
+                write_loop(builder, (c, c_stride), (a, a_stride), (starts, b_stride), num_rows, depth, add=True)
 
-            _switch_of_both(builder, rows, width, max_rows, write)
+            # `rows` and `width` are known only when the product runs, so code is written for each of their values
+            _switch_rows_and_type(builder, rows, width, max_rows, write_product)
             return ctx.get_dummy_value()
 
         return signature, emit
@@ -92,14 +93,16 @@ def _scores(blocks: int, max_rows: int) -> Any:
         def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
             rows, c, c_stride, a, a_stride, b, step, width, numbers, apart, depth = args
             number_pointer = builder.inttoptr(numbers, INT.as_pointer())
-            offsets = [builder.mul(apart, INT(block)) for block in range(blocks)]
-            block_numbers = [builder.load(builder.gep(number_pointer, [offset])) for offset in offsets]
+            number_offsets = [builder.mul(apart, INT(block)) for block in range(blocks)]
+            block_numbers = [builder.load(builder.gep(number_pointer, [offset])) for offset in number_offsets]
 
-            def write(rows: int, kind: Any) -> None:
-                starts = [offset_pointer(builder, b, builder.mul(step, number), kind) for number in block_numbers]
-                write_loop(builder, (c, c_stride), (a, a_stride), (starts, INT(LANES)), rows, depth, add=False)
+            def write_product(num_rows: int, number_type: Any) -> None:
+                starts = [
+                    offset_pointer(builder, b, builder.mul(step, number), number_type) for number in block_numbers
+                ]
+                write_loop(builder, (c, c_stride), (a, a_stride), (starts, INT(LANES)), num_rows, depth, add=False)
 
-            _switch_of_both(builder, rows, width, max_rows, write)
+            _switch_rows_and_type(builder, rows, width, max_rows, write_product)
             return ctx.get_dummy_value()
 
         return signature, emit
@@ -112,7 +115,9 @@ def offset_pointer(builder: Any, address: Any, numbers: Any, kind: Any = _FLOAT)
     return builder.gep(builder.inttoptr(address, kind.as_pointer()), [numbers])
 
 
-def _switch_of_both(builder: Any, rows: Any, width: Any, max_rows: int, write: Callable[[int, Any], None]) -> None:
+def _switch_rows_and_type(
+    builder: Any, rows: Any, width: Any, max_rows: int, write: Callable[[int, Any], None]
+) -> None:
     """Write a switch over the number of rows, 1 to `max_rows`, and the type of the numbers.
 
     A number has `width` bytes: 4, or 2 where the CPU widens halves. `write` writes the code for a number of rows and a

@@ -127,8 +127,10 @@ class RequestMeter:
         """
         clock = asyncio.get_running_loop().time
         async with self._turn_lock:
-            while (wait := self.wait_s(clock(), tokens)) > 0:
-                await asyncio.sleep(wait)
+            wait_s = self.wait_s(clock(), tokens)
+            while wait_s > 0:
+                await asyncio.sleep(wait_s)
+                wait_s = self.wait_s(clock(), tokens)
             return self.send(clock(), tokens)
 
     def send(self, now: float, tokens: int) -> Ticket:

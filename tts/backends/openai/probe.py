@@ -709,10 +709,15 @@ def _may_crash(version: str) -> bool:
 
 
 def _seeds_crash(version: str, metrics: str) -> bool:
-    """Whether a server may be vLLM before 0.33 on CPUs, whose engine a request with a seed may end.
+    """Whether a request with a seed may end a server's engine, as in vLLM before 0.33 on CPUs.
 
-    The engine ends if the prompt of such a request is read in parts. The server is recognized by its version and by the
-    blocks of its cache: at least 32 tokens on CPUs, and 16 by default elsewhere.
+    The engine ends if the prompt of such a request is read in parts. The use of a CPU is seen from the blocks of the
+    cache. They have at least 32 tokens on CPUs, and by default 16 elsewhere. Without their size a CPU is assumed.
+
+    Args:
+        version: The version of vLLM.
+        metrics: The metrics that the server reports, as text.
     """
-    blocks = re.search(r'cache_config_info\{[^}]*\bblock_size="(\d+)"', metrics)
-    return _may_crash(version) and (blocks is None or int(blocks[1]) >= 32)
+    block_match = re.search(r'cache_config_info\{[^}]*\bblock_size="(\d+)"', metrics)
+    may_use_cpu = block_match is None or int(block_match[1]) >= 32
+    return _may_crash(version) and may_use_cpu

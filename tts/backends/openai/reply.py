@@ -360,21 +360,24 @@ def _text_of_calls(choice: Choice) -> str:
 
 
 def _take_tokens(choice: Choice, item: Mapping[str, Any]) -> None:
-    """Add an event's token ids and log-probabilities to a choice, in either form of the API."""
+    """Add the token ids and log-probabilities of an event to a choice.
+
+    The event has the form of chats or of completions, and values of other types are left out.
+    """
     ids = item.get("token_ids")
     if isinstance(ids, list) and all(type(token) is int for token in ids):
         choice.ids += ids
-    members: Any = item.get("logprobs")
-    if not isinstance(members, dict):
+    logprobs: Any = item.get("logprobs")
+    if not isinstance(logprobs, dict):
         return
-    content: Any = members.get("content")
-    if isinstance(content, list):  # the form of chat
+    content: Any = logprobs.get("content")
+    if isinstance(content, list):  # the form of chats
         entries = [entry for entry in content if isinstance(entry, dict)]
         values: Any = [entry.get("logprob") for entry in entries]
         tops: Any = [entry.get("top_logprobs") for entry in entries]
         texts: Any = [entry.get("token") for entry in entries]
     else:  # the form of completions
-        values, texts, tops = members.get("token_logprobs"), members.get("tokens"), members.get("top_logprobs")
+        values, texts, tops = logprobs.get("token_logprobs"), logprobs.get("tokens"), logprobs.get("top_logprobs")
     if isinstance(values, list):  # an unknown value becomes NaN, so that each value keeps its place
         choice.logprobs += map(_logprob, values)
         if isinstance(tops, list) and len(tops) == len(values):

@@ -132,7 +132,10 @@ def _end_error(server: Server) -> EngineError:
 
 
 def _tail(log: Path) -> str:
-    """Return the end of a log in one line. If a line has an error, the text begins at the last such line."""
+    """Return the end of a log in one line, at most `_TAIL` characters; "nothing" for an empty log.
+
+    If some line names an error, the text begins at the last such line.
+    """
     text = log.read_text(encoding="utf-8", errors="replace")
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     error_indexes = [index for index, line in enumerate(lines) if "Error" in line]

@@ -74,7 +74,8 @@ class ToyLanguage:
             raise ConfigError(f"accuracy and mute are {self.accuracy} and {self.mute}, but must be probabilities")
         if not (0 <= self.again < 1 and 0 <= self.better <= 1):
             raise ConfigError(f"again and better are {self.again} and {self.better}, but must be in [0, 1) and [0, 1]")
-        if len(set(offsets)) < len(offsets) or 0 in offsets or not math.isclose(total_share, 1):
+        are_distinct = len(set(offsets)) == len(offsets)
+        if not are_distinct or 0 in offsets or not math.isclose(total_share, 1):
             raise ConfigError(
                 f"slips are {self.slips}, but must be distinct offsets other than 0 with shares that sum to 1"
             )

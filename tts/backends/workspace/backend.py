@@ -76,13 +76,12 @@ class _AgentRows(TaskRows):
         self.processes: set[Process] = set()  # the running programs, added and removed by threads
 
     def cancel(self) -> None:
-        """Stop the agents. Rows that have not begun end at once."""
+        """Stop the agents. Rows that have not begun end at once, without text."""
         self.cancelled = True
+        empty_sample = Sample(text="", token_ids=(), logprobs=(), finish="cancelled", handle=None, num_tokens=0)
         for index in range(len(self.request.rows)):
             if index not in self.begun:
-                self.settle(
-                    index, Sample(text="", token_ids=(), logprobs=(), finish="cancelled", handle=None, num_tokens=0)
-                )
+                self.settle(index, empty_sample)
         self._stop()
 
     def _stop(self) -> None:

@@ -296,10 +296,12 @@ class Repositories(Backend):
         return self._workspaces[self._place(prompt)]
 
     def _place(self, prompt: str) -> int:
-        """Return the index of the task with the longest prompt that a text contains.
+        """Return the index of the task whose prompt a longer prompt contains.
+
+        If the prompts of several tasks are in it, the longest of them counts.
 
         Raises:
-            ConfigError: The text contains the prompt of no task.
+            ConfigError: The prompt contains the prompt of no task.
         """
         indexes = [index for index, task in enumerate(self.tasks) if task.prompt in prompt]
         if not indexes:

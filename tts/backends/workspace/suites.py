@@ -163,9 +163,10 @@ class SuiteRunner:
         self._known: dict[tuple[Suite, str], SuiteOutcome] = {}
 
     def run(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
-        """Run a suite on the root with a patch (see `RunsSuites`)."""
+        """Return the outcome of a suite on the root with a patch (see `RunsSuites`), known or by a run."""
+        restored_files = is_protected if suite.restore else None
         try:
-            state = self._store.patch_root(patch or "", is_protected if suite.restore else None)
+            state = self._store.patch_root(patch or "", restored_files)
         except EngineError as failure:
             return SuiteOutcome(refusal=failure.cause)
         try:
@@ -173,7 +174,7 @@ class SuiteRunner:
             if outcome is None:
                 outcome = self._run(suite, state, seconds)
                 had_full_time = seconds is None or seconds >= suite.seconds
-                if had_full_time or not outcome.stopped:
+                if had_full_time or not outcome.stopped:  # with more time, a stopped run may have another outcome
                     self._known[suite, state.tree] = outcome
             return outcome
         finally:
@@ -192,12 +193,14 @@ class SuiteRunner:
             with self._store.scratch() as folder:
                 if suite.hidden is not None:
                     copy_over(suite.hidden, fork.path)
-                elsewhere_path, results_path = folder / "elsewhere.json", folder / "results.xml"
+                elsewhere_path = folder / "elsewhere.json"  # written by `pytest_child`
+                results_path = folder / "results.xml"  # written by pytest
                 command = list(suite.command)
                 pytest_command = suite.pytest_arguments
                 if pytest_command:
                     program, arguments = pytest_command
-                    fork_first = "1" if suite.command[1:2] == ("-m",) else "0"  # as `python -m` orders imports
+                    is_run_as_module = suite.command[1:2] == ("-m",)
+                    fork_first = "1" if is_run_as_module else "0"  # `python -m` imports first from the working folder
                     command = [find_python(program), "-I", "-B", str(_CHILD)]
                     command += [str(elsewhere_path), ",".join(_modules(fork.path)), fork_first]
                     command += [*arguments, "--junitxml", str(results_path), "-p", "no:cacheprovider"]
@@ -206,14 +209,14 @@ class SuiteRunner:
                 timer = threading.Timer(limit_s, process.stop)
                 timer.start()
                 try:
-                    end = process.wait()
+                    process_end = process.wait()
                 finally:
                     timer.cancel()
                 return SuiteOutcome(
-                    code=end.code,
+                    code=process_end.code,
                     results=_read_results(results_path) if suite.by_pytest else None,
-                    output=end.output,
-                    stopped=end.stopped,
+                    output=process_end.output,
+                    stopped=process_end.stopped,
                     elsewhere=_read_elsewhere(elsewhere_path),
                 )
         finally:

@@ -216,22 +216,23 @@ class RecordedSearch:
         )
 
     def _verdict(self, answer: str, order: Sequence[int], best: Candidate | None) -> bool | None:
-        """Return whether an answer is right; None: the problem has no reference answer.
+        """Return the recorded verdict on an answer; None: the problem has no reference answer.
 
-        If samples with this answer have different verdicts, the verdict of the best candidate counts where it has
-        this answer, else the verdict of the first sample with this answer.
+        Samples with this answer may have different verdicts. Then the verdict of the best candidate counts if the
+        candidate has this answer, else the verdict of the first drawn sample with this answer.
 
         Args:
-            answer: The answer to judge.
-            order: The numbers of the drawn samples.
+            answer: The answer of one of the drawn samples.
+            order: The numbers of the drawn samples, in the order of drawing.
             best: The candidate that a selection ranks first; None: there is none.
         """
         if not self._has_disputed_answer:
             return self._is_answer_right[answer]
-        drawn = self.pool.drawn
         if best is not None and best.answer == answer:
-            return drawn[best.trajectory.node].right
-        return next(drawn[i].right for i in order if drawn[i].answer == answer)
+            sample_number = best.trajectory.node  # see `_trajectories`
+        else:
+            sample_number = next(i for i in order if self.pool.drawn[i].answer == answer)
+        return self.pool.drawn[sample_number].right
 
     def _leaders(self, order: Sequence[int]) -> list[str | None]:
         """Return the majority's answer after each number of samples, from 0 to all samples of an order.
@@ -316,11 +317,14 @@ def usd_of(drawn: RecordedSample) -> float:
 
 
 def _stop_rule_scores(pool: ProblemPool, stop_rule: StopRule | None) -> list[dict[str, float]]:
-    """Return each sample's scores that a stop rule reads, by role; empty: there is no rule, or it reads no scores."""
+    """Return for each sample of a pool the score that a stop rule reads, by role.
+
+    The list is empty where there is no rule, or the rule reads no scores.
+    """
     needs = Needs() if stop_rule is None else needs_of(stop_rule)
     if not needs.verifiers:
         return []
-    role = needs.verifiers[0]
+    role = needs.verifiers[0]  # a stop rule reads the scores of at most one role
     scores = RecordedScores(pool).aggregates_of(range(len(pool.drawn)), role, needs.aggregate)
     return [{role: score} for score in scores.tolist()]
 

@@ -305,7 +305,9 @@ def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> 
 def _import_problem(
     samples: ProblemSamples, settings: ImportSettings, model: str, verifiers: Mapping[str, str]
 ) -> ImportedSamples:
-    """Return one problem as a result. A sample that a role did not score gets the score NaN by this role.
+    """Return one problem with its samples as a result, whose answer is the samples' majority.
+
+    A sample that a role did not score gets the score NaN by this role.
 
     Args:
         samples: The problem and its samples.
@@ -324,8 +326,8 @@ def _import_problem(
         "texts": samples.texts,
         "task": settings.task,
     }
-    place = f"the samples of the problem {quote(str(problem.id))}"
-    packed_source = pack(place, json.dumps(source).encode("ascii"))
+    packed_name = f"the samples of the problem {quote(str(problem.id))}"  # for errors
+    packed_source = pack(packed_name, json.dumps(source).encode("ascii"))
     dollars = [sample.usd for sample in drawn if sample.usd is not None]
     usage = Usage(
         prompt_tokens=samples.prompt_tokens * len(drawn),
@@ -336,19 +338,21 @@ def _import_problem(
         usd=sum(dollars) if len(dollars) == len(drawn) else None,
         estimated=samples.estimated,
     )
+    setting_digest = digest(task=settings.task, verdicts=settings.verdicts or "ours")
     cell = Cell(
         key="",
         dataset=settings.name,
         problem=str(problem.id),
         group=samples.group,
         model=model,
-        setting=digest(task=settings.task, verdicts=settings.verdicts or "ours")[:16],
+        setting=setting_digest[:16],
         verifiers=verifiers,
         strategy=_STRATEGY,
         budget={"samples": len(drawn)},
         seed=0,
     )
-    key = digest(cell=dataclasses.asdict(cell), drawn=pack_candidates(place, drawn).hex(), source=packed_source.hex())
+    packed_drawn = pack_candidates(packed_name, drawn)
+    key = digest(cell=dataclasses.asdict(cell), drawn=packed_drawn.hex(), source=packed_source.hex())
     result = Result(
         cell=dataclasses.replace(cell, key=key),
         answer=None,

@@ -23,13 +23,14 @@ LONGEST_MARK: Final = max(map(len, _KNOWN_MARKS))
 
 
 def marks_in(text: str) -> ThoughtMarks | None:
-    """Return the marks that a text names, or states with a space between; None: texts have no thoughts.
+    """Return the marks of thoughts that a text names or spells out; None: the samples have no thoughts.
 
     Args:
-        text: A name in `THOUGHTS`, an opening mark of these, or an opening and a closing mark with a space between.
+        text: A name in `THOUGHTS`, the opening mark of one of these names, or two marks. Two marks are an opening and a
+            closing mark with a space between.
 
     Raises:
-        ConfigError: the text is neither a name nor two marks.
+        ConfigError: the text is neither a name, nor a known opening mark, nor two marks.
     """
     if text in THOUGHTS:
         return THOUGHTS[text]
@@ -38,7 +39,5 @@ def marks_in(text: str) -> ThoughtMarks | None:
     opening, space, closing = text.strip().partition(" ")
     if not space:
         failure = unknown_name("marks of thoughts", text, THOUGHTS)
-        raise ConfigError(
-            str(failure.args[0]), hint=f"{failure.hint}; or two marks and a space, such as '<reason> </reason>'"
-        )
+        raise ConfigError(failure.cause, hint=f"{failure.hint}; or two marks and a space, such as '<reason> </reason>'")
     return ThoughtMarks(opening, closing.strip())

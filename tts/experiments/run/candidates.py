@@ -56,9 +56,10 @@ def earlier_equals(texts: Sequence[str | None]) -> list[int | None]:
 def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple[RecordedSample, ...]:
     """Return the candidates of a solution, judged and with all their scores, in the order of drawing.
 
-    The verifier tokens of all calls are divided among the candidates by the tokens that had to be read of each. If
-    stepwise verifiers read fewer tokens than the candidates have, they skipped steps that earlier candidates share.
-    Any other verifier read each candidate from its beginning. As `judge_answer`, the call may take seconds.
+    Each candidate gets a part of the verifier tokens of all calls, in proportion to the tokens that had to be read of
+    it. A verifier reads a candidate from its beginning. Only verifiers of steps may skip steps that an earlier
+    candidate has too. They did so if they read fewer tokens than the candidates have. The call may take seconds, as
+    `judge_answer` does.
     """
     drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
     nodes = () if solution.trace is None else solution.trace.nodes
@@ -73,7 +74,7 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
     equals = earlier_equals(texts)
     recorded: list[RecordedSample] = []
     for i, candidate in enumerate(drawn):
-        trajectory = candidate.trajectory
+        trajectory, scoring = candidate.trajectory, scorings[i]
         steps_by_role = scores_by_node.get(trajectory.node, {})
         scores: dict[str, float] = {}
         for role, step_scores in steps_by_role.items():
@@ -86,9 +87,9 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
                 right=verdicts[i],
                 status=trajectory.status,
                 tokens=trajectory.num_tokens,
-                verifier_tokens=scorings[i].tokens,
-                like=scorings[i].like,
-                shared=scorings[i].shared,
+                verifier_tokens=scoring.tokens,
+                like=scoring.like,
+                shared=scoring.shared,
                 same=equals[i],
                 scores=scores,
                 steps={role: step_scores for role, step_scores in steps_by_role.items() if role in stepwise_roles},

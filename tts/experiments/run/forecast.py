@@ -273,10 +273,10 @@ def scoring_of(run: ProblemRun) -> ScoringCost | None:
 
 
 def _read_tokens(verifier: Verifier, written: int, *, stepwise: bool) -> int | None:
-    """Return the tokens that a verifier reads to score a text; None: unknown before a run.
+    """Return the number of tokens that a verifier reads to score a text; None: unknown before a run.
 
     Args:
-        verifier: The verifier, which may have members, each of which reads the text.
+        verifier: The verifier. If it has members, each of its members reads the text.
         written: The number of tokens of the text.
         stepwise: Whether the verifier scores each step.
     """
@@ -285,12 +285,14 @@ def _read_tokens(verifier: Verifier, written: int, *, stepwise: bool) -> int | N
         member_tokens = [_read_tokens(member, written, stepwise=stepwise) for member in members]
         known_tokens = [tokens for tokens in member_tokens if tokens is not None]
         return sum(known_tokens) if len(known_tokens) == len(member_tokens) else None
-    tokens = verifier.bound(0, written)
-    if tokens > written:
+    most_tokens = verifier.bound(0, written)
+    if most_tokens > written:  # the bound includes reserves that may stay unused
         return None
-    # if the bound is linear in the written tokens, the number of steps does not matter
-    is_linear = verifier.bound(0, 2 * written) == 2 * tokens
-    return tokens if is_linear or not stepwise else None
+    # the bounds of the steps sum to the bound of the text only if the bound is linear in the written tokens
+    is_linear = verifier.bound(0, 2 * written) == 2 * most_tokens
+    if stepwise and not is_linear:
+        return None
+    return most_tokens
 
 
 def _times(count: int, cost: float | None) -> float | None:

@@ -122,11 +122,12 @@ class LocalExecutor:
         """Return the setting of a model for the task of a problem.
 
         Raises:
-            ConfigError: as the class, or two strategies have the same canonical text.
+            ConfigError: a strategy, budget or verifier does not fit the model, or two strategies have the same
+                canonical text.
         """
-        solver = self._solvers[name][0].solver
-        strategies: dict[str, str] = {}  # canonical texts by the texts of the study
-        scoring: dict[str, ScoringCost | None] = {}  # by canonical text
+        solver = self._solvers[name][0].solver  # the solvers of a model differ in their servers alone
+        canonical_texts: dict[str, str] = {}  # by the strategy's text in the study
+        scoring_costs: dict[str, ScoringCost | None] = {}  # by the strategy's canonical text
         run: ProblemRun | None = None
         for text in self._config.strategies:
             for budget in self._config.budgets:
@@ -134,29 +135,30 @@ class LocalExecutor:
                 self._check(name, run)
                 for warning in run.forewarnings():
                     self._forewarnings.setdefault(warning, f"{text} under {format_limits(budget)}")
-                strategies[text] = stored_text(dataclasses.replace(run.plan, selection=run.selection))
-                scoring[strategies[text]] = scoring_of(run)
+                canonical_texts[text] = stored_text(dataclasses.replace(run.plan, selection=run.selection))
+                scoring_costs[canonical_texts[text]] = scoring_of(run)
         assert run is not None, "a study has a strategy and a budget"
-        first_texts: dict[str, str] = {}
-        for text, canonical_text in strategies.items():
+        first_texts: dict[str, str] = {}  # by the strategy's canonical text: the first such text in the study
+        for text, canonical_text in canonical_texts.items():
             first_text = first_texts.setdefault(canonical_text, text)
             if first_text != text:
                 raise ConfigError(
                     f"the strategies {first_text!r} and {text!r} are both {canonical_text!r} here",
                     hint="leave one out",
                 )
+        # what follows is the same in the runs of all strategies and budgets, and is taken from the last run
         usd = run.backends["policy"].rates.usd_out
-        place = self._config.models[name].backend or ""
-        # functions, and classes of the same name, have equal identities, so that their place is added
-        prefix = f"{place} " if ":" in place else ""
+        backend_name = self._config.models[name].backend or ""
+        # two backends "package.module:name" may have equal identities, so each identity begins with that name
+        prefix = f"{backend_name} " if ":" in backend_name else ""
         return Setting(
             task=run.task.name,
             typical_tokens=run.expected_tokens or run.task.typical_tokens(),
             identity={role: f"{prefix}{backend.identity}" for role, backend in run.backends.items()},
             sampling=run.sampling.members(),
             verifiers=self._verifiers(name, run),
-            strategies=strategies,
-            scoring=scoring,
+            strategies=canonical_texts,
+            scoring=scoring_costs,
             usd_per_token=None if usd is None else usd / USD_UNIT,
         )
 

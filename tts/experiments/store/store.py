@@ -206,7 +206,7 @@ class Store:
     def adopt(self, name: str, snapshot: Mapping[str, Any], finished: Iterable[tuple[Result, bytes]]) -> int:
         """Add a study of finished cells in one transaction, and return its id.
 
-        Cells that have a result keep it.
+        A cell that already has a result in the store keeps that result.
 
         Args:
             name: As in `begin`.
@@ -222,12 +222,13 @@ class Store:
             for result, source in finished:
                 key = result.cell.key
                 self.add(study, [result.cell])
-                earlier_result = "SELECT 1 FROM results JOIN cells ON id = cell WHERE key = ?"
-                if db.execute(earlier_result, (key,)).fetchone() is not None:
+                result_query = "SELECT 1 FROM results JOIN cells ON id = cell WHERE key = ?"
+                if db.execute(result_query, (key,)).fetchone() is not None:
                     continue
-                left_out = self._finish("", result)
-                if left_out:
-                    raise ConfigError(left_out[0], hint="nothing was added")
+                omissions = self._finish(worker="", result=result)  # no worker ran the cell
+                if omissions:
+                    first_omission = omissions[0]  # a line about a part that is too large
+                    raise ConfigError(first_omission, hint="nothing was added")
                 db.execute("INSERT INTO sources SELECT id, ? FROM cells WHERE key = ?", (source, key))
         return study
 

@@ -69,7 +69,7 @@ def stored_config(snapshot: Mapping[str, Any]) -> StudyConfig:
 
 
 def imported_settings(snapshot: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the settings of a study's import, by the names of `ImportSettings`.
+    """Return the settings with which a study was imported, by the names of `ImportSettings`.
 
     Args:
         snapshot: The snapshot, as the store has it.
@@ -78,7 +78,8 @@ def imported_settings(snapshot: Mapping[str, Any]) -> Mapping[str, Any] | None:
         The settings; None: the study was not imported.
 
     Raises:
-        ConfigError: The snapshot names a part that a store may not name, or has no configuration.
+        ConfigError: The snapshot has no configuration, or its configuration names a class or function that a store
+            may not name.
     """
     settings = _configuration(snapshot).get("imported")
     return cast("dict[str, Any]", settings) if isinstance(settings, dict) else None

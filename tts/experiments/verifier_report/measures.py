@@ -264,7 +264,10 @@ def _spans(last_position: int) -> Iterator[tuple[int, int]]:
 
 
 def _ceiling(scored: VerifierScores, threshold: float, rng: np.random.Generator) -> Ceiling:
-    """Return the results of acceptance from a threshold on. Candidates without an answer are never accepted."""
+    """Return the results of sampling until a candidate's score reaches a threshold, so that it is accepted.
+
+    Candidates without an answer are never accepted.
+    """
     accepted: NDArray[np.bool_] = scored.answered & (scored.scores >= threshold)  # [N]
     right = scored.right == 1  # [N]
 
@@ -272,18 +275,18 @@ def _ceiling(scored: VerifierScores, threshold: float, rng: np.random.Generator)
         """Return the number of true rows of each problem, [P]."""
         return np.bincount(scored.at, rows, len(scored.problems))
 
-    num, num_right = count(np.ones(len(right))), count(right)
+    num, num_right = count(np.ones(len(right))), count(right)  # [P] each
     completeness, soundness = _share(accepted[right]), _share(~accepted[~right])
-    values_by_cost = {
-        cost: attempt_values(
+    tries: dict[float, int] = {}
+    for cost in COSTS:
+        values = attempt_values(  # [attempts]
             num_right / num,
             0.0 if math.isnan(completeness) else completeness,
             1.0 if math.isnan(soundness) else soundness,
             MOST_TRIES,
             wrong=cost,
         )
-        for cost in COSTS
-    }
+        tries[cost] = best_tries(values) if values.any() else 0  # attempts that are all worth 0 are not made
     return Ceiling(
         threshold=float(threshold),
         accepted=_share(accepted),
@@ -291,7 +294,7 @@ def _ceiling(scored: VerifierScores, threshold: float, rng: np.random.Generator)
         soundness=soundness,
         precision=_share(right[accepted]),
         accuracy=clustered_ceiling(num, num_right, count(accepted & right), count(accepted & ~right), rng=rng),
-        tries={cost: best_tries(values) if values.any() else 0 for cost, values in values_by_cost.items()},
+        tries=tries,
     )
 
 

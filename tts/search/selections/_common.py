@@ -128,9 +128,15 @@ def with_weights(
 def select_class(
     candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int], scores: Scores | None = None
 ) -> Selected:
-    """Return the choice of the class of answers with the largest sum of weights.
+    """Return the choice of the class of answers whose voters have the largest sum of weights.
 
-    Candidates are ranked by their class, then by weight.
+    A class is a group of equal answers.     Candidates are ranked by their class, then by weight.
+
+    Args:
+        candidates: The candidates.
+        weights: The weight of each candidate.
+        voters: The indices of the candidates whose answers may win.
+        scores: A role with its scores, which the ranked candidates get; None: no scores.
     """
     members, listed_weights = members_of(candidates, voters), weights.tolist()
     totals = {  # by class: the sum of the weights
@@ -141,9 +147,11 @@ def select_class(
     if not totals:
         return Selected((), ranked, no_answer(candidates))
     winner = min(totals, key=lambda answer_class: (-totals[answer_class], answer_class))
-    answer = candidates[members[winner][0]].answer or ""
-    all_weight = math.fsum(listed_weights)
-    return Selected((answer,), ranked, totals[winner] / all_weight if all_weight > 0 else 0.0)
+    first_voter = members[winner][0]
+    answer = candidates[first_voter].answer or ""
+    all_weight = math.fsum(listed_weights)  # also of candidates that are no voters
+    confidence = totals[winner] / all_weight if all_weight > 0 else 0.0
+    return Selected((answer,), ranked, confidence)
 
 
 def rank_by_class(

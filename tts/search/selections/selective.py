@@ -98,7 +98,7 @@ class Selective(Selection):
         return self.inner.may_score(candidate, agreeing)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Choose, or abstain."""
+        """Choose by the inner selection, and abstain if the confidence is below the threshold or unknown."""
         selected = await self.inner.select(candidates, search)
         if not selected.answers or self.threshold == 0:
             return selected

@@ -15,7 +15,7 @@ from tts.search.parameters import Aggregate
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
-_SURE = 1e-9  # a confidence is kept so far from 0 and 1
+_SURE = 1e-9  # least distance of a confidence from 0 and 1, so that its odds are finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class CGES(StopRule):
 
 
 def answer_posterior(kinds: Sequence[int], scores: Sequence[float], answers: int | None = None) -> dict[int, float]:
-    """Return the posterior probability of each answer that was seen.
+    """Return the posterior probability of each class of answers that was seen (see `CGES`).
 
     Args:
         kinds: The class of each candidate's answer.
@@ -115,10 +115,13 @@ def answer_posterior(kinds: Sequence[int], scores: Sequence[float], answers: int
     """
     log_odds = dict.fromkeys(kinds, 0.0)  # of each seen answer against an answer that was not seen
     num_seen = len(log_odds)
+    # a wrong answer must be possible beside the right one, so there are at least 2 answers
     num_possible = num_seen + 1 if answers is None else max(answers, num_seen, 2)
     for answer_class, score in zip(kinds, scores, strict=True):
-        chance = min(max(score, _SURE), 1 - _SURE)
-        log_odds[answer_class] += math.log(chance * (num_possible - 1) / (1 - chance))
+        confidence = min(max(score, _SURE), 1 - _SURE)
+        # the answer has the likelihood c if it is right, and (1 - c) / (K - 1) if another answer is right
+        likelihood_ratio = confidence * (num_possible - 1) / (1 - confidence)
+        log_odds[answer_class] += math.log(likelihood_ratio)
     greatest = max(0.0, *log_odds.values())  # taken away, so that no exponential is too large
     weights = {answer_class: math.exp(value - greatest) for answer_class, value in log_odds.items()}
     unseen_weight = (num_possible - num_seen) * math.exp(-greatest)

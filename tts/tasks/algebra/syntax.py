@@ -173,6 +173,7 @@ class _Parser:
         return False
 
     def _exponent(self) -> Node:
+        """Return an exponent, which may have signs before it and an exponent of its own."""
         with self._descend():
             if self._next in ("-", "+"):
                 sign = self._take()

@@ -59,9 +59,9 @@ class SchemaGraph:
         return patterns
 
     def expansion(self) -> int:
-        """Return the number of subschemas with every reference written out.
+        """Return the number of subschemas with every reference written out, at most `_MAX_EXPANSION`.
 
-        A part that leads back to itself is written out once.
+        A subschema that leads back to itself is written out once.
 
         Raises:
             RecursionError: The subschemas are nested too deeply.
@@ -70,9 +70,9 @@ class SchemaGraph:
 
         def size(part: int) -> int:
             if part not in sizes:
-                sizes[part] = 1  # until the part is counted, for a part that leads back to itself
-                children_size = sum(map(size, self.in_place[part] + self.inside[part]))
-                sizes[part] = min(_MAX_EXPANSION, 1 + children_size)
+                sizes[part] = 1  # the size that counts where a child of the part leads back to the part
+                children = self.in_place[part] + self.inside[part]
+                sizes[part] = min(_MAX_EXPANSION, 1 + sum(map(size, children)))
             return sizes[part]
 
         return size(self.root)

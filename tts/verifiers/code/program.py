@@ -25,7 +25,10 @@ from typing import Any
 
 # kept before the program can replace them
 _exec, _eval, _compile, _dumps, _write = builtins.exec, builtins.eval, builtins.compile, json.dumps, os.write
-_DEEPEST, _DIGITS, _FAULT, _LAST = 200, 4096, 200, 1 << 16
+_DEEPEST = 200  # containers around a value
+_DIGITS = 4096  # of a number in the report
+_FAULT = 200  # characters of an error or a type's name in the report
+_LAST = 1 << 16  # bytes of a run's error output that are read
 Wire = Any  # JSON: what is null, true, a small number, a text or a list itself; all else {kind: content}
 
 
@@ -177,7 +180,15 @@ def _step(step: dict[str, Any], codes: list[Any], scope: dict[str, Any], room_le
 
 
 def _value(code: Any, scope: dict[str, Any], room_left: list[int], name: str | None, *, truth: bool) -> Wire:
-    """Return the value of an expression for the report, or keep it under a name and return None."""
+    """Return the value of an expression for the report, or keep the value under a name and return None.
+
+    Args:
+        code: The compiled expression, or the error of compiling it as text.
+        scope: The namespace of the program.
+        room_left: As `left` in `encode`.
+        name: The name; None: the value is reported.
+        truth: Whether only the truth of the value is reported.
+    """
     if isinstance(code, str):
         return {"e": code}
     try:
@@ -287,30 +298,48 @@ def _collection(value: Any, left: list[int], depth: int) -> Wire:  # noqa: C901 
     return {"o": type(value).__name__[:_FAULT]}
 
 
-def _number(value: Any, left: list[int]) -> Wire:
+def _number(value: Any, room_left: list[int]) -> Wire:
+    """Return a number as JSON, by its exact value; `room_left` is `left` of `encode`."""
     if isinstance(value, int):
         exact = int.__index__(value)
-        left[0] -= exact.bit_length() // 3
+        room_left[0] -= exact.bit_length() // 3
         if abs(exact) < 2**53:
             return exact
-        return {"i": hex(exact)} if left[0] >= 0 else {"o": "too large or too deep"}
+        return {"i": hex(exact)} if room_left[0] >= 0 else {"o": "too large or too deep"}
     if isinstance(value, float):
         return {"f": float.hex(value)}
     if isinstance(value, complex):
         return {"c": [float.hex(complex(value).real), float.hex(complex(value).imag)]}
     if isinstance(value, Decimal):
-        if not value.is_finite():
-            return {"f": str(float(value))} if not value.is_snan() else {"o": "Decimal"}
-        value = Fraction(value) if abs(value.adjusted()) < _DIGITS else value
+        return _decimal(value)
     if isinstance(value, Fraction):
-        numerator, denominator = hex(value.numerator), hex(value.denominator)
-        is_short = len(numerator) + len(denominator) < 2 * _DIGITS
-        return {"q": [numerator, denominator]} if is_short else {"o": "Fraction"}
-    if isinstance(value, numbers.Integral):  # here and below numbers of numpy
-        return encode(int(value), left)
+        return _fraction(value)
+    # numbers of other types, such as numpy's
+    if isinstance(value, numbers.Integral):
+        return encode(int(value), room_left)
+    if isinstance(value, numbers.Real):
+        return encode(float(value), room_left)
     if isinstance(value, numbers.Complex):
-        return encode(float(value) if isinstance(value, numbers.Real) else complex(value), left)
+        return encode(complex(value), room_left)
     return {"o": type(value).__name__[:_FAULT]}
+
+
+def _decimal(value: Decimal) -> Wire:
+    """Return a decimal number as JSON: a float for an infinity or a quiet NaN, else a fraction."""
+    if value.is_snan():
+        return {"o": "Decimal"}
+    if not value.is_finite():
+        return {"f": str(float(value))}
+    if abs(value.adjusted()) >= _DIGITS:  # the fraction would be too long
+        return {"o": type(value).__name__[:_FAULT]}
+    return _fraction(Fraction(value))
+
+
+def _fraction(value: Fraction) -> Wire:
+    """Return a fraction as JSON, unless its numerator and denominator are too long."""
+    numerator, denominator = hex(value.numerator), hex(value.denominator)
+    is_short = len(numerator) + len(denominator) < 2 * _DIGITS
+    return {"q": [numerator, denominator]} if is_short else {"o": "Fraction"}
 
 
 def send(report: dict[str, Any], end: int) -> None:

@@ -116,7 +116,11 @@ class Reward(Verifier):
         return Traits(prompt_bound=self.prompt_bound, filled=self.fill, own_model=OwnModel(self.rates, self.open))
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Reward:
-        """Return the verifier with its model loaded, and with the policy's count of tokens.
+        """Return the verifier with its model loaded, and with the policy's function that counts tokens.
+
+        Args:
+            record: The policy's record, which is not read.
+            backend: The policy's backend.
 
         Raises:
             ConfigError: the model cannot be loaded, or does not fit its record.
