@@ -220,7 +220,7 @@ class PerformanceModel:
             verifiers: The run's verifiers by role, as text.
             models: The names of the run's models beside the policy, by role.
         """
-        # what is named, the name at the fit, and the name in the run
+        # each entry has what is named, the name at the fit, and the name in the run
         names: list[tuple[str, str, str | None]] = [("model", self.model, model), ("task", self.task, task)]
         names += [
             (f"model of the role {role!r},", fitted_name, models.get(role)) for role, fitted_name in self.models.items()

@@ -241,7 +241,7 @@ def _answer_batches(
 
     Args:
         executor: The executor of the cells.
-        use: How batches answer.
+        use: How batches answer: at a server, or by files of requests and replies.
         run_cells: The function that runs the cells which have their replies.
         summary: The summary of the run in which cells made their requests.
     """

@@ -130,7 +130,7 @@ def select_class(
 ) -> Selected:
     """Return the choice of the class of answers whose voters have the largest sum of weights.
 
-    A class is a group of equal answers.     Candidates are ranked by their class, then by weight.
+    A class is a group of equal answers. Candidates are ranked by their class, then by weight.
 
     Args:
         candidates: The candidates.
@@ -139,7 +139,7 @@ def select_class(
         scores: A role with its scores, which the ranked candidates get; None: no scores.
     """
     members, listed_weights = members_of(candidates, voters), weights.tolist()
-    totals = {  # by class: the sum of the weights
+    totals = {  # by class: the sum of the voters' weights
         answer_class: math.fsum(listed_weights[i] for i in class_members)
         for answer_class, class_members in members.items()
     }
