@@ -343,9 +343,10 @@ def check_problem(problem: Problem) -> None:
     turns: tuple[Any, ...] = () if isinstance(prompt, str) else prompt
     texts: list[Any] = [prompt] if isinstance(prompt, str) else []
     for turn in turns:
-        if not isinstance(turn, Message) or not all(isinstance(text, str) for text in (turn.role, turn.content)):
+        words: list[Any] = [turn.role, turn.content] if isinstance(turn, Message) else []
+        if not words or not all(isinstance(text, str) for text in words):
             raise _refuse("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
-        texts += [turn.role, turn.content]
+        texts += words
     for text in texts:
         if HALVES.search(text):
             raise _refuse(

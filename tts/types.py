@@ -230,9 +230,10 @@ def _message(turn: Any) -> Any:
     """Return a mapping with a role and a content as a message, and any other value unchanged."""
     if not isinstance(turn, Mapping) or not {"role", "content"} <= turn.keys():
         return turn
-    parts: Any = turn["content"]
-    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
-        return Message(turn["role"], parts)
+    content: Any = turn["content"]
+    parts: list[Any] = content if isinstance(content, list) else []
+    if not isinstance(content, list) or not all(isinstance(part, Mapping) for part in parts):
+        return Message(turn["role"], turn["content"])
     message_parts = [_part(part) for part in parts]
     known_parts = [part for part in message_parts if part is not None]
     return turn if len(known_parts) < len(message_parts) else Message.of(turn["role"], known_parts)

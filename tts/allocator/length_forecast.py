@@ -132,8 +132,8 @@ class LengthForecast(HintsKeywords):
             raise ConfigError(f"{str(path)!r} is no forecast of lengths of format {_FORMAT}", hint=_REFIT)
         weight: Any = data.get("weight")
         weights: list[Any] = weight if isinstance(weight, list) else [None]
-        other_numbers = [data.get(name) for name in _FIELDS[1:]]
-        numbers = [*weights, *other_numbers]
+        other_numbers: list[Any] = [data.get(name) for name in _FIELDS[1:]]
+        numbers: list[Any] = [*weights, *other_numbers]
         width = features(["x"]).shape[1]
         are_finite = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
         if len(weights) != width or not are_finite:

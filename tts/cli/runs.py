@@ -226,8 +226,8 @@ def show(  # noqa: PLR0913 - the options of the command
         typer.echo(f"{stored.samples(samples):,} samples in {samples}")
         return
     flags: dict[Form, bool] = {"csv": as_csv, "json": as_json, "latex": as_latex, "markdown": as_markdown}
-    asked_forms = [name for name, is_asked in flags.items() if is_asked]
-    table_form = asked_forms[0] if asked_forms else "text"
+    asked_forms: list[Form] = [name for name, is_asked in flags.items() if is_asked]
+    table_form: Form = asked_forms[0] if asked_forms else "text"
     lines = stored.table(table_form, width=table_width(), columns=columns_of(columns), labels=labels_of(label))
     text = lines.rstrip("\n")
     typer.echo(visible(text) if table_form == "text" else text)

@@ -58,7 +58,7 @@ def sample(  # noqa: PLR0913 - the options of the command
     options = {"dataset": dataset, "limit": limit, "model": model, "url": url, "seeds": seeds}
     given_options = {name: value for name, value in options.items() if value is not None}
     if study is not None and given_options:
-        name, *_ = given_options
+        name = next(iter(given_options))
         raise ConfigError(
             f"--{name} was given beside the study {str(study)!r}, which has its own", hint="use --set to change a study"
         )

@@ -29,6 +29,7 @@ from tts.serve.gateway import Gateway, cancellation_error
 from tts.serve.searches import RunningSearch
 from tts.serve.server_events import PING, EventsReply, leaving
 from tts.serve.spending.books import RequestEntry
+from tts.solver.problem_run import Event
 from tts.trace.html import embed_record
 from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
 
@@ -145,7 +146,7 @@ class EventStream(EventsReply):
         """Yield changed nodes and spends as they come, pings while nothing happens, and the end."""
         search = self._search
         sent_nodes: dict[int, TraceNode] = {}
-        sent_event = None
+        sent_event: Event | None = None
         with search.follow(tree=True):
             while not gone.is_set():
                 signal = search.signal
@@ -153,13 +154,14 @@ class EventStream(EventsReply):
                 if changed_nodes:
                     sent_nodes.update((node.node, node) for node in changed_nodes)
                     yield _event("nodes", plain_values(changed_nodes))
-                if search.event is not None and search.event is not sent_event:
-                    sent_event = search.event
+                event = search.event
+                if event is not None and event is not sent_event:
+                    sent_event = event
                     spend = {
-                        "calls": sent_event.calls,
-                        "tokens": sent_event.tokens,
-                        "candidates": sent_event.candidates,
-                        "answer": sent_event.answer,
+                        "calls": event.calls,
+                        "tokens": event.tokens,
+                        "candidates": event.candidates,
+                        "answer": event.answer,
                     }
                     yield _event("spend", {**spend, "budget": search.order.budget.limits})
                 if search.over:

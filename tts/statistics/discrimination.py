@@ -97,8 +97,10 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
     score, label = scores_and_labels(scores, labels, unit=True)
     bin_of = _bin(score, bins)
     bin_sizes = np.bincount(bin_of, minlength=bins)
-    score_sums, label_sums = np.bincount(bin_of, score, bins), np.bincount(bin_of, label, bins)
-    mean_scores, mean_labels = ratio(score_sums, bin_sizes), ratio(label_sums, bin_sizes)
+    counts = bin_sizes.astype(np.float64)
+    score_sums = np.bincount(bin_of, score, bins).astype(np.float64)
+    label_sums = np.bincount(bin_of, label, bins).astype(np.float64)
+    mean_scores, mean_labels = ratio(score_sums, counts), ratio(label_sums, counts)
     table = tuple(
         Bin(
             low=i / bins,

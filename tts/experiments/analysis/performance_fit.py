@@ -372,7 +372,7 @@ def _log_likelihood(pool: ProblemPool) -> Floats:
 
 def _mean_sample_tokens(pools: Sequence[ProblemPool]) -> Floats:
     """Return the mean tokens of a sample of each pool, [P]; a sample without tokens counts as one token."""
-    return np.array([np.mean([max(1, sample.tokens) for sample in pool.drawn]) for pool in pools])
+    return np.array([np.mean([max(1, sample.tokens) for sample in pool.drawn]) for pool in pools], np.float64)
 
 
 def _mean_sample_costs(results: Sequence[Result], pools: Sequence[ProblemPool], unit: str) -> Floats:

@@ -273,7 +273,7 @@ def _ceiling(scored: VerifierScores, threshold: float, rng: np.random.Generator)
 
     def count(rows: NDArray[Any]) -> Floats:
         """Return the number of true rows of each problem, [P]."""
-        return np.bincount(scored.at, rows, len(scored.problems))
+        return np.bincount(scored.at, rows, len(scored.problems)).astype(np.float64)
 
     num, num_right = count(np.ones(len(right))), count(right)  # [P] each
     completeness, soundness = _share(accepted[right]), _share(~accepted[~right])

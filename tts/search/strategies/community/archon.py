@@ -71,18 +71,18 @@ def _check(name: str, layers: Any) -> tuple[str, ...]:
     Raises:
         ConfigError: the value is not a list of layers, or no later layer reads a critique.
     """
-    is_list = isinstance(layers, list | tuple) and len(layers) > 0
-    if not is_list or not all(isinstance(layer, str) and layer in _LAYERS for layer in layers):
+    names: list[Any] = list(layers) if isinstance(layers, list | tuple) else []
+    if not names or not all(isinstance(layer, str) and layer in _LAYERS for layer in names):
         raise ConfigError(f"{name} is {quote(layers)}, but must be a list of {', '.join(_LAYERS)}")
-    if layers[0] != "generate" or "generate" in layers[1:]:
+    if names[0] != "generate" or "generate" in names[1:]:
         raise ConfigError(f"{name} is {quote(layers)}, but must begin with 'generate', and have it nowhere else")
-    for place, layer in enumerate(layers):
-        is_read = "rank" in layers[place:] or "fuse" in layers[place:]
+    for place, layer in enumerate(names):
+        is_read = "rank" in names[place:] or "fuse" in names[place:]
         if layer == "critique" and not is_read:
             raise ConfigError(
                 f"{name} is {quote(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it"
             )
-    return tuple(layers)
+    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
