@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import threading
@@ -17,10 +18,12 @@ import pytest
 import tts
 from tests.support.chaos import ChaosBackend
 from tests.support.guard import LIMIT_S
+from tests.support.revising import RevisingTask
 from tests.support.runs import make_run, solve, solve_and_show
 from tts.backends.function import Answer, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
+from tts.verifiers.toy import ToyVerifier
 
 PIECE = 16  # tokens, or a sixteenth of the length, by which rows may pass the k-th
 REASON = "all solutions begin at once under this stop rule, and none begins later"
@@ -195,3 +198,12 @@ def test_a_cascade_whose_rows_all_failed_has_no_score_and_goes_on() -> None:
     )
     assert end.solution.error is None
     assert end.solution.answer is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ab_mcts_goes_on_after_a_failed_row(seed: int) -> None:
+    backend = ChaosBackend(ToyBackend(), seed=seed, fail=0.5)
+    run = make_run("3 + 4", 400, "ab_mcts(n=8) | first_finish(k=3)", backend, verifiers={"main": ToyVerifier()})
+    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
+    assert end.solution.error is None
+    assert end.solution.candidates

@@ -30,6 +30,7 @@ import numpy as np
 
 from tts.checks import choice
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw
+from tts.search.ends import SearchEnded
 from tts.search.needs import Needs, writers
 from tts.search.parameters import Writers
 from tts.search.search import Search
@@ -40,6 +41,7 @@ from tts.types import Candidate
 
 _DRAWS = {"normal": normal_draw, "beta": beta_draw}
 _FEW = 100  # solutions up to which the mixed posterior is drawn in the event loop
+_TRIES = 3  # consecutive failed solutions that end the search
 _ALIKE = (4, 0.75)  # AB-MCTS-M skips a subtree with at least 4 scores of which at least 75 % are equal
 
 
@@ -104,6 +106,7 @@ class AbMcts(Judged):
         """Write one solution after another, each at the node that the posterior draws."""
         root = AnswerNode()
         scores_by_writer: dict[str, list[float]] = {role: [] for role in self.writers}
+        num_failed = 0  # consecutive solutions whose row failed
         for k in rounds(search, self.n):
             rng = search.rng("ab_mcts", k)
             writer_draws = self._draws([scores_by_writer[role] for role in self.writers], rng)
@@ -117,7 +120,14 @@ class AbMcts(Judged):
             if earlier is not None and not earlier.truncated:
                 prompt = await open_prompt(search, "revise", [earlier.trajectory.response], earlier.group)
             parent = node if prompt is not None else root
-            [candidate] = await search.complete([prompt or search.root], 1, temperature=self.temperature, model=writer)
+            written = await search.complete([prompt or search.root], 1, temperature=self.temperature, model=writer)
+            # under stop rules of finish order no failed row is drawn again
+            num_failed = 0 if written else num_failed + 1
+            if num_failed == _TRIES:
+                raise SearchEnded("every row failed")
+            if not written:
+                continue
+            [candidate] = written
             [score] = (await search.score([candidate.trajectory], self.verifier, self.aggregate, scale="unit")).tolist()
             _grow(parent, candidate, score)
             if not np.isnan(score):
