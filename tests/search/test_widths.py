@@ -22,6 +22,7 @@ import tts
 from tests.contracts.strategy_contract import ComparingVerifier
 from tests.support.revising import revising  # noqa: F401 - a fixture
 from tests.support.runs import Clock, make_run, solve_and_show, solve_runs
+from tts.backends.function import Answer, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
@@ -31,6 +32,7 @@ from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.queue import QueuedRow, RowQueue
 from tts.search.selections.league import fixtures
 from tts.types import Solution
+from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
 pytestmark = pytest.mark.usefixtures("revising")
@@ -261,3 +263,14 @@ def test_rows_that_the_budget_cuts_end_a_level_and_full_waves_do_not() -> None:
     )
     assert end.search is not None
     assert end.solution.usage.samples == 1500
+
+
+@pytest.mark.parametrize("strategy", ["entropic_particle_filter", "particle_filter", "beam", "dvts"])
+def test_a_lookahead_on_a_model_that_never_ends_is_bounded_by_the_steps_of_a_path(strategy: str) -> None:
+    backend = FunctionBackend(lambda asked: Answer("3 + 4 = 7\n", tokens=5, finished=False))
+    plan = f"{strategy}(n=2, lookahead={WIDTH}, max_steps=3)"
+    run = make_run(PROBLEM, Budget(samples=8), plan, backend, verifiers={"main": FunctionVerifier(lambda _, __: 0.5)})
+    with count_lines():
+        end = solve_and_show(run)
+    assert end.search is not None
+    assert len(end.search.tree.nodes) < MOST_ROWS

@@ -113,12 +113,13 @@ class WideAhead(Wide):
 async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], lookahead: int = 0) -> NDArray[np.float64]:
     """Return the score that guides the search for each path; -inf where the score is unknown.
 
-    With a lookahead a path is scored together with up to `lookahead` greedy steps after the path.
+    With a lookahead a path is scored together with up to `lookahead` greedy steps after the path, at most `max_steps`.
 
     Raises:
         SearchEnded: the budget cannot pay for a single score.
     """
-    ends = await search.rollout(ts, lookahead, temperature=0.0) if lookahead else ts
+    steps = min(lookahead, method.max_steps)
+    ends = await search.rollout(ts, steps, temperature=0.0) if steps else ts
     return replace_nan(await search.score(ends, method.verifier, method.aggregate))
 
 

@@ -152,7 +152,8 @@ def known_weights(log_odds: LogWeights) -> LogWeights:
 async def weigh(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
     """Score the whole prefix of each particle, and add the weight of this level to its log-weight."""
     paths = [particle.path for particle in particles]
-    ends = await search.rollout(paths, method.lookahead, temperature=0.0) if method.lookahead else paths
+    steps = min(method.lookahead, method.max_steps)
+    ends = await search.rollout(paths, steps, temperature=0.0) if steps else paths
     all_log_odds = known_weights(await search.score(ends, method.verifier, method.aggregate, scale="log_odds"))
     weighed: list[Particle] = []
     for particle, log_odds in zip(particles, all_log_odds.tolist(), strict=True):
