@@ -74,6 +74,7 @@ class ScoredSearch:
         self.notes = Notes()
         self.scoring = SimpleNamespace(
             get=lambda role: SimpleNamespace(range=bounds, name="scores"),
+            range_of=lambda role: bounds,
             verifiers={"main": None},
             compare=self._compare,
             choose=self._choose,

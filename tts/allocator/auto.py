@@ -64,9 +64,8 @@ from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
+from tts.verifiers.base import estimate_unknown, to_unit
 from tts.verifiers.compatibility import GIVE_VERIFIER, proves
-from tts.verifiers.ranges import range_of
 
 # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
 _ROOM = (64, 128)
@@ -356,9 +355,9 @@ class Auto(Strategy):
         if not candidates:
             return Evidence(checked=proves(verifier), weighted=True)
         scores = await search.score([c.trajectory for c in candidates], role, required=False)
-        weights = to_unit(scores, range_of(verifier, scores))[is_sample]  # [samples], NaN: unknown
+        weights = estimate_unknown(to_unit(scores, scoring.range_of(role)))[is_sample]  # [samples]
         if not np.isnan(weights).all():
-            by_weight = Evidence.of(samples, np.nan_to_num(weights, nan=0.0).tolist())
+            by_weight = Evidence.of(samples, weights.tolist())
             evidence = dataclasses.replace(by_weight, logprob=logprob, beside=num_others)
         evidence = dataclasses.replace(evidence, weighted=True)
         if not proves(verifier):

@@ -97,12 +97,17 @@ class Votes:
         third as many samples to come. Larger numbers of votes are shrunk so that the lead keeps its significance, which
         goes with the root of their number (the limit of many votes is a diffusion). A sample is worth less in
         proportion. So no number is too large for the table.
+
+        Samples without a single answer have the chance 0, and any first answer would raise it. So one more sample is
+        worth a problem's first one, times the chance of an answer: after n samples without one it is 1 / (n + 2) under
+        an even prior, against 1 / 2 at first.
         """
         most_for_index = max(1, 3 * self.most // 4)
         chance = _read(self.chance, leader, second, samples, self.most)
         index_read = _read(self.index, leader, second, samples, most_for_index)
         index = index_read / np.maximum(1.0, samples / most_for_index)
-        return np.where(samples > 0, chance, 0.0), index
+        first_index = self.index[0, 0, 0] * 2 / (samples + 2)
+        return np.where(leader > 0, chance, 0.0), np.where(leader > 0, index, first_index)
 
 
 def _read(table: Floats | NDArray[np.float32], leader: Whole, second: Whole, samples: Whole, most: int) -> Floats:

@@ -41,6 +41,10 @@ class KnownScores(ABC):
         """
 
     @abstractmethod
+    def range_of(self, role: str) -> tuple[float, float]:
+        """Return the range by which a role's scores are mapped, as `Scoring.range_of` would."""
+
+    @abstractmethod
     def scores_of(self, t: Trajectory, role: str) -> StepScores:
         """Return a verifier's scores of a trajectory.
 

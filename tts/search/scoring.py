@@ -64,6 +64,8 @@ class Scoring:
         judgements: The verifiers' prompts to models, with the replies.
         failures: The number of replies and scores in which a model or its server failed, by kind.
         causes: The cause of the first failure of each kind.
+        strays: The first score of each role outside of the range that its earlier scores had, which count as the
+            nearest end.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
@@ -100,6 +102,8 @@ class Scoring:
         self.judgements: list[Judgement] = []
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
+        self.strays: dict[str, float] = {}
+        self._ranges: dict[str, tuple[float, float]] = {}
 
     def get(self, role: str) -> Verifier:
         """Return the verifier of a role.
@@ -122,16 +126,18 @@ class Scoring:
     def range_of(self, role: str) -> tuple[float, float]:
         """Return the range by which a role's scores are mapped.
 
-        If the verifier states no range, all scores of the role so far decide.
+        If the verifier states no range, all scores of the role at the first use decide for the whole search.
         """
-        verifier = self.get(role)
-        if not traits_of(verifier).range_by_scores:
-            return range_of(verifier, np.empty(0))
-        values: list[float] = []
-        for (_node, scorer), scores in self._tree.scores.items():
-            if scorer == role:
-                values += _values_of(scores)
-        return range_of(verifier, np.array(values, np.float64))
+        if role not in self._ranges:
+            values: list[float] = []
+            for (_node, scorer), scores in self._tree.scores.items():
+                if scorer == role:
+                    values += _values_of(scores)
+            bounds = range_of(self.get(role), np.array(values, np.float64))
+            if all(map(math.isnan, values)) and values:
+                return bounds
+            self._ranges[role] = bounds
+        return self._ranges[role]
 
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
         """Score the unscored trajectories of `ts`, in order, as many as can be paid.
@@ -206,6 +212,9 @@ class Scoring:
                 self.timed_out = True
             else:
                 self._tree.scores[t.node, role] = t_scores
+                low, high = self._ranges.get(role, (-math.inf, math.inf))
+                outside = [value for value in _values_of(t_scores) if value < low or value > high]
+                self.strays.update({role: outside[0]} if outside and role not in self.strays else {})
         return shortage
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:

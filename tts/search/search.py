@@ -55,7 +55,8 @@ from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.threads import run_in_thread
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory, Usage
-from tts.verifiers.base import to_log_odds, to_unit
+from tts.verifiers.base import estimate_unknown, is_half_infinite, to_log_odds, to_unit
+from tts.verifiers.ranges import no_scale
 
 T = TypeVar("T")
 Decide = Callable[[Sequence[Candidate]], StopDecision | None]
@@ -650,6 +651,7 @@ class Search:
 
         Raises:
             SearchEnded: The budget cannot pay for a single score.
+            ConfigError: The scores are to be mapped, but have no scale.
         """
         check_aggregate(aggregate)
         with self._call():
@@ -660,9 +662,40 @@ class Search:
                 scores[i] = aggregate_scores(self.tree.scores[t.node, verifier], aggregate)
         if shortage is not None and required and not self._is_over and np.isnan(scores).all():
             raise SearchEnded(f"budget: {shortage.unit}")
+        return self._scaled(scores, verifier, scale)
+
+    async def estimate(
+        self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last", *, scale: Scale = "raw"
+    ) -> NDArray[np.float64]:
+        """Return scores as `score` does, with an estimate in place of each unknown one.
+
+        The estimate is the mean of the known scores of `ts`, else of all known scores of the search. Without a known
+        score it is the middle of the unit scale, and 0 on the others.
+
+        Args:
+            ts: The trajectories.
+            verifier: The role.
+            aggregate: As in `score`.
+            scale: As in `score`.
+
+        Raises:
+            SearchEnded: The budget cannot pay for a single score.
+            ConfigError: The scores are to be mapped, but have no scale.
+        """
+        scores = await self.score(ts, verifier, aggregate, scale=scale)
+        if not np.isnan(scores).any():
+            return scores
+        every = [aggregate_scores(s, aggregate) for (_, role), s in self.tree.scores.items() if role == verifier]
+        known = self._scaled(np.array(every, np.float64), verifier, scale)
+        return estimate_unknown(scores, known, otherwise=0.5 if scale == "unit" else 0.0)
+
+    def _scaled(self, scores: NDArray[np.float64], verifier: str, scale: Scale) -> NDArray[np.float64]:
+        """Return a role's scores on a scale; see `score`."""
         if scale == "raw":
             return scores
         bounds = self.scoring.range_of(verifier)
+        if is_half_infinite(bounds):
+            raise no_scale(self.scoring.get(verifier), bounds)
         return to_unit(scores, bounds) if scale == "unit" else to_log_odds(scores, bounds)
 
     async def ask(
@@ -854,13 +887,15 @@ def best_active(search: Search) -> Trajectory:
     paths = [t for t in tree.held.values() if t.status == "active" and t.parent is not None and t.node not in excluded]
     leaves = [t for t in paths if not tree.children_of(t)]  # another child would cost a sample
 
-    def promise(t: Trajectory) -> tuple[float, bool, int, int]:
+    def first_score(t: Trajectory) -> float:
         keys = [(t.node, role) for role in search.scoring.verifiers if (t.node, role) in tree.scores]
-        score = aggregate_scores(tree.scores[keys[0]], "last") if keys else 0.0
-        is_plain_sample = t.stream == t.root.stream
-        return (0.0 if math.isnan(score) else score, is_plain_sample, t.num_tokens, -t.node)
+        return aggregate_scores(tree.scores[keys[0]], "last") if keys else math.nan
 
-    return max(leaves, key=promise) if leaves else search.root
+    scores = estimate_unknown(np.array([first_score(t) for t in leaves]), otherwise=0.0).tolist()
+    promises = [
+        (score, t.stream == t.root.stream, t.num_tokens, -t.node) for t, score in zip(leaves, scores, strict=True)
+    ]
+    return leaves[promises.index(max(promises))] if leaves else search.root
 
 
 async def complete_best(search: Search) -> None:

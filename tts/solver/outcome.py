@@ -201,6 +201,13 @@ def _unknown_score_warnings(search: Search) -> list[str]:
             excess = unknown[label, "over"]
             excess_text = f": the longest by {excess:,} tokens" if excess else ""
             notes.append(f"{number} of {unknown[label, 'of']} {label}{excess_text}")
+    for role, value in search.scoring.strays.items():
+        low, high = search.scoring.range_of(role)
+        notes.append(
+            f"the first scores of the verifier {role!r} lay in [{low:g}, {high:g}], which was taken as its range, "
+            f"but a later one is {value:g}: such scores count as the nearest end; state the range, by "
+            "FunctionVerifier(fn, range=(low, high))"
+        )
     return notes
 
 

@@ -77,9 +77,10 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
 
     Best-of-k takes the answer of the highest score among k samples.
 
-    Among samples of one score the first wins. A sample of unknown score (NaN) wins only where no score is known, and a
-    sample without an answer never wins. Samples of one score are a level. The best of k samples is of a level if k
-    samples have a member of this level and none of a higher level: a difference of two hypergeometric chances.
+    Among samples of one score the first wins. An unknown score (NaN) is the mean of the known ones of all n; without a
+    known one the most frequent answer wins. A sample without an answer never wins. Samples of one score are a level.
+    The best of k samples is of a level if k samples have a member of this level and none of a higher level: a
+    difference of two hypergeometric chances.
 
     Args:
         scores: [n], the score of each sample.
@@ -98,11 +99,11 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
     ks, _ = _subset_sizes(k, len(classes))
     if not len(classes):
         return np.full(ks.shape, np.nan)
-    is_unknown = np.isnan(score)
+    if np.isnan(score).all():
+        return majority_at_k(classes, is_right, k)
     has_answer = classes >= 0
-    tier = np.where(has_answer, np.where(is_unknown, 1, 0), 2)  # answers with a score come first
-    negated_scores = np.where(has_answer & ~is_unknown, -score, 0)
-    _, level_of = np.unique(np.c_[tier, negated_scores], axis=0, return_inverse=True)  # the best level is 0
+    levels = np.where(has_answer, -_estimates(score), np.inf)  # samples without an answer come last
+    _, level_of = np.unique(levels, return_inverse=True)  # the best level is 0
     level_sizes = np.bincount(level_of.ravel())
     right_shares = np.bincount(level_of.ravel(), np.where(has_answer, is_right, 0)) / level_sizes
     num_up_to_level = np.r_[0, np.cumsum(level_sizes)]
@@ -125,7 +126,7 @@ def weighted_at_k(
     `draws` subsets. Else it is a mean over `draws` random orders of the samples, whose first k samples are the subset.
 
     Args:
-        weights: [n], at least 0; NaN: unknown. An unknown weight counts 0, or 1 if the subset has no known weight.
+        weights: [n], at least 0; NaN: unknown, which counts as the mean of the known weights of all n.
         answers: As in `majority_at_k`.
         right: As in `majority_at_k`.
         k: As in `majority_at_k`.
@@ -146,9 +147,8 @@ def weighted_at_k(
         )
     if draws < 2:
         raise ConfigError(f"draws is {draws}, but must be at least 2")
-    known_weights = sample_weights[~np.isnan(sample_weights)]
-    are_all_equal = len(known_weights) == len(sample_weights) and bool((known_weights == known_weights[:1]).all())
-    if not len(known_weights) or (are_all_equal and known_weights[0] > 0):
+    sample_weights = np.ones(len(classes)) if np.isnan(sample_weights).all() else _estimates(sample_weights)
+    if (sample_weights == sample_weights[:1]).all() and (sample_weights[:1] > 0).all():
         value = majority_at_k(classes, is_right, k)
         return Averaged(value, np.where(np.isnan(value), np.nan, 0.0))
     n = len(classes)
@@ -240,14 +240,18 @@ def _weigh(masks: NDArray[np.bool_], class_of: Whole, sample_weights: Floats, is
     members = masks.astype(np.float64)  # [S, n]
     is_of_class = (class_of[:, None] == np.unique(class_of[class_of >= 0])).astype(np.float64)  # [n, A]
     class_counts, right_counts = members @ is_of_class, members @ (is_of_class * is_right[:, None])  # [S, A]
-    class_weights = members @ (is_of_class * np.nan_to_num(sample_weights)[:, None])
-    has_known_weight = members @ ~np.isnan(sample_weights) > 0  # [S]
-    class_weights = np.where(has_known_weight[:, None], class_weights, class_counts)
+    class_weights = members @ (is_of_class * sample_weights[:, None])
     class_weights = np.where(class_counts > 0, class_weights, -1.0)  # so that absent classes never win
     greatest_weights = class_weights.max(axis=1, initial=0, keepdims=True)
     is_tied = (class_counts > 0) & (class_weights >= greatest_weights * (1 - _EQUAL))
     tied_counts, tied_right_counts = (class_counts * is_tied).sum(axis=1), (right_counts * is_tied).sum(axis=1)
     return tied_right_counts / np.maximum(tied_counts, 1)
+
+
+def _estimates(values: Floats) -> Floats:
+    """Return values, at least one of them known, with the mean of the known ones in place of each NaN."""
+    is_unknown = np.isnan(values)
+    return np.where(is_unknown, values[~is_unknown].mean(), values)
 
 
 def _count_classes(classes: Whole, is_right: Floats) -> tuple[Whole, Floats]:

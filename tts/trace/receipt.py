@@ -29,6 +29,7 @@ from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.search.tree import Tree
 from tts.types import Candidate, Trajectory, Usage
 from tts.verifiers.base import StepScores, Verifier
+from tts.verifiers.ranges import range_of
 
 Work = Literal["write", "score", "search"]
 SHARES: Final = (0.25, 0.5)
@@ -226,6 +227,11 @@ class TreeScores(KnownScores):
         if role not in self._verifiers:
             raise _unknown_role(role)
         return self._verifiers[role]
+
+    def range_of(self, role: str) -> tuple[float, float]:
+        """Return the range by which a role's scores are mapped, by all scores if none is stated."""
+        scores = [aggregate_scores(s, "last") for (_, scorer), s in self._tree.scores.items() if scorer == role]
+        return range_of(self.get(role), np.array(scores, np.float64))
 
     def scores_of(self, t: Trajectory, role: str) -> StepScores:
         """Return the scores of a trajectory by a role's verifier."""

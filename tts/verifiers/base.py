@@ -269,8 +269,8 @@ class Traits:
             calls the function before anything is spent. The problem has its answer only if the verifier is an oracle.
         proves: Whether its greatest score means that the answer is right, although it has no reference answer. `auto`
             ends a problem there.
-        range_by_scores: Whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as
-            log-odds.
+        range_by_scores: Whether its range is unknown. The first scores of a problem decide: those in [0, 1] are used
+            unchanged, others by their ranks, or as log-odds if one is below 0.
         comparison: How it compares pairs.
         choice: How it chooses among several.
         composition: Its members.
@@ -506,14 +506,53 @@ def _check(verifier: Verifier, trajectory: Trajectory, score: Any, task: Task) -
 
 
 def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
-    """Map scores from a verifier's range to [0, 1], so that they can be summed as weights.
+    """Map scores from a verifier's range to [0, 1], so that they can be summed as weights; NaN stays NaN.
 
-    A finite range is mapped linearly, with its least score at 0. An infinite range is mapped by the logistic function.
+    A finite range is mapped linearly, with its least score at 0. A range without ends is mapped by the logistic
+    function. A range with one end has no scale, so that scores are mapped by their ranks among the given ones.
     """
     low, high = bounds
-    if math.isinf(low) or math.isinf(high):
+    if is_half_infinite(bounds):
+        return _rank_shares(scores)
+    if math.isinf(low):
         return logistic(scores)
-    return (scores - low) / (high - low)
+    return np.clip((scores - low) / (high - low), 0.0, 1.0)
+
+
+def is_half_infinite(bounds: tuple[float, float]) -> bool:
+    """Whether exactly one end of a range is infinite."""
+    return math.isinf(bounds[0]) != math.isinf(bounds[1])
+
+
+def _rank_shares(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rank of each known score among N, divided by N; equal scores share their mean rank."""
+    is_known = ~np.isnan(scores)
+    _values, place, counts = np.unique(scores[is_known], return_inverse=True, return_counts=True)
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
+    shares = np.full(scores.shape, math.nan)
+    shares[is_known] = (mean_ranks / max(1, int(is_known.sum())))[place]
+    return shares
+
+
+def estimate_unknown(
+    scores: NDArray[np.float64], known: NDArray[np.float64] | None = None, otherwise: float = math.nan
+) -> NDArray[np.float64]:
+    """Return scores with the mean of the known ones in place of each unknown one (NaN).
+
+    An unknown score says nothing of its solution. So it is neither the least score nor left out, which would make the
+    others certain.
+
+    Args:
+        scores: The scores, of any shape.
+        known: Scores of the same problem and scale, for the case that `scores` has no known one.
+        otherwise: The value where no score at all is known.
+    """
+    is_unknown = np.isnan(scores)
+    if not is_unknown.any():
+        return scores
+    source = known if is_unknown.all() and known is not None else scores
+    known_scores = source[~np.isnan(source)]
+    return np.where(is_unknown, known_scores.mean() if len(known_scores) else otherwise, scores)
 
 
 def logistic(odds: NDArray[np.float64] | float) -> NDArray[np.float64]:
@@ -528,9 +567,9 @@ _MOST_LOG_ODDS = float(np.log1p(-_LEAST_UNIT) - np.log(_LEAST_UNIT))
 def to_log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
     """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped to r.
 
-    Scores in an infinite range count as log-odds, and are clipped.
+    Scores in a range without ends count as log-odds, and are clipped.
     """
-    if np.isinf(bounds).any():
+    if np.isinf(bounds).all():
         return np.clip(scores, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
     r = np.clip(to_unit(scores, bounds), _LEAST_UNIT, 1 - _LEAST_UNIT)
     return np.log(r) - np.log1p(-r)

@@ -72,7 +72,7 @@ class TestBorda:
 
     def test_votes_by_hand(self) -> None:
         np.testing.assert_allclose(ballots(np.array([0.1, 0.9, 0.5]), 1.0), [1 / 3, 1, 2 / 3])
-        np.testing.assert_allclose(ballots(np.array([0.5, 0.9, 0.5, NAN]), 2.0), [2.5 / 9, 1, 2.5 / 9, 0])
+        np.testing.assert_allclose(ballots(np.array([0.5, 0.9, 0.5]), 2.0), [2.5 / 9, 1, 2.5 / 9])
 
     def test_candidates_without_an_answer_are_behind_all_others(self) -> None:
         selected = chosen(Borda(exponent=1), ["a", None, "b"], [0.1, 0.9, 0.2])

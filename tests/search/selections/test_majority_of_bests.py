@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -26,17 +24,14 @@ def chosen(selection: Selection, answers: list[str | None], scores: list[float])
     return asyncio.run(selection.select(of, ScoredSearch(scores, of)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "scores", [[0.1, 0.5, 0.3], [0.5, 0.5, 0.3, 0.9], [0.2] * 4, [0.7], [3.0, -1.0, math.nan, -1.0, 2.0]]
-)
+@pytest.mark.parametrize("scores", [[0.1, 0.5, 0.3], [0.5, 0.5, 0.3, 0.9], [0.2] * 4, [0.7], [3.0, -1.0, -1.0, 2.0]])
 @pytest.mark.parametrize("m", [1, 2, 3, 4])
 def test_it_is_the_law_of_all_bootstrap_samples(scores: list[float], m: int) -> None:
-    known = [i for i, score in enumerate(scores) if not math.isnan(score)]
     law = np.zeros(len(scores))
-    for sample in product(known, repeat=m):
+    for sample in product(range(len(scores)), repeat=m):
         best = max(scores[i] for i in sample)
-        firsts = [i for i in known if scores[i] == best]  # equal ones are alike
-        law[firsts] += 1 / len(firsts) / len(known) ** m
+        firsts = [i for i, score in enumerate(scores) if score == best]  # equal ones are alike
+        law[firsts] += 1 / len(firsts) / len(scores) ** m
     assert best_of_chances(np.array(scores), m) == pytest.approx(law)
 
 
@@ -82,9 +77,7 @@ def test_only_the_order_of_scores_matters(scored: list[tuple[str, int]]) -> None
     assert chosen(MajorityOfBests(), answers, scores).answers == chosen(MajorityOfBests(), answers, again).answers
 
 
-def test_the_default_subset_is_the_root_of_the_known_scores_rounded_up() -> None:
+def test_the_default_subset_is_the_root_of_the_voters_rounded_up() -> None:
     for count, m in ((1, 1), (2, 2), (4, 2), (5, 3), (9, 3), (10, 4)):
         answers, scores = [str(i) for i in range(count)], [i / count for i in range(count)]
         assert chosen(MajorityOfBests(), answers, scores) == chosen(MajorityOfBests(subset=m), answers, scores)
-    votes = Counter({"b": 1})
-    assert chosen(MajorityOfBests(), ["a", None, "b"], [math.nan, 0.9, 0.1]).answers == tuple(votes)

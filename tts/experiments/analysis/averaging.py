@@ -28,8 +28,7 @@ from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.statistics import max_at_k, pass_at_k, pass_hat_k
 from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
-from tts.verifiers.base import to_unit
-from tts.verifiers.ranges import range_of
+from tts.verifiers.base import is_half_infinite, to_unit
 
 Unit = Literal["samples", "tokens"]
 # a function from an order of samples, and counts of its first samples, to an outcome for each count
@@ -128,7 +127,7 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
     takes_subsets = not reading.first and reading.unit == "samples"
     if takes_subsets and stop_rule is None and getattr(selection, "temperature", None) is None:
         closed_form = _CLOSED.get(type(selection))
-        if closed_form is not None:
+        if closed_form is not None and not (reads_scores and _depends_on_subset(pool, selection)):
             averages = closed_form(pool, selection, reading)
             return _closed_form_means(pool, averages, reading.sizes, verified=reads_scores)
     if isinstance(plan, Measure):
@@ -136,6 +135,17 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
     else:
         outcomes = RecordedSearch(pool, plan).prefixes
     return _means(pool, reading, outcomes, verified=reads_scores)
+
+
+def _depends_on_subset(pool: ProblemPool, selection: Any) -> bool:
+    """Return whether a sample's weight depends on the others of its run.
+
+    It does where its score is unknown, or where scores count by their ranks.
+    """
+    recorded = RecordedScores(pool)
+    scores = recorded.aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
+    by_ranks = isinstance(selection, Weighted) and is_half_infinite(recorded.range_of(selection.verifier))
+    return by_ranks or bool(np.isnan(scores).any())
 
 
 def _closed_form_means(
@@ -314,7 +324,7 @@ def _weigh(pool: ProblemPool, selection: Weighted, settings: ReplaySettings) -> 
     classes, right = _answers(pool, selection.truncated)
     recorded = RecordedScores(pool)
     scores = recorded.aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
-    weights = to_unit(scores, range_of(recorded.get(selection.verifier), scores))
+    weights = to_unit(scores, recorded.range_of(selection.verifier))
     return weighted_at_k(classes, weights, right, settings.sizes, rng=settings.rng(pool), draws=settings.draws)
 
 

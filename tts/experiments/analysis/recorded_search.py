@@ -32,6 +32,7 @@ from tts.types import Candidate, Problem, Status, Trajectory
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import StepScores, Verifier
 from tts.verifiers.function import FunctionVerifier
+from tts.verifiers.ranges import range_of
 
 T = TypeVar("T")
 _ROOT: Final = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
@@ -352,6 +353,11 @@ class RecordedScores(KnownScores):
             raise self._missing_scores_error(role)
         return _make_verifier(text, file_scope())
 
+    def range_of(self, role: str) -> tuple[float, float]:
+        """Return the range by which a role's scores are mapped, by all samples of the pool if none is stated."""
+        values = [score_of(sample, role, "last") for sample in self._pool.drawn if role in sample.scores]
+        return range_of(self.get(role), np.array(values, np.float64))
+
     async def score(
         self,
         ts: Sequence[Trajectory],
@@ -412,7 +418,8 @@ def _make_verifier(verifier: str, scope: Scope) -> Verifier:
 def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifier:
     """Return a verifier that stands for imported scores.
 
-    The verifier states the range of the scores, and refuses to score a text.
+    The verifier states the range of the scores, and refuses to score a text. Without a stated range the scores of a
+    problem decide, as for functions.
 
     The text of this verifier in a cell (one run of a study) is such as `recorded(low=0, high=1)`.
 
@@ -427,7 +434,7 @@ def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifi
             f"problem {problem.id!r}: the verifier of imported scores has these scores alone", hint=RUN_LIVE
         )
 
-    return FunctionVerifier(refuse, range=(low, high))
+    return FunctionVerifier(refuse, range=(low, high), inferred=math.isinf(low) and math.isinf(high))
 
 
 _IMPORTED: Final = Registry("verifier", "tts.imported", {"recorded": f"{__name__}:imported_scores"})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from tts.search.parameters import Aggregate, Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
-from tts.verifiers.ranges import range_of
+from tts.verifiers.base import estimate_unknown, to_unit
 
 Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candidate
 
@@ -69,25 +68,42 @@ async def scores_of(
 ) -> NDArray[np.float64]:
     """Return a role's score of each candidate, from the role's verifier or the strategy.
 
-    A score that is unknown, or that the budget cannot pay, is NaN.
+    A score that is unknown, or that the budget cannot pay, is NaN, and a warning states how many are.
     """
     if not candidates:
         return np.zeros(0)
     if verifier in search.scoring.given_roles:
-        return np.array([c.scores.get(verifier, math.nan) for c in candidates])
-    return await search.score([c.trajectory for c in candidates], verifier, aggregate, required=False)
+        scores = np.array([c.scores.get(verifier, math.nan) for c in candidates])
+    else:
+        scores = await search.score([c.trajectory for c in candidates], verifier, aggregate, required=False)
+    num_unknown = int(np.isnan(scores).sum())
+    if num_unknown:
+        is_vote = num_unknown == len(scores)
+        meaning = "the majority decides" if is_vote else "each counts as the mean of the known ones"
+        search.notes.warn(f"{num_unknown} of {len(scores)} scores unknown: {meaning}")
+    return scores
+
+
+def vote_without_scores(candidates: Sequence[Candidate], voters: Sequence[int]) -> Selected:
+    """Return the majority's choice where no score is known, so that its confidence is unknown too (NaN)."""
+    vote = select_class(candidates, np.ones(len(candidates)), voters)
+    return replace(vote, confidence=math.nan) if vote.answers else vote
 
 
 def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDArray[np.float64]:
-    """Return a role's scores mapped from its verifier's range to [0, 1].
+    """Return a role's scores mapped from its verifier's range to [0, 1], estimated where they are unknown.
 
     Scores of a strategy have no range: if all lie in [0, 1] they are unchanged, otherwise they are log-odds.
     """
+    return estimate_unknown(to_unit(scores, bounds_of(search, verifier)))
+
+
+def bounds_of(search: Search, verifier: str) -> tuple[float, float]:
+    """Return the range by which a role's scores are mapped; see `units_of`."""
     given_roles = search.scoring.given_roles
     if verifier in given_roles:
-        are_units = given_roles[verifier]
-        return scores if are_units else to_unit(scores, (-math.inf, math.inf))
-    return to_unit(scores, range_of(search.scoring.get(verifier), scores))
+        return (0.0, 1.0) if given_roles[verifier] else (-math.inf, math.inf)
+    return search.scoring.range_of(verifier)
 
 
 def warn_of_scores(selection: ByScore, search: Search, paper: str) -> None:
@@ -207,12 +223,6 @@ def put_first(selected: Selected, answer: str) -> Selected:
 def no_answer(candidates: Sequence[Candidate]) -> float:
     """Return the confidence if no candidate has an answer: 0, or NaN without candidates."""
     return 0.0 if candidates else math.nan
-
-
-def mean_of(scores: Sequence[float]) -> float:
-    """Return the mean of known values; NaN if there are none."""
-    known = [score for score in scores if not math.isnan(score)]
-    return math.fsum(known) / len(known) if known else math.nan
 
 
 def low(value: float) -> float:

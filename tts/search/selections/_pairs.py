@@ -18,7 +18,14 @@ from tts.search.needs import Needs
 from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import first_writing, order_candidates, select_class, share_of, with_weights
+from tts.search.selections._common import (
+    first_writing,
+    order_candidates,
+    select_class,
+    share_of,
+    vote_without_scores,
+    with_weights,
+)
 from tts.types import Candidate
 
 
@@ -78,6 +85,8 @@ async def preferences(
         preference_of.update(zip(wave, verdicts, strict=True))
         if all(map(math.isnan, verdicts)):
             break
+    if preference_of and all(map(math.isnan, preference_of.values())):
+        search.notes.warn(f"{len(preference_of)} of {len(preference_of)} comparisons unknown")
     return preference_of
 
 
@@ -112,8 +121,10 @@ def select_mean_win(
         voters: The indices of the candidates that may win.
         said: The preference for the first of each pair; NaN where it is unknown.
     """
-    if all(map(math.isnan, said.values())):
+    if not said:  # nobody was asked, because all agree
         return select_class(candidates, np.ones(len(candidates)), voters)
+    if all(map(math.isnan, said.values())):
+        return vote_without_scores(candidates, voters)
     means = mean_wins(voters, said)
     weights = np.zeros(len(candidates))
     weights[voters] = [means[i] for i in voters]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,10 +17,12 @@ from tts.search.selections._common import (
     scores_of,
     share_of,
     units_of,
+    vote_without_scores,
     voters_of,
     with_weights,
 )
 from tts.types import Candidate
+from tts.verifiers.base import estimate_unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class Best(ByScore):
 
     Among equal scores the first candidate is chosen.
 
-    Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; without a single known score
-    the first answer wins.
+    Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; an unknown score is the mean of
+    the known ones; without a single known score the majority wins.
 
     Args:
         verifier: As in `ByScore`.
@@ -56,13 +57,10 @@ class Best(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
-            first_answer = tuple(candidates[i].answer or "" for i in voters[:1])
-            unweighted = with_weights(candidates, np.full(len(scores), math.nan))
-            return Selected(first_answer, order_candidates(unweighted, voters), math.nan)
-        weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
-        scored_voters = [i for i in voters if not math.isnan(scores[i])]
-        unscored_voters = [i for i in voters if math.isnan(scores[i])]
-        order = [*sorted(scored_voters, key=lambda i: (-scores[i], i)), *unscored_voters]
+            return vote_without_scores(candidates, voters)
+        weights = units_of(scores, search, self.verifier)
+        estimates = estimate_unknown(scores)
+        order = sorted(voters, key=lambda i: (-estimates[i], i))
         judged = with_weights(candidates, weights, (self.verifier, scores))
         ranked = order_candidates(judged, order)
         if not order:

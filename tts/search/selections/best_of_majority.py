@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from tts.search.search import Search
 from tts.search.selections._common import (
     ByScore,
     Scores,
-    low,
-    mean_of,
     members_of,
     no_answer,
     order_candidates,
@@ -25,6 +23,7 @@ from tts.search.selections._common import (
     with_weights,
 )
 from tts.types import Candidate
+from tts.verifiers.base import estimate_unknown
 
 _SHARE, _VOTES = 0.03, 3  # least share of all candidates, and least votes, where alpha is None
 
@@ -37,7 +36,8 @@ class BestOfMajority(ByScore):
 
     Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4
     C*). Differs, where the paper leaves it open:
-    - An answer's score is the mean over (at most `asked`) of its responses.
+    - An answer's score is the mean over (at most `asked`) of its responses. An unknown score is the mean of the known
+      ones.
     - Where no answer is frequent enough, the k most frequent are chosen; scores decide between those of as many votes.
     - Equal scores go to the more frequent answer, then to the first.
 
@@ -94,11 +94,14 @@ class BestOfMajority(ByScore):
         asked_scores = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
         scores = np.full(total, math.nan)  # [candidates], known for those that were asked
         scores[asked] = asked_scores
-        means = {kind: mean_of(scores[members[kind][: self.asked]].tolist()) for kind in kept}
-        if all(math.isnan(mean) for mean in means.values()):
+        if np.isnan(scores).all():
             order = sorted(kept, key=lambda kind: (-votes[kind], kind))
-            return self._select(candidates, members, order, None)
-        order = sorted(kept, key=lambda kind: (-low(means[kind]), -votes[kind], kind))
+            vote = self._select(candidates, members, order, None)
+            return replace(vote, confidence=math.nan) if vote.answers else vote
+        estimates = np.zeros(total)
+        estimates[asked] = estimate_unknown(asked_scores)
+        means = {kind: float(estimates[members[kind][: self.asked]].mean()) for kind in kept}
+        order = sorted(kept, key=lambda kind: (-means[kind], -votes[kind], kind))
         if is_rare:
             order.sort(key=lambda kind: -votes[kind])
         return self._select(candidates, members, order, (self.verifier, scores))

@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 from tts.checks import number
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, voters_of, warn_of_scores
+from tts.search.selections._common import (
+    ByScore,
+    scores_of,
+    select_class,
+    vote_without_scores,
+    voters_of,
+    warn_of_scores,
+)
 from tts.types import Candidate
+from tts.verifiers.base import estimate_unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +36,7 @@ class Borda(ByScore):
 
     Source: algorithm B4, Kang, Zhao, Song, "Scalable Best-of-N Selection for Large Language Models via Self-Certainty"
     (2502.18581), from code: votes, and candidates without an answer behind all others. Differs:
-    - A candidate whose score is unknown has no vote and no rank, and does not count in N.
+    - An unknown score is the mean of the known ones.
     - Candidates of equal score share their votes evenly, where the code goes by index.
     - Without a single known score it is a majority vote.
 
@@ -67,9 +75,9 @@ class Borda(ByScore):
         scores = np.full(len(candidates), math.nan)  # [candidates], unknown for those without an answer
         scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
         if np.isnan(scores).all():
-            return select_class(candidates, np.ones(len(candidates)), voters)
+            return vote_without_scores(candidates, voters)
         ranked_scores = np.full(len(candidates), -math.inf)  # candidates without an answer are behind all others
-        ranked_scores[voters] = scores[voters]
+        ranked_scores[voters] = estimate_unknown(scores[voters])
         votes = ballots(ranked_scores, self.exponent)
         return select_class(candidates, votes, voters, (self.verifier, scores))
 
@@ -77,16 +85,13 @@ class Borda(ByScore):
 def ballots(scores: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
     """Return the votes of each score [N]: 1 for the first rank, and less for later ranks.
 
-    Equal scores share the votes of their ranks evenly. An unknown score has no vote.
+    Equal scores share the votes of their ranks evenly.
     """
-    is_known = ~np.isnan(scores)
-    num_known = int(is_known.sum())
-    votes_by_rank = (np.arange(num_known, 0, -1) / max(1, num_known)) ** exponent  # a quotient cannot overflow
-    falling_values, value_index, tie_counts = np.unique(-scores[is_known], return_inverse=True, return_counts=True)
+    votes_by_rank = (np.arange(len(scores), 0, -1) / max(1, len(scores))) ** exponent  # a quotient cannot overflow
+    _values, value_index, tie_counts = np.unique(-scores, return_inverse=True, return_counts=True)
     last_ranks = np.cumsum(tie_counts)
-    shared_votes = np.zeros(len(falling_values))  # by different score
-    for i, (last_rank, tie_count) in enumerate(zip(last_ranks, tie_counts, strict=True)):
-        shared_votes[i] = votes_by_rank[last_rank - tie_count : last_rank].mean()
-    votes = np.zeros(len(scores))
-    votes[is_known] = shared_votes[value_index]
-    return votes
+    shared_votes = [
+        votes_by_rank[last_rank - tie_count : last_rank].mean()
+        for last_rank, tie_count in zip(last_ranks, tie_counts, strict=True)
+    ]
+    return np.array(shared_votes)[value_index]

@@ -16,15 +16,17 @@ from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
 from tts.search.selections._common import (
+    bounds_of,
     first_writing,
     no_answer,
     order_candidates,
     scores_of,
-    units_of,
+    vote_without_scores,
     voters_of,
     with_weights,
 )
 from tts.types import Candidate
+from tts.verifiers.base import estimate_unknown, to_unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +80,21 @@ class CodeT(Selection):
         scores = await scores_of(candidates, search, self.verifier, "last")
         voters = voters_of(candidates, self.truncated)
         outcomes = self._outcomes(candidates, scores, search)
-        passed = np.nan_to_num(outcomes, nan=0.0)[voters]  # [voters, tests]
-        groups = consensus_sets([row.tobytes() for row in passed], passed.sum(axis=1).tolist())
+        is_unknown = [bool(np.isnan(outcomes[i]).any()) for i in voters]
+        if len(voters) and np.isnan(outcomes[voters]).all():
+            return vote_without_scores(candidates, voters)
+        passed = np.apply_along_axis(estimate_unknown, 0, outcomes[voters], otherwise=0.0)  # [voters, tests]
+        # who passes the same tests is one group; of candidates with unknown outcomes nobody knows that
+        keys = [b"%d " % i * is_unknown[i] + row.tobytes() for i, row in enumerate(passed)]
+        groups = consensus_sets(keys, passed.sum(axis=1).tolist())
         weights = np.zeros(len(candidates))
         for group in groups:
             weights[[voters[i] for i in group.members]] = group.score
         judged = with_weights(candidates, weights, (self.verifier, scores))
         if not groups:
             return Selected((), tuple(judged), no_answer(candidates))
-        groups.sort(key=lambda group: -group.score)  # stable: the first of equal groups wins
+        # stable: the first of equal groups wins, those of known outcomes before the others
+        groups.sort(key=lambda group: (-group.score, is_unknown[group.members[0]]))
         order = [voters[i] for group in groups for i in group.members]
         all_scores = math.fsum(group.score for group in groups)
         share = groups[0].score / all_scores if all_scores > 0 else 0.0
@@ -114,7 +122,7 @@ class CodeT(Selection):
                 f"codet goes by outcomes of tests, 0 or 1, but the role {self.verifier!r} has other scores; "
                 "give a verifier that runs tests, or choose another selection, such as weighted"
             )
-        return units_of(scores, search, self.verifier)[:, None]
+        return to_unit(scores, bounds_of(search, self.verifier))[:, None]
 
 
 def _are_outcomes(values: NDArray[np.float64]) -> bool:

@@ -14,10 +14,18 @@ import numpy as np
 from tts.checks import Count, number
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, voters_of, warn_of_scores
+from tts.search.selections._common import (
+    ByScore,
+    bounds_of,
+    scores_of,
+    select_class,
+    units_of,
+    vote_without_scores,
+    voters_of,
+    warn_of_scores,
+)
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
-from tts.verifiers.ranges import range_of
+from tts.verifiers.base import estimate_unknown
 
 _LEAST_KEPT = 5  # candidates whose vote is more than the choice of the best
 
@@ -35,8 +43,8 @@ class DeepConfidence(ByScore):
 
     Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code.
     Differs: the share that is kept depends by default on the number of candidates. The percentile is taken over the
-    candidates that may win. Scores that may be negative are mapped to [0, 1] first. Candidates with an unknown score
-    are dropped; if all scores are unknown, the majority wins. With `among` it is the vote of the online form,
+    candidates that may win. Scores that may be negative are mapped to [0, 1] first. An unknown score is the mean of the
+    known ones; if all scores are unknown, the majority wins. With `among` it is the vote of the online form,
     `deepconf_online`, which stops traces while they are written.
 
     Args:
@@ -71,15 +79,13 @@ class DeepConfidence(ByScore):
         warn_of_scores(self, search, f"confidence(measure='top', over='{windows}')")
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
-        scored_voters = [i for i in voters if not np.isnan(scores[i])]
-        if not scored_voters:
-            return select_class(candidates, np.ones(len(candidates)), voters)
-        low, high = range_of(search.scoring.get(self.verifier), scores)
-        positive_scores = scores if low >= 0 else to_unit(scores, (low, high))
-        measured = [i for i in scored_voters if self.among is None or candidates[i].index < self.among]
-        if not measured:
-            measured = scored_voters
+        if np.isnan(scores[voters]).all():
+            return vote_without_scores(candidates, voters)
+        is_positive = bounds_of(search, self.verifier)[0] >= 0
+        estimates = estimate_unknown(scores)
+        positive_scores = estimates if is_positive else units_of(scores, search, self.verifier)
+        measured = [i for i in voters if self.among is None or candidates[i].index < self.among] or voters
         keep = self.keep or max(10.0, 100 * min(1.0, _LEAST_KEPT / len(measured)))
-        threshold = np.percentile(scores[measured], 100 - keep)
-        weights = np.where(scores >= threshold, np.nan_to_num(positive_scores, nan=0.0), 0.0)
+        threshold = np.percentile(estimates[measured], 100 - keep)
+        weights = np.where(estimates >= threshold, positive_scores, 0.0)
         return select_class(candidates, weights, voters, (self.verifier, scores))

@@ -16,7 +16,7 @@ from tts.checks import choice, whole
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import select_class, voters_of
+from tts.search.selections._common import select_class, vote_without_scores, voters_of
 from tts.search.selections._pairs import Tournament
 from tts.types import Candidate
 
@@ -82,7 +82,8 @@ class GenSelect(Tournament):
         shown_paths = [candidates[i].trajectory for i in shown]
         shares = await search.scoring.choose(shown_paths, self.verifier, search.problem, self.by)
         if any(map(math.isnan, shares)):
-            return select_class(candidates, np.ones(len(candidates)), voters)
+            search.notes.warn("the choice among the candidates is unknown: the majority decides")
+            return vote_without_scores(candidates, voters)
         weights = np.zeros(len(candidates))
         weights[shown] = shares
         return select_class(candidates, weights, voters)

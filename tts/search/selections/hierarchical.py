@@ -10,7 +10,15 @@ import numpy as np
 
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, members_of, scores_of, select_class, units_of, voters_of
+from tts.search.selections._common import (
+    ByScore,
+    members_of,
+    scores_of,
+    select_class,
+    units_of,
+    vote_without_scores,
+    voters_of,
+)
 from tts.types import Candidate
 
 
@@ -48,8 +56,8 @@ class Hierarchical(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
-            return select_class(candidates, np.ones(len(candidates)), voters)
-        units = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
+            return vote_without_scores(candidates, voters)
+        units = units_of(scores, search, self.verifier)
         groups: dict[int, list[int]] = {}
         for i in voters:
             groups.setdefault(candidates[i].group, []).append(i)

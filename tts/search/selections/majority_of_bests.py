@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from tts.checks import Count
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, voters_of
+from tts.search.selections._common import ByScore, scores_of, select_class, vote_without_scores, voters_of
 from tts.types import Candidate
+from tts.verifiers.base import estimate_unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class MajorityOfBests(ByScore):
     abstract: the mode of the bootstrapped output of best-of-N; replacement is from memory. Differs:
     - The probability of each candidate is computed exactly from its rank, in place of many drawn samples.
     - m is the root of N, rounded up, unless `subset` gives it; the paper chooses it by the data.
-    - Candidates of equal score share their probability evenly. One whose score is unknown is not drawn. Without a
-      single known score it is a majority vote.
+    - Candidates of equal score share their probability evenly. An unknown score is the mean of the known ones. Without
+      a single known score it is a majority vote.
 
     Args:
         subset: Candidates of a bootstrap sample, at least 1 (m in the paper); None: the root of N.
@@ -67,26 +68,24 @@ class MajorityOfBests(ByScore):
         voters = voters_of(candidates, self.truncated)
         scores = np.full(len(candidates), math.nan)
         scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
-        num_known = int((~np.isnan(scores)).sum())
-        if not num_known:
-            return select_class(candidates, np.ones(len(candidates)), voters)
-        root_rounded_up = math.isqrt(num_known - 1) + 1
-        chances = best_of_chances(scores, self.subset or root_rounded_up)
+        if np.isnan(scores).all():
+            return vote_without_scores(candidates, voters)
+        root_rounded_up = math.isqrt(len(voters) - 1) + 1
+        chances = np.zeros(len(candidates))
+        chances[voters] = best_of_chances(estimate_unknown(scores[voters]), self.subset or root_rounded_up)
         return select_class(candidates, chances, voters, (self.verifier, scores))
 
 
 def best_of_chances(scores: NDArray[np.float64], m: int) -> NDArray[np.float64]:
     """Return the probability, [N], that each of N scores is the best of m drawn with replacement.
 
-    A score of NaN is not drawn. Let A of the N scores be at most x, and B be below x. Each score x has the probability
+    Let A of the N scores be at most x, and B be below x. Each score x has the probability
     ((A / N)^m - (B / N)^m) / (A - B).
     """
-    is_known = ~np.isnan(scores)
-    _values, value_index, tie_counts = np.unique(scores[is_known], return_inverse=True, return_counts=True)
-    num_known = int(is_known.sum())
+    _values, value_index, tie_counts = np.unique(scores, return_inverse=True, return_counts=True)
     num_at_most = np.cumsum(tie_counts)  # A of each different score
     num_below = num_at_most - tie_counts  # B
-    chance_by_value = ((num_at_most / num_known) ** m - (num_below / num_known) ** m) / tie_counts
-    chances = np.zeros(len(scores))
-    chances[is_known] = chance_by_value[value_index] if m > 1 else 1 / num_known  # exact, so that equal votes tie
-    return chances
+    if m == 1:
+        return np.full(len(scores), 1 / len(scores))  # exact, so that equal votes tie
+    chance_by_value = ((num_at_most / len(scores)) ** m - (num_below / len(scores)) ** m) / tie_counts
+    return chance_by_value[value_index]

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from tts.checks import choice, number_above
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of, with_weights
+from tts.search.selections._common import (
+    ByScore,
+    scores_of,
+    select_class,
+    units_of,
+    vote_without_scores,
+    voters_of,
+    with_weights,
+)
 from tts.types import Candidate
 
 
@@ -33,7 +41,8 @@ class Pessimistic(ByScore):
     Optimality in Inference-Time Alignment" (2503.21878), algorithm 2, and public implementations of it. Differs:
     - By default the answer with the largest probability is chosen; the paper draws a sample (`by="draw"`).
     - The draw is of the law itself. The paper's rejection sampling takes an unscored sample where it rejects all N.
-    - Scores are mapped to [0, 1]. Candidates without an answer or with an unknown score are no samples.
+    - Scores are mapped to [0, 1]. Candidates without an answer are no samples.
+    - An unknown score is the mean of the known ones.
 
     Args:
         beta: The weight of the divergence, above 0, in units of a score in [0, 1].
@@ -62,12 +71,11 @@ class Pessimistic(ByScore):
         """Choose by the law (the probabilities of the candidates)."""
         voters = voters_of(candidates, self.truncated)
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        samples = [i for i in voters if not np.isnan(scores[i])]
-        if not samples:
-            return select_class(candidates, np.ones(len(candidates)), voters)
+        if np.isnan(scores[voters]).all():
+            return vote_without_scores(candidates, voters)
         units = units_of(scores, search, self.verifier)
         law = np.zeros(len(candidates))
-        law[samples] = pessimistic_law(units[samples], self.beta)
+        law[voters] = pessimistic_law(units[voters], self.beta)
         most_likely = select_class(candidates, law, voters, (self.verifier, scores))
         if self.by == "mass":
             return most_likely

@@ -18,7 +18,15 @@ from scipy.special import gamma
 from tts.checks import whole
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of, warn_of_scores
+from tts.search.selections._common import (
+    ByScore,
+    scores_of,
+    select_class,
+    units_of,
+    vote_without_scores,
+    voters_of,
+    warn_of_scores,
+)
 from tts.types import Candidate
 
 _LEAST = 1e-12  # a smaller probability is raised to this one: the law has no density at 0
@@ -39,7 +47,8 @@ class Rpc(ByScore):
     once. Differs:
     - The probabilities are the scores of `verifier`, which should be `confidence`: its default is this probability.
     - Below `least` paths nothing is dropped.
-    - Scores outside [0, high] are mapped to [0, 1] first. Without a single known one it is a majority vote.
+    - Scores outside [0, high] are mapped to [0, 1] first.
+    - An unknown score is the mean of the known ones. Without a single known one it is a majority vote.
 
     A warning names the paper's score where the role `main` has another verifier.
 
@@ -67,17 +76,15 @@ class Rpc(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
-            return select_class(candidates, np.ones(len(candidates)), voters)
-        probabilities = units_of(scores, search, self.verifier)  # [candidates]
-        known = np.flatnonzero(~np.isnan(probabilities))  # the indices of known probabilities
-        weights = np.zeros(len(candidates))
-        weights[known] = probabilities[known]
+            return vote_without_scores(candidates, voters)
+        weights = units_of(scores, search, self.verifier)  # [candidates]
+        known = np.flatnonzero(~np.isnan(scores))  # the indices of known probabilities
         if len(known) >= self.least:
-            is_dropped = await search.run(improbable, probabilities[known])
+            is_dropped = await search.run(improbable, weights[known])
             weights[known[is_dropped]] = 0.0
         texts: set[str] = set()
-        for i in known.tolist():
-            text = candidates[i].trajectory.response
+        for i, candidate in enumerate(candidates):
+            text = candidate.trajectory.response
             if text in texts:  # each text counts once
                 weights[i] = 0.0
             texts.add(text)

@@ -19,8 +19,10 @@ from tts.search.needs import Needs, needs_of
 from tts.search.parameters import Aggregate, Truncated
 from tts.search.parts import SELECTIONS, Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import units_of
+from tts.search.selections._common import bounds_of
 from tts.types import Candidate
+from tts.verifiers.base import is_half_infinite, to_unit
+from tts.verifiers.ranges import no_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +112,15 @@ class Selective(Selection):
         return dataclasses.replace(selected, answers=(), abstained=reason)
 
     def _score(self, selected: Selected, search: Search) -> float:
-        """Return the highest score in [0, 1] among the candidates with the chosen answer; NaN without a score."""
+        """Return the highest score in [0, 1] among the candidates with the chosen answer; NaN without a score.
+
+        Raises:
+            ConfigError: The scores have no scale, so that no threshold can be stated.
+        """
+        bounds = bounds_of(search, self.verifier)
+        if is_half_infinite(bounds):
+            raise no_scale(search.scoring.get(self.verifier), bounds)
+        scores = [c.scores.get(self.verifier, math.nan) for c in selected.ranked]
         chosen_class = selected.ranked[0].answer_class
-        scores = [c.scores.get(self.verifier, math.nan) for c in selected.ranked if c.answer_class == chosen_class]
-        known_scores = [score for score in scores if not math.isnan(score)]
-        if not known_scores:
-            return math.nan
-        units = units_of(np.array([max(known_scores)]), search, self.verifier)
-        return float(units[0])
+        units = to_unit(np.array(scores), bounds)[[c.answer_class == chosen_class for c in selected.ranked]]
+        return math.nan if np.isnan(units).all() else float(np.nanmax(units))

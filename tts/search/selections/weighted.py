@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tts.checks import number_above
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of
+from tts.search.selections._common import ByScore, scores_of, select_class, units_of, vote_without_scores, voters_of
 from tts.types import Candidate
+from tts.verifiers.base import estimate_unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +22,8 @@ class Weighted(ByScore):
     """Chooses the answer with the largest sum of its candidates' scores (weighted best-of-N).
 
     Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores are mapped from
-    the verifier's range to [0, 1], since sums of signed scores mean nothing. If all scores are unknown, it is a
-    majority vote.
+    the verifier's range to [0, 1], since sums of signed scores mean nothing. Scores of a range with one infinite end
+    count by their ranks. An unknown score is the mean of the known ones; if all are unknown, it is a majority vote.
 
     With `temperature` it is CISC: Taubenfeld et al., "Confidence Improves Self-Consistency in LLMs" (2502.06233), read
     in the authors' code. The weights are then the softmax of the scores, as the verifier gives them, over the
@@ -53,19 +54,17 @@ class Weighted(ByScore):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose the answer with the largest sum of scores."""
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
-            weights = np.ones(len(candidates))
-        elif self.temperature is None:
-            weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
+            return vote_without_scores(candidates, voters)
+        if self.temperature is None:
+            weights = units_of(scores, search, self.verifier)
         else:
-            weights = np.nan_to_num(exponentials(scores, self.temperature), nan=0.0)
-        return select_class(candidates, weights, voters_of(candidates, self.truncated), (self.verifier, scores))
+            weights = exponentials(estimate_unknown(scores), self.temperature)
+        return select_class(candidates, weights, voters, (self.verifier, scores))
 
 
 def exponentials(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return the softmax of scores up to a factor, so that the greatest value is 1.
-
-    The value of an unknown score is NaN. At least one score must be known.
-    """
+    """Return the softmax of at least one score up to a factor, so that the greatest value is 1."""
     with np.errstate(over="ignore"):  # a quotient beyond all numbers has the exponential 0
-        return np.exp((scores - np.nanmax(scores)) / temperature)
+        return np.exp((scores - scores.max()) / temperature)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+
 from tts.checks import Proportion, Text, whole
 from tts.errors import ConfigError
 from tts.search.ends import StopDecision
@@ -14,6 +16,7 @@ from tts.search.needs import Needs
 from tts.search.parameters import Aggregate
 from tts.search.parts import StopRule
 from tts.types import Candidate
+from tts.verifiers.base import estimate_unknown
 
 _SURE = 1e-9  # least distance of a confidence from 0 and 1, so that its odds are finite
 
@@ -24,7 +27,7 @@ class CGES(StopRule):
 
     A score c is read as the probability that its candidate is right. Under answer a, a candidate that gave a has the
     likelihood c, and any other (1 - c) / (K - 1), with K possible answers and an even prior. Candidates without an
-    answer or a known score do not count.
+    answer do not count. An unknown score is the mean of the known ones.
 
     Guarantee: none. Suppose that scores were calibrated, candidates independent given the right answer, and wrong
     answers spread evenly over `answers`. Then at most 1 - threshold of the stops would be wrong. Samples of one model
@@ -75,14 +78,12 @@ class CGES(StopRule):
         scores: list[float] = []
         first_answers: dict[int, str | None] = {}  # by class: the answer as its first candidate wrote it
         for candidate in candidates:
-            if candidate.answer_class is None:
-                continue
-            score = self._score(candidate)
-            if not math.isnan(score):
+            if candidate.answer_class is not None:
                 classes.append(candidate.answer_class)
-                scores.append(score)
+                scores.append(self._score(candidate))
                 first_answers.setdefault(candidate.answer_class, candidate.answer)
-        if not classes:
+        scores = estimate_unknown(np.array(scores)).tolist()
+        if not classes or any(map(math.isnan, scores)):
             return None
         posterior = answer_posterior(classes, scores, self.answers)
         likeliest = max(posterior, key=lambda answer_class: (posterior[answer_class], -answer_class))

@@ -19,6 +19,7 @@ from tts.search.needs import Needs
 from tts.search.parameters import Aggregate
 from tts.search.parts import StopRule
 from tts.types import Candidate
+from tts.verifiers.base import estimate_unknown
 
 _LARGEST = 700.0  # the greatest exponent of a weight
 
@@ -30,7 +31,8 @@ class ReASC(StopRule):
 
     It also stops at a first candidate of score `gate`.
 
-    A candidate of score s has the weight max(1, exp(pull (s - mean) / spread)); without a known score, 1. With the
+    A candidate of score s has the weight max(1, exp(pull (s - mean) / spread)). An unknown score is the mean of the
+    known ones; without one the weight is 1. With the
     summed weights a of the leading answer and b of the next, it stops once Pr[X > 1/2] >= threshold, X ~ Beta(a + 1, b
     + 1).
 
@@ -108,10 +110,11 @@ class ReASC(StopRule):
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the evidence is enough."""
         weights: dict[int, float] = {}  # by class of answers
-        for candidate in candidates:
+        known_scores = np.array([candidate.scores.get(self.verifier, math.nan) for candidate in candidates])
+        for candidate, score in zip(candidates, estimate_unknown(known_scores).tolist(), strict=True):
             answer_class = candidate.answer_class
             if answer_class is not None:
-                weights[answer_class] = weights.get(answer_class, 0.0) + self._weight(candidate)
+                weights[answer_class] = weights.get(answer_class, 0.0) + self._weight(score)
         if not weights:
             return None
         if len(candidates) == 1 and self.gate is not None:
@@ -125,9 +128,8 @@ class ReASC(StopRule):
             return None
         return StopDecision("reasc", next(c.answer for c in candidates if c.answer_class == leader))
 
-    def _weight(self, candidate: Candidate) -> float:
-        """Return the weight of a candidate, at least 1."""
-        score = candidate.scores.get(self.verifier, math.nan)
+    def _weight(self, score: float) -> float:
+        """Return the weight of a candidate by its score, at least 1."""
         if math.isnan(score):
             return 1.0
         exponent = min(_LARGEST, self.pull * (score - self.mean) / self.spread)

@@ -23,7 +23,7 @@ from tts.verifiers.function import FunctionVerifier
 LANGUAGE = ToyLanguage(accuracy=0.6)
 PROBLEM = "10 - 7 + 5 - 20 + 3"
 GROUP = 6
-LOWEST = Confidence(measure="logprob", over="lowest", window=GROUP)
+LOWEST = Confidence(over="lowest", window=GROUP)
 CONSTANT = FunctionVerifier(lambda problem, text: 0.5)
 
 
@@ -88,8 +88,8 @@ def test_a_trace_is_stopped_at_the_first_look_after_its_confidence_fell() -> Non
         means = [float(np.mean(written[i : i + GROUP])) for i in range(len(written) - GROUP + 1)]
         assert t.num_tokens % 3 == 0
         assert t.num_tokens >= GROUP
-        assert min(means) < least, "it was confident enough"
-        assert all(mean >= least for mean in means[:-3]), "it could have been stopped before"
+        assert min(means) < math.log(least), "it was confident enough"
+        assert all(mean >= math.log(least) for mean in means[:-3]), "it could have been stopped before"
 
 
 def test_no_trace_is_stopped_before_its_first_group_is_full() -> None:

@@ -18,9 +18,8 @@ from tests.support.runs import make_run, solve, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import softmax
-from tts.search.search import to_log_odds
-from tts.search.strategies._common.particles import known_weights
 from tts.types import Problem
+from tts.verifiers.base import estimate_unknown, to_log_odds
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
@@ -85,23 +84,26 @@ def test_one_particle_is_one_plain_sample(budget: Budget) -> None:
 
 def test_particles_are_drawn_by_the_odds_of_their_scores() -> None:
     scores = np.array([0.9, 0.6, 0.3, 0.1])
-    weights = known_weights(to_log_odds(scores, (0.0, 1.0)))
+    weights = estimate_unknown(to_log_odds(scores, (0.0, 1.0)))
     assert softmax(weights) == pytest.approx([0.815, 0.136, 0.039, 0.010], abs=5e-4)
     assert weights == pytest.approx(np.log(scores / (1 - scores)))
     # any range is mapped to [0, 1]
-    assert known_weights(to_log_odds(np.array([18.0, 12.0]), (0.0, 20.0))) == pytest.approx(weights[:2])
+    assert estimate_unknown(to_log_odds(np.array([18.0, 12.0]), (0.0, 20.0))) == pytest.approx(weights[:2])
 
 
 def test_sure_scores_are_clipped_and_unknown_ones_weigh_the_mean() -> None:
-    weights = known_weights(to_log_odds(np.array([0.0, 1.0, math.nan, 0.5]), (0.0, 1.0)))
+    weights = estimate_unknown(to_log_odds(np.array([0.0, 1.0, math.nan, 0.5]), (0.0, 1.0)))
     assert np.isfinite(weights).all()
     assert weights[:2] == pytest.approx([-math.log((1 - 1e-7) / 1e-7), math.log((1 - 1e-7) / 1e-7)])
     assert weights[2] == pytest.approx(weights[[0, 1, 3]].mean())
-    assert known_weights(to_log_odds(np.array([math.nan, math.nan]), (0.0, 1.0))).tolist() == [0.0, 0.0]
+    assert estimate_unknown(to_log_odds(np.array([math.nan, math.nan]), (0.0, 1.0)), otherwise=0.0).tolist() == [
+        0.0,
+        0.0,
+    ]
 
 
 def test_an_unbounded_score_is_a_log_odds_as_it_is() -> None:
-    weights = known_weights(to_log_odds(np.array([-2.0, 1.5, 1e4, -1e4]), (-math.inf, math.inf)))
+    weights = estimate_unknown(to_log_odds(np.array([-2.0, 1.5, 1e4, -1e4]), (-math.inf, math.inf)))
     assert weights[:2].tolist() == [-2.0, 1.5]
     assert np.isfinite(weights).all()
 

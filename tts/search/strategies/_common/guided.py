@@ -5,7 +5,7 @@ The score of a path is its own score, or the score at the end of a lookahead.
 Source: algorithm A4 (Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model
 Parameters", 2408.03314; search-and-learn's code): a lookahead is greedy, its end is scored, and it is dropped. Differs:
 search-and-learn's beam search writes the lookahead and then scores the path without it, so that it changes nothing;
-here it is scored, in every method. An unknown score (NaN) promises less than every known one.
+here it is scored, in every method. An unknown score (NaN) promises the mean of the known ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import Count, Natural, Text
-from tts.search.algorithms.apportioning import replace_nan
 from tts.search.needs import Needs
 from tts.search.parameters import Aggregate, Temperature
 from tts.search.parts import Selection, Strategy
@@ -111,7 +110,7 @@ class WideAhead(Wide):
 
 
 async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], lookahead: int = 0) -> NDArray[np.float64]:
-    """Return the score that guides the search for each path; -inf where the score is unknown.
+    """Return the score that guides the search for each path, estimated where the score is unknown.
 
     With a lookahead a path is scored together with up to `lookahead` greedy steps after the path, at most `max_steps`.
 
@@ -120,7 +119,7 @@ async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], loo
     """
     steps = min(lookahead, method.max_steps)
     ends = await search.rollout(ts, steps, temperature=0.0) if steps else ts
-    return replace_nan(await search.score(ends, method.verifier, method.aggregate))
+    return await search.estimate(ends, method.verifier, method.aggregate)
 
 
 def split(children: Sequence[Sequence[Trajectory]]) -> tuple[list[Trajectory], list[Trajectory]]:

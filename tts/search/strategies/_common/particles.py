@@ -143,18 +143,12 @@ class ParticleMethod(Guided):
         ...
 
 
-def known_weights(log_odds: LogWeights) -> LogWeights:
-    """Return log-odds, with unknown values (NaN) replaced by the mean of the known ones, or by 0."""
-    is_known = ~np.isnan(log_odds)
-    return np.where(is_known, log_odds, log_odds[is_known].mean() if is_known.any() else 0.0)
-
-
 async def weigh(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
     """Score the whole prefix of each particle, and add the weight of this level to its log-weight."""
     paths = [particle.path for particle in particles]
     steps = min(method.lookahead, method.max_steps)
     ends = await search.rollout(paths, steps, temperature=0.0) if steps else paths
-    all_log_odds = known_weights(await search.score(ends, method.verifier, method.aggregate, scale="log_odds"))
+    all_log_odds = await search.estimate(ends, method.verifier, method.aggregate, scale="log_odds")
     weighed: list[Particle] = []
     for particle, log_odds in zip(particles, all_log_odds.tolist(), strict=True):
         potential = log_odds * method.twist if particle.path.status == "active" else log_odds

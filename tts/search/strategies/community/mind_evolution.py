@@ -115,12 +115,12 @@ class MindEvolution(Judged):
         children = list(search.candidates[start:])
         for generation in range(1, self.generations + 1):
             paths = [c.trajectory for c in children]
-            scores = await search.score(paths, self.verifier, self.aggregate, scale="unit")
+            scores = await search.estimate(paths, self.verifier, self.aggregate, scale="unit")
             if (scores >= 1).any():
                 raise SearchEnded("a solution has the greatest score that the verifier gives")
             if generation == self.generations:
                 return
-            scored = list(zip(children, np.nan_to_num(scores, nan=0.0).tolist(), strict=True))
+            scored = list(zip(children, scores.tolist(), strict=True))
             islands = self._migrate([scored[i * n : (i + 1) * n] for i in range(self.islands)])
             couples: list[list[Candidate]] = []
             for i, island in enumerate(islands):

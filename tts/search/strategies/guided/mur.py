@@ -100,7 +100,7 @@ class Mur(SideBySide):
         if self.verifier is None:
             scores = np.array([step_logprob(t) for t in ts])
         else:
-            scores = np.nan_to_num(await search.score(ts, self.verifier, self.aggregate), nan=-np.inf)
+            scores = await search.estimate(ts, self.verifier, self.aggregate)
         best = int(scores.argmax())
         search.drop([t for i, t in enumerate(ts) if i != best])
         return ts[best]

@@ -106,6 +106,6 @@ class EarlyPruning(Judged):
         num_going_on = max(0, num_kept - num_ended)
         if num_going_on >= len(active):
             return list(active)
-        scores = await search.score(active, self.verifier, self.aggregate)
-        best_first = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable").tolist()
+        scores = await search.estimate(active, self.verifier, self.aggregate)
+        best_first = np.argsort(-scores, kind="stable").tolist()
         return [active[i] for i in sorted(best_first[:num_going_on])]

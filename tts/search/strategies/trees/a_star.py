@@ -10,7 +10,7 @@ secondary notes: states, k continuations, h = 1 - r, the least f next, g from in
 memory), so parameters here: the edge cost, whether the frontier is global, k, the caps. Differs:
 - `drop` is the default edge cost, which is the literal reading of the notes.
 - Several states may be expanded in one call.
-- An unknown score (NaN) is the worst, h = 1. With one continuation nothing competes, and nothing is scored.
+- An unknown score (NaN) is the mean of the known ones. With one continuation nothing competes, and nothing is scored.
 - Copies among a state's continuations are dropped.
 - A path that ended without an answer is no solution, so the search goes on.
 - With `goals` above 1, or None, the search goes on after the first solution.
@@ -21,7 +21,6 @@ memory), so parameters here: the edge cost, whether the frontier is global, k, t
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
@@ -192,11 +191,11 @@ class AStar(Guided):
         paths = [t for _, t in edges]
         scores = [1.0] * len(paths)
         if self.branching > 1:
-            scores = (await search.score(paths, self.verifier, self.aggregate, scale="unit")).tolist()
+            scores = (await search.estimate(paths, self.verifier, self.aggregate, scale="unit")).tolist()
         cost = EDGE_COSTS[self.edge_cost]
         new_states: list[OpenPath] = []
         for (state, t), score in zip(edges, scores, strict=True):
-            h = 1.0 if math.isnan(score) else 1.0 - score
+            h = 1.0 - score
             g = state.g + cost(state.h, h, self.max_steps)
             new_states.append(OpenPath.of(t, g, h))
         return new_states

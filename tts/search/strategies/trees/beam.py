@@ -26,11 +26,11 @@ from typing import Annotated
 import numpy as np
 
 from tts.checks import choice
-from tts.search.algorithms.apportioning import replace_nan
 from tts.search.search import Search
 from tts.search.strategies._common.guided import WideAhead, distinct, promises, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
+from tts.verifiers.base import estimate_unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,9 @@ class Beam(WideAhead):
     async def _first(self, search: Search, finished: Sequence[Trajectory], n: int) -> list[Candidate]:
         """Return the candidates of the n best of the finished paths (line 10)."""
         if len(finished) > n:
-            scores = replace_nan(await search.score(finished, self.verifier, self.aggregate, required=False))
+            scores = estimate_unknown(
+                await search.score(finished, self.verifier, self.aggregate, required=False), otherwise=0.0
+            )
             finished = [finished[i] for i in np.argsort(-scores, kind="stable")[:n]]
         candidates = [search.finish(t) for t in finished]
         return [candidate for candidate in candidates if candidate is not None]

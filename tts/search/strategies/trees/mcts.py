@@ -10,7 +10,7 @@ Differs:
 - A solution that values a node stays a candidate.
 - Paths that have ended, and subtrees in which all have, are not visited again. The search ends where nothing is left to
   write.
-- An unknown score has the value of the parent.
+- An unknown score is the mean of the known ones.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Mcts(Guided):
             (paths,) = await advance(
                 search, [leaf.path], self.width, max_steps=self.max_steps, temperature=self.temperature
             )
-            values = await self._value(search, paths, leaf)
+            values = await self._value(search, paths)
             priors = softmax(np.array(values))
             for path, value, prior in zip(paths, values, priors.tolist(), strict=True):
                 child = VisitedNode(path, leaf, prior, closed=path.status != "active")
@@ -115,7 +115,7 @@ class Mcts(Guided):
             node = open_children[bounds.index(max(bounds))]
         return node
 
-    async def _value(self, search: Search, paths: Sequence[Trajectory], leaf: VisitedNode) -> list[float]:
+    async def _value(self, search: Search, paths: Sequence[Trajectory]) -> list[float]:
         """Return the value in [0, 1] of each new path."""
         ends = list(paths)
         if self.value == "rollout":
@@ -123,9 +123,7 @@ class Mcts(Guided):
             candidates = await draw(search, [ends[i] for i in active], self.temperature)
             for i, candidate in zip(active, candidates, strict=True):
                 ends[i] = candidate.trajectory
-        values = await search.score(ends, self.verifier, self.aggregate, scale="unit")
-        parent_value = leaf.total / leaf.visits if leaf.visits else 0.5
-        return np.where(np.isnan(values), parent_value, values).tolist()
+        return (await search.estimate(ends, self.verifier, self.aggregate, scale="unit")).tolist()
 
 
 def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:

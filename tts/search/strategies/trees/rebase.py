@@ -72,7 +72,7 @@ class RewardBalanced(Wide):
             if n == 1:
                 counts[:] = num_open
             elif live and num_open > 0:
-                scores = await search.score(live, self.verifier, self.aggregate, scale="unit")  # line 3
+                scores = await search.estimate(live, self.verifier, self.aggregate, scale="unit")  # line 3
                 counts = await self.balance(search, live, scores, num_open)  # line 6
             if live and num_open > 0:
                 search.notes.levels.append(_split_level(live, counts))
