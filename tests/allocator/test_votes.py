@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+import tts
 from tests.allocator.test_difficulty import KINDS, draw
 from tts.allocator.difficulty import Population
 from tts.allocator.votes import PRICES, Votes
@@ -119,3 +120,31 @@ def test_every_state_that_is_drawn_is_in_the_table():
 def test_a_table_has_its_limits(most):
     with pytest.raises(ConfigError, match=f"most is {most}, but must be from 1 to 256"):
         Votes.of(KINDS, most)
+
+
+def test_without_an_answer_nothing_is_right_and_the_next_sample_is_worth_most() -> None:
+    table = Votes.of(Population.beta(), 16)
+    for samples in range(1, 30):
+        leaders = np.arange(min(samples, 16) + 1)
+        chance, index = table.look(leaders, np.zeros_like(leaders), np.full_like(leaders, samples))
+        assert chance[0] == 0 < chance[1]
+        assert index[0] == index.max() > index[1]
+    _, by_samples = table.look(np.zeros(9, int), np.zeros(9, int), np.arange(9))
+    assert (np.diff(by_samples) < 0).all()  # a problem that never answers does not take everything
+
+
+@pytest.mark.parametrize("silent", [0.0, 0.3, 0.6, 0.9])
+def test_a_total_goes_to_problems_without_an_answer_first(silent: float) -> None:
+    def model(ask: tts.Ask) -> tts.Answer:
+        rng = np.random.default_rng(ask.seed % 2**63)
+        answer = rng.choice([*"1112"])
+        return tts.Answer("no room" if rng.random() < silent else f"\\boxed{{{answer}}}", tokens=10)
+
+    unanswered = dict[str, int]()
+    for strategy in ("auto", "best_of_n | majority"):
+        with tts.Solver(model, task="math", strategy=strategy, expected_tokens=10) as solver:
+            solved = solver.solve_many([f"q{i}" for i in range(40)], tts.Budget(samples=120), seed=1)
+        unanswered[strategy] = sum(one.answer is None for one in solved)
+        assert sum(one.usage.samples for one in solved) <= 120
+    assert unanswered["auto"] <= unanswered["best_of_n | majority"]
+    assert unanswered["auto"] == 0 or silent == 0.9

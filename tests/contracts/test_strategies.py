@@ -173,7 +173,7 @@ class TestParticleFilter(StrategyContract):
 
 class TestParticleGibbs(StrategyContract):
     name = "particle_gibbs"
-    texts = ("particle_gibbs(n=3, sweeps=2)", "particle_gibbs(n=2, sweeps=3, returned='last', resampling='stratified')")
+    texts = ("particle_gibbs(n=3, sweeps=2)", "particle_gibbs(n=2, sweeps=3, returned='last')")
     unsized = "particle_gibbs"
 
 

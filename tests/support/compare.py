@@ -130,7 +130,7 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
         "lookahead_power_sampling(n=1, alpha=2, block=5, branching=3, rollouts=1)",
     ),
     "particle_gibbs": ("particle_gibbs(n=3, sweeps=2)",
-        "particle_gibbs(n=2, sweeps=3, returned='last', resampling='stratified')"),
+        "particle_gibbs(n=2, sweeps=3, returned='last')"),
     "phi_decoding": (
         "phi_decoding(n=3, beams=2, branching=2)",
         "phi_decoding(n=2, beams=2, branching=3, clusters=1, foresight=1, deviations=0, least=1, most=2, max_steps=3)",

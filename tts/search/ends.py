@@ -179,7 +179,7 @@ class Level:
         temperature: The temperature of the weights, above 0.
         ancestors: The place in `nodes` of each path that went on, in order; empty for the kinds "ended" and "split".
         counts: The number of continuations of each split path. Counts take little space, however wide the search is.
-        is_fixed: Whether the distribution behind the weights is independent of the time that other paths took.
+        is_fixed: Whether the law of the weights is known, whatever other paths did.
     """
 
     kind: Literal["resampled", "carried", "ended", "split"]

@@ -32,6 +32,8 @@ class Needs:
         instead: The capabilities that replace `capabilities` where one of those is missing; (): no others do.
         verifiers: The roles of the scoring verifiers, whose cost is reserved with every row. A stop rule uses only the
             first role: its verifier scores candidates before `should_stop`. A score that cannot be paid is NaN.
+        scaled: Whether the strategy maps scores to [0, 1] or to log-odds. Then a verifier whose range has one infinite
+            end is refused, for its scores have no scale.
         aggregate: The aggregate that makes one score of step scores for a stop rule: "last", "min", "prod", "mean" or
             "model".
         scores_all: Whether a selection scores every candidate that it may score. If so, the scores may be computed
@@ -72,6 +74,7 @@ class Needs:
     capabilities: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
     verifiers: tuple[str, ...] = ()
+    scaled: bool = False
     aggregate: str = "last"
     scores_all: bool = False
     scores: tuple[str, ...] = ()

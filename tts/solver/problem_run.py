@@ -58,6 +58,7 @@ from tts.trace.trace import Trace, TraceNode
 from tts.types import Candidate, Problem, Solution, Usage, pictures_in
 from tts.verifiers.base import Verifier, bind, traits_of
 from tts.verifiers.compatibility import GIVE_VERIFIER, RATED, check_fit, check_rates, token_rates
+from tts.verifiers.ranges import check_scale
 
 _LOOK_SECONDS = 0.1  # between two reports of rows under way
 _AFTER_S = 1e-5  # seconds a candidate, for the work after the scores that a selection needs
@@ -273,6 +274,8 @@ class ProblemRun:
                     f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role"
                 )
             check_fit(verifier, self.backends[verifier.model], self.task)
+            if self._needs.scaled and role in self._needs.verifiers:
+                check_scale(verifier)
             if verifier.oracle and not self.allow_oracle:
                 raise ConfigError(
                     f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs permission",

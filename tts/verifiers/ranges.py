@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tts.blame import Blame
 from tts.errors import ConfigError, VerifierError
-from tts.verifiers.base import Verifier, traits_of
+from tts.verifiers.base import Verifier, is_half_infinite, traits_of
 
 
 def range_of(verifier: Verifier, scores: NDArray[np.float64]) -> tuple[float, float]:
@@ -37,3 +37,9 @@ def no_scale(verifier: Verifier, bounds: tuple[float, float]) -> ConfigError:
         "no step is large or small",
         hint=f"give it a range, by {cure}, or take the measure 'probability' of confidence; selections go by ranks",
     )
+
+
+def check_scale(verifier: Verifier) -> None:
+    """Raise ConfigError if a verifier states a range with one infinite end; see `no_scale`."""
+    if not traits_of(verifier).range_by_scores and is_half_infinite(verifier.range):
+        raise no_scale(verifier, verifier.range)

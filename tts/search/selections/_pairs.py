@@ -111,6 +111,15 @@ def order_of(candidates: Sequence[Candidate], means: Mapping[int, float]) -> lis
     return sorted(means, key=lambda i: (-means[i], -votes[candidates[i].answer_class], i))
 
 
+def vote_without_matches(
+    candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]
+) -> Selected:
+    """Return the majority's choice where no preference is known; its confidence is unknown if one was asked for."""
+    return (
+        vote_without_scores(candidates, voters) if said else select_class(candidates, np.ones(len(candidates)), voters)
+    )
+
+
 def select_mean_win(
     candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]
 ) -> Selected:
@@ -121,10 +130,8 @@ def select_mean_win(
         voters: The indices of the candidates that may win.
         said: The preference for the first of each pair; NaN where it is unknown.
     """
-    if not said:  # nobody was asked, because all agree
-        return select_class(candidates, np.ones(len(candidates)), voters)
     if all(map(math.isnan, said.values())):
-        return vote_without_scores(candidates, voters)
+        return vote_without_matches(candidates, voters, said)
     means = mean_wins(voters, said)
     weights = np.zeros(len(candidates))
     weights[voters] = [means[i] for i in voters]

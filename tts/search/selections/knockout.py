@@ -11,8 +11,8 @@ import numpy as np
 
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import first_writing, order_candidates, select_class, voters_of, with_weights
-from tts.search.selections._pairs import Tournament, preferences
+from tts.search.selections._common import first_writing, order_candidates, voters_of, with_weights
+from tts.search.selections._pairs import Tournament, preferences, vote_without_matches
 from tts.types import Candidate
 
 
@@ -61,13 +61,14 @@ class Knockout(Tournament):
         """Hold the tournament."""
         voters = voters_of(candidates, self.truncated)
         class_votes = Counter(candidates[i].answer_class for i in voters)
-        rounds_survived, has_known = np.zeros(len(candidates)), False
+        rounds_survived, said = np.zeros(len(candidates)), dict[tuple[int, int], float]()
         confidences = dict.fromkeys(voters, 1.0)  # of each candidate: the product of the preferences for it
         players = voters
         while len(players) > 1:
             matches = list(zip(players[::2], players[1::2], strict=False))
             compared = [(a, b) for a, b in matches if candidates[a].answer_class != candidates[b].answer_class]
             preference_of = await preferences(candidates, compared, self.verifier, search)
+            said |= preference_of
             winners: list[int] = []
             for a, b in matches:
                 preference = preference_of.get((a, b), 1.0)  # without a comparison the first goes on
@@ -78,12 +79,11 @@ class Knockout(Tournament):
                 winner = a if first_wins else b
                 winners.append(winner)
                 if not math.isnan(preference):
-                    has_known = has_known or (a, b) in preference_of
                     confidences[winner] *= preference if first_wins else 1 - preference
             players = [*winners, *players[2 * len(matches) :]]  # the last of an odd number goes on
             rounds_survived[players] += 1
-        if not has_known:
-            return select_class(candidates, np.ones(len(candidates)), voters)
+        if all(map(math.isnan, said.values())):
+            return vote_without_matches(candidates, voters, said)
         judged = with_weights(candidates, rounds_survived)
         order = sorted(voters, key=lambda i: (-rounds_survived[i], i))
         winner = order[0]

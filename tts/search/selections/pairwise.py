@@ -13,8 +13,8 @@ import numpy as np
 from tts.checks import whole
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import members_of, select_class, vote_without_scores, voters_of
-from tts.search.selections._pairs import ByPairs, preferences
+from tts.search.selections._common import members_of, select_class, voters_of
+from tts.search.selections._pairs import ByPairs, preferences, vote_without_matches
 from tts.types import Candidate
 
 
@@ -74,10 +74,8 @@ class Pairwise(ByPairs):
         first_of = {kind: members[kind][0] for kind in kinds}  # the candidate that stands for the class
         pairs = combinations(first_of.values(), 2)
         preference_of = await preferences(candidates, pairs, self.verifier, search)
-        if not preference_of:  # nobody was asked, because all agree
-            return select_class(candidates, np.ones(len(candidates)), voters)
         if all(map(math.isnan, preference_of.values())):
-            return vote_without_scores(candidates, voters)
+            return vote_without_matches(candidates, voters, preference_of)
         shares_of: dict[int, list[float]] = {i: [] for i in first_of.values()}  # of known comparisons
         for (a, b), preference in preference_of.items():
             if not math.isnan(preference):

@@ -17,8 +17,8 @@ from tts.checks import Count, number
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import first_writing, order_candidates, select_class, voters_of, with_weights
-from tts.search.selections._pairs import Tournament, preferences
+from tts.search.selections._common import first_writing, order_candidates, voters_of, with_weights
+from tts.search.selections._pairs import Tournament, preferences, vote_without_matches
 from tts.types import Candidate
 
 Pair = tuple[int, int]
@@ -103,7 +103,7 @@ class Swiss(Tournament):
             shares = self._shares(voters, preference_of)
             pairs = near_pairs(shares, kinds, preference_of, self.window)[:pairs_left]
         if all(map(math.isnan, preference_of.values())):
-            return select_class(candidates, np.ones(len(candidates)), voters)
+            return vote_without_matches(candidates, voters, preference_of)
         shares, votes = self._shares(voters, preference_of), Counter(kinds.values())
         weights = np.zeros(len(candidates))
         weights[voters] = [shares[i] for i in voters]

@@ -8,16 +8,16 @@ product over resampled levels of mean(w), times mean(w) at the end. E[Z] is the 
 W_i f(x_i)] with W_i = Z w_i / sum(w) is the mean of G f. The self-normalized W_i / sum(W) estimate the mean of f under
 the law proportional to the model's times G; that estimate is consistent, not unbiased.
 
-REBASE and other splits: a path that goes on in c paths has 1 / c of its weight in each. E[sum_i W_i f(x_i)] is then the
-model's mean of f, as long as no path of weight is dropped, for the numbers of continuations depend on the past alone.
+There are no such weights where a path of weight is dropped by a rule, as in REBASE. There are none either where the
+number of levels of a path depends on other paths, as with `target="levels"`. To give weights only to the searches in
+which this did not happen is no way out: these searches are not like the others, and their sums are biased.
 
-Source: Del Moral, "Feynman-Kac Formulae" (2004), theorem 7.4.2, for the product of means; splitting: Kahn, Harris
-(1951). Differs: several sweeps with their own particles are averaged.
+Source: Del Moral, "Feynman-Kac Formulae" (2004), theorem 7.4.2, for the product of means. Differs: several sweeps
+with their own particles are averaged.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -27,23 +27,19 @@ import numpy as np
 from tts.search.ends import Level
 
 
-def importance_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) -> Mapping[int, float]:
+def importance_weights(levels: Sequence[Level]) -> Mapping[int, float]:
     """Return the importance weight of each path, summed over its copies, by its last node.
 
     Args:
         levels: How a search divided what it writes, in order.
-        paths: The paths that ended, by their nodes from the root on.
 
     Returns:
-        The weights; none where the law of the weights is not fixed. That is so if a level depends on how long other
-        paths took, a path of weight was dropped or failed, or temperatures differ. It is also so if a sweep did not
-        come to its end, or the search divided nothing by weights.
+        The weights; none where the law of the weights is not fixed. That is so for every method but particles with
+        `target="last"` and a fixed temperature. It is also so if a row failed, or a sweep did not come to its end.
     """
     temperatures = {level.temperature for level in levels}
     if not levels or not all(level.is_fixed for level in levels) or len(temperatures) > 1:
         return {}
-    if all(level.kind == "split" for level in levels):
-        return _split_weights(levels, paths)
     sweeps = [list(levels_of_sweep) for _, levels_of_sweep in groupby(levels, key=lambda level: level.sweep)]
     if any(sweep[-1].kind != "ended" for sweep in sweeps):
         return {}
@@ -55,20 +51,6 @@ def importance_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) 
         shares = relative_weights / len(log_weights) / len(sweeps)
         for node, share in zip(last_level.nodes, shares.tolist(), strict=True):
             weights[node] += share
-    return weights
-
-
-def _split_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) -> Mapping[int, float]:
-    """Return the weight of each path by its last node: each split divides the weight evenly."""
-    if len(paths) != sum(levels[0].counts):  # a row failed, or was never begun
-        return {}
-    continuations: dict[int, int] = {}  # node -> the number of its continuations
-    for level in levels:
-        continuations.update(zip(level.nodes, level.counts, strict=True))
-    weights: dict[int, float] = {}
-    for path in paths:
-        split_nodes = [node for node in path[:-1] if node in continuations]
-        weights[path[-1]] = math.prod(1 / continuations[node] for node in split_nodes)
     return weights
 
 

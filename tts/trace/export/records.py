@@ -123,7 +123,7 @@ def samples_of(
     candidate_nodes = [node for node in nodes if node.candidate is not None]
     last_nodes = sorted(candidate_nodes, key=lambda node: node.candidate or 0)
     paths = [path_to(node, by_number) for node in last_nodes]
-    weights = importance_weights(levels, [[node.node for node in path] for path in paths])
+    weights = importance_weights(levels)
     return [_sample(path, best, judge, split, role, weights) for path in paths]
 
 

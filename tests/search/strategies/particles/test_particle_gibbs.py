@@ -77,7 +77,7 @@ def test_one_particle_is_one_plain_sample_or_one_a_chain(plan: str) -> None:
 
 
 def test_the_second_sweep_has_one_free_particle_less() -> None:
-    end = swept("particle_gibbs(n=4, sweeps=2, resampling='systematic')", verifiers=CONSTANT)
+    end = swept("particle_gibbs(n=4, sweeps=2)", verifiers=CONSTANT)
     first_steps = [t for t in end.search.tree.nodes if t.depth == 1]
     assert len(first_steps) == 4 + 3
 

@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import tts.search.strategies.particles.parallel_tempering
 import tts.search.strategies.particles.particle_gibbs
 from tests.search.strategies.particles.test_particle_filter import LANGUAGE, SCORES, asked_of, judged, result_of
 from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
+from tts.errors import ConfigError
+from tts.search.plan import parse
 from tts.search.strategies._common.particles import Particles, draw_reference
 from tts.types import Problem, Trajectory
 from tts.verifiers.function import FunctionVerifier
@@ -210,3 +213,44 @@ def test_a_lookahead_weighs_particles_by_where_they_lead() -> None:
         right[lookahead] = float(np.mean([state_of(t)[0] for t in second]))
     assert 0.2 < right[0] < 0.8  # drawn before anything was seen
     assert right[1] > 0.95
+
+
+@pytest.mark.parametrize("target", ["levels", "last"])
+def test_references_are_swapped_by_the_weights_of_all_their_levels(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target of a chain is the model's law times exp(w / T), with w the sum over levels: with it alone a swap keeps
+    both laws.
+    """
+    module = tts.search.strategies.particles.parallel_tempering
+    references: dict[int, State] = {}
+    num_swaps = 0
+
+    def recording(search: Any, particles: Particles, temperature: float, address: tuple[int, int]) -> int:
+        place = draw_reference(search, particles, temperature, address)
+        references[address[0]] = state_of(particles.paths[place])
+        return place
+
+    def checked(hot: float, cold: float, hot_temperature: float, cold_temperature: float) -> float:
+        nonlocal num_swaps
+        num_swaps += 1
+        for weight, state in ((hot, references[0]), (cold, references[1])):
+            levels = [log_odds(state[:1]), log_odds(state), log_odds(state)]
+            assert weight == pytest.approx(sum(levels) if target == "levels" else levels[-1])
+        return 0.0
+
+    monkeypatch.setattr(module, "draw_reference", recording)
+    monkeypatch.setattr(module, "swap_chance", checked)
+    plan = f"parallel_tempering(n=3, chains=2, sweeps=6, target='{target}')"
+    for seed in range(4):
+        run = make_run(PROBLEM, Budget(samples=999), plan, ToyBackend(LANGUAGE), verifiers=VERIFIED, seed=seed)
+        assert solve_and_show(run).solution.error is None
+    assert num_swaps == 24
+
+
+@pytest.mark.parametrize("plan", ["particle_gibbs(sweeps=2", "parallel_tempering(sweeps=2"])
+@pytest.mark.parametrize("scheme", ["stratified", "systematic", "residual"])
+def test_sweeps_around_a_reference_take_the_one_scheme_that_keeps_their_law(plan: str, scheme: str) -> None:
+    with pytest.raises(ConfigError, match=r"resampling.*multinomial"):
+        parse(f"{plan}, resampling='{scheme}')")
+    assert parse(f"particle_gibbs(sweeps=1, resampling='{scheme}')")

@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ class Guided(Strategy):
         aggregate: The aggregate of the scores of steps; "last" of a process model is its score of the prefix.
     """
 
+    maps_scores: ClassVar[bool] = False  # see `Needs.scaled`
     temperature: Temperature | None = None
     max_steps: Count = MAX_STEPS
     verifier: Text = "main"
@@ -49,7 +51,7 @@ class Guided(Strategy):
 
     def needs(self) -> Needs:
         """Return the needs: steps, and a verifier."""
-        return Needs(capabilities=("steps",), verifiers=(self.verifier,))
+        return Needs(capabilities=("steps",), verifiers=(self.verifier,), scaled=self.maps_scores)
 
     def default_selection(self, *, verified: bool) -> Selection:
         """Return `best` by the score that guided the search; `majority` where there is no verifier."""

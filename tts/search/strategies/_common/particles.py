@@ -35,7 +35,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import Amount, Count, Natural, Proportion, choice, member, number
+from tts.checks import Amount, Count, Natural, Proportion, check_parameters, choice, member, number
+from tts.errors import ConfigError
 from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
 from tts.search.ends import Level
 from tts.search.lengths import MOST_ROWS
@@ -59,21 +60,31 @@ class Particles:
     Args:
         paths: The paths of the particles; the reference, if there is one, comes last.
         log_weights: The log-weights since the last resampling.
-        potentials: The potentials of the last level, the log-odds of the scores.
+        totals: The sum of all levels' log-weights of each path, by which the target differs from the model's law.
     """
 
     paths: tuple[Trajectory, ...]
     log_weights: LogWeights
-    potentials: LogWeights
+    totals: LogWeights
 
 
 @dataclass(frozen=True, slots=True)
 class Particle:
-    """A path, its log-weight since the last resampling, and the potential of its last level."""
+    """A path with its weights.
+
+    Args:
+        path: The path.
+        carried: Its log-weight since the last resampling.
+        potential: The potential of its last level, the log-odds of the score.
+        total: The sum of the log-weights of its levels, each step once.
+        num_weighed: The number of its steps in `total`.
+    """
 
     path: Trajectory
     carried: float = 0.0
     potential: float = 0.0
+    total: float = 0.0
+    num_weighed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +94,8 @@ class ParticleMethod(Guided):
     Args:
         n: The particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps. The lengths of
             a plain solution that is written first, and of later solutions, decide. The rest pays another search.
-        resampling: "multinomial", "stratified", "systematic" or "residual".
+        resampling: "multinomial", "stratified", "systematic" or "residual". Methods of several sweeps, which are
+            conditioned on a reference, take "multinomial" alone.
         resample_below: The largest effective sample size, as a share of N in [0, 1], at which particles are resampled;
             1: after every step.
         target: The factor by which the target distribution differs from the model's. "levels": the product of the odds
@@ -96,12 +108,22 @@ class ParticleMethod(Guided):
         aggregate: As in `Guided`.
     """
 
+    maps_scores = True
     n: Count | None = None
     resampling: Annotated[str, member(SCHEMES)] = "multinomial"
     resample_below: Proportion = 1.0
     target: Annotated[str, choice("levels", "last")] = "levels"
     twist: Amount = 1.0
     lookahead: Natural = 0
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        if self.sweeps_in_all > 1 and self.resampling != "multinomial":
+            raise ConfigError(
+                f"resampling is {self.resampling!r}, but must be 'multinomial' for sweeps around a reference: with "
+                "another scheme they do not keep their law",
+                hint="leave it out, or take particle_filter",
+            )
 
     @property
     def has_fixed_temperature(self) -> bool:
@@ -153,7 +175,8 @@ async def weigh(search: Search, particles: Sequence[Particle], method: ParticleM
     for particle, log_odds in zip(particles, all_log_odds.tolist(), strict=True):
         potential = log_odds * method.twist if particle.path.status == "active" else log_odds
         gain = potential - particle.potential if method.target == "last" else potential
-        weighed.append(Particle(particle.path, particle.carried + gain, potential))
+        total = particle.total + gain if particle.path.depth > particle.num_weighed else particle.total
+        weighed.append(Particle(particle.path, particle.carried + gain, potential, total, particle.path.depth))
     return weighed
 
 
@@ -196,12 +219,12 @@ async def sweep(
         log_weights = np.array([particle.carried for particle in cloud])
         nodes = tuple(particle.path.node for particle in cloud)
         num_active = sum(particle.path.status == "active" for particle in cloud)
-        # whether the distribution of the weights is independent of the time that other paths took
+        # whether the law of the weights is known: with the target "levels" it depends on the steps of other paths
         is_fixed = (
             method.has_fixed_temperature
             and reference is None
             and len(cloud) == n
-            and (method.target == "last" or num_active in (0, n))
+            and method.target == "last"
             and not method.lookahead
         )
         level_temperature = temperature(log_weights, num_steps)
@@ -211,7 +234,7 @@ async def sweep(
             return Particles(
                 paths=tuple(particle.path for particle in cloud),
                 log_weights=log_weights,
-                potentials=np.array([particle.potential for particle in cloud]),
+                totals=np.array([particle.total for particle in cloud]),
             )
         p = softmax(log_weights, level_temperature)
         if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):  # equal but for rounding counts

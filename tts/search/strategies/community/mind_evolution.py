@@ -94,7 +94,7 @@ class MindEvolution(Judged):
     def needs(self) -> Needs:
         """Return the needs: a verifier, and prompts to criticise, revise and fuse."""
         prompts = ("critique", "revise", "fuse") if self.parents > 1 and self.n != 1 else ("critique", "revise")
-        return Needs(verifiers=(self.verifier,), prompts=() if self.generations == 1 else prompts)
+        return Needs(verifiers=(self.verifier,), scaled=True, prompts=() if self.generations == 1 else prompts)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Evolve islands; if n is None, again until the budget is used up."""

@@ -131,6 +131,7 @@ class Cascade(Strategy):
         return Needs(
             capabilities=tuple(capabilities_of["policy"]),
             verifiers=() if self.verifier is None else (self.verifier,),
+            scaled=True,
             models={role: tuple(capabilities_of[role]) for role in writers(*self.models)},
             thought_tokens=max(limits, default=None),
         )

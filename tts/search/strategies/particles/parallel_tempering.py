@@ -4,7 +4,7 @@ Hot chains move freely, and cold chains keep good references. A swap hands a goo
 
 Source: algorithm A11, Puri et al. (2502.01618), Algorithm 3, verified; the paper's own experiments only run chains of
 one sweep, so that tempering has no reported number. The swap ratio is derived: with pi_k(x) proportional to p_M(x)
-exp(w(x) / T_k) the policy's probabilities cancel. Differs:
+exp(w(x) / T_k) the policy's probabilities cancel. Here w(x) is the sum of the log-weights of all levels. Differs:
 - The paper leaves the ladder of temperatures open. Here it is geometric, from the hottest down.
 - Chains run one after another within a sweep. With one chain it is particle Gibbs, seed for seed.
 """
@@ -107,7 +107,7 @@ class _Chain:
             search, method, n, lambda _w, _t: self.temperature, address=address, reference=self.reference, beside=beside
         )
         place = draw_reference(search, particles, self.temperature, address)
-        self.reference, self.weight = particles.paths[place], float(particles.potentials[place])
+        self.reference, self.weight = particles.paths[place], float(particles.totals[place])
         return particles.paths
 
 

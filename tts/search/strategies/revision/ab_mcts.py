@@ -99,7 +99,10 @@ class AbMcts(Judged):
     def needs(self) -> Needs:
         """Return the needs: a verifier, and revisions by every writer."""
         return Needs(
-            verifiers=(self.verifier,), prompts=() if self.n == 1 else ("revise",), models=writers(*self.writers)
+            verifiers=(self.verifier,),
+            scaled=True,
+            prompts=() if self.n == 1 else ("revise",),
+            models=writers(*self.writers),
         )
 
     async def run(self, search: Search) -> Sequence[Candidate]:

@@ -115,6 +115,7 @@ class AStar(Guided):
     """
 
     registered_as = "a_star"
+    maps_scores = True
     sized_by_budget = ("expansions",)
     branching: Count = 4
     edge_cost: Annotated[str, member(EDGE_COSTS)] = "drop"

@@ -92,7 +92,7 @@ class Ets(RewardBalanced):
     def needs(self) -> Needs:
         """Return the needs: steps, a verifier, and hidden states if these are the embedding."""
         capabilities = ("steps", "hidden") if self.embedder == _HIDDEN else ("steps",)
-        return Needs(capabilities=capabilities, verifiers=(self.verifier,))
+        return Needs(capabilities=capabilities, verifiers=(self.verifier,), scaled=True)
 
     async def balance(
         self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int

@@ -78,6 +78,7 @@ class Mcts(Guided):
     """
 
     registered_as = "mcts"
+    maps_scores = True
     n: Count | None = None
     width: Count = 4
     exploration: Amount = 2**0.5

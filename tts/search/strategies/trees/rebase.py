@@ -48,6 +48,7 @@ class RewardBalanced(Wide):
             give all paths the same number of continuations; small values give all continuations to the best path.
     """
 
+    maps_scores = True
     balance_temperature: Annotated[float, number(1e-6, hint="1e-06 gives all to the best")] = 0.2
 
     def default_selection(self, *, verified: bool) -> Selection:
@@ -136,9 +137,8 @@ def rows_of(ts: Sequence[Trajectory], counts: Counts) -> Iterator[Trajectory]:
 
 
 def _split_level(live: Sequence[Trajectory], counts: Counts) -> Level:
-    """Return the record of a level. The record is fixed if every path has a continuation."""
+    """Return the record of a level."""
     with np.errstate(divide="ignore"):
         shares = np.log(counts / max(1, int(counts.sum())))
     nodes = tuple(t.node for t in live)
-    keeps_all = bool((counts > 0).all())
-    return Level("split", (0, 0), nodes, tuple(shares.tolist()), counts=tuple(counts.tolist()), is_fixed=keeps_all)
+    return Level("split", (0, 0), nodes, tuple(shares.tolist()), counts=tuple(counts.tolist()), is_fixed=False)
