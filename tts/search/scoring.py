@@ -31,15 +31,28 @@ from tts.checks import check_number, check_text
 from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError, quote, unknown_name
 from tts.randomness import hash64
 from tts.renamed import refuse_old_members
+from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import NGRAMS, Embedder
 from tts.search.costs import Costs
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.types import Problem, Prompt, Trajectory, Usage, prompt_text
-from tts.verifiers.base import Judgement, Scorer, StepScores, Verifier, stated_bound, traits_of
+from tts.verifiers.base import (
+    Judgement,
+    Scale,
+    Scorer,
+    StepScores,
+    Verifier,
+    estimate_unknown,
+    is_half_infinite,
+    stated_bound,
+    to_log_odds,
+    to_unit,
+    traits_of,
+)
 from tts.verifiers.compatibility import token_rates
-from tts.verifiers.ranges import range_of
+from tts.verifiers.ranges import no_scale, range_of
 
 # trajectories of a call where time is limited: time is checked between calls, because a verifier may never pause
 _IN_TIME = 1024
@@ -134,10 +147,37 @@ class Scoring:
                 if scorer == role:
                     values += _values_of(scores)
             bounds = range_of(self.get(role), np.array(values, np.float64))
-            if all(map(math.isnan, values)) and values:
+            if all(map(math.isnan, values)):
                 return bounds
             self._ranges[role] = bounds
         return self._ranges[role]
+
+    def map_scores(self, scores: NDArray[np.float64], role: str, scale: Scale) -> NDArray[np.float64]:
+        """Return a role's scores on a scale (see `Search.score`).
+
+        Raises:
+            ConfigError: The scores are to be mapped, but have no scale.
+        """
+        if scale == "raw":
+            return scores
+        bounds = self.range_of(role)
+        if is_half_infinite(bounds):
+            raise no_scale(self.get(role), bounds)
+        return to_unit(scores, bounds) if scale == "unit" else to_log_odds(scores, bounds)
+
+    def with_estimates(
+        self, scores: NDArray[np.float64], role: str, aggregate: str, scale: Scale
+    ) -> NDArray[np.float64]:
+        """Return a role's scores with the mean of the known ones in place of each unknown one.
+
+        If none is known, the estimate is the mean of all that the role has scored in the search. Without any known
+        score it is the middle of the unit scale, and 0 on other scales.
+        """
+        if not np.isnan(scores).any():
+            return scores
+        every = [aggregate_scores(s, aggregate) for (_, scorer), s in self._tree.scores.items() if scorer == role]
+        known = self.map_scores(np.array(every, np.float64), role, scale)
+        return estimate_unknown(scores, known, otherwise=0.5 if scale == "unit" else 0.0)
 
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
         """Score the unscored trajectories of `ts`, in order, as many as can be paid.

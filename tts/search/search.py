@@ -55,12 +55,10 @@ from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.threads import run_in_thread
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory, Usage
-from tts.verifiers.base import estimate_unknown, is_half_infinite, to_log_odds, to_unit
-from tts.verifiers.ranges import no_scale
+from tts.verifiers.base import Scale, estimate_unknown
 
 T = TypeVar("T")
 Decide = Callable[[Sequence[Candidate]], StopDecision | None]
-Scale = Literal["raw", "unit", "log_odds"]
 _CLOSING_S = 2e-5  # seconds a candidate that selection and solution take after the search
 _TRIES = 3  # consecutive calls without one good row that end a search
 _FREE = 8  # consecutive waves without a token that end a search; each is twice as wide as the wave before
@@ -646,8 +644,7 @@ class Search:
             aggregate: "last", "min", "prod", "mean" or "model".
             scale: "raw": the verifier's own scale. "unit": mapped from the verifier's range to [0, 1]. "log_odds":
                 ln(r / (1 - r)) of the unit score r; an unbounded score is a log-odds already.
-            required: Whether the search ends where the budget cannot pay for a single score. Selections always get
-                NaN instead.
+            required: Whether the search ends where the budget cannot pay for a single score, in place of NaN.
 
         Raises:
             SearchEnded: The budget cannot pay for a single score.
@@ -662,41 +659,14 @@ class Search:
                 scores[i] = aggregate_scores(self.tree.scores[t.node, verifier], aggregate)
         if shortage is not None and required and not self._is_over and np.isnan(scores).all():
             raise SearchEnded(f"budget: {shortage.unit}")
-        return self._scaled(scores, verifier, scale)
+        return self.scoring.map_scores(scores, verifier, scale)
 
     async def estimate(
         self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last", *, scale: Scale = "raw"
     ) -> NDArray[np.float64]:
-        """Return scores as `score` does, with an estimate in place of each unknown one.
-
-        The estimate is the mean of the known scores of `ts`, else of all known scores of the search. Without a known
-        score it is the middle of the unit scale, and 0 on the others.
-
-        Args:
-            ts: The trajectories.
-            verifier: The role.
-            aggregate: As in `score`.
-            scale: As in `score`.
-
-        Raises:
-            SearchEnded: The budget cannot pay for a single score.
-            ConfigError: The scores are to be mapped, but have no scale.
-        """
+        """Return scores as `score` does, with estimates for unknown ones; see `Scoring.with_estimates`."""
         scores = await self.score(ts, verifier, aggregate, scale=scale)
-        if not np.isnan(scores).any():
-            return scores
-        every = [aggregate_scores(s, aggregate) for (_, role), s in self.tree.scores.items() if role == verifier]
-        known = self._scaled(np.array(every, np.float64), verifier, scale)
-        return estimate_unknown(scores, known, otherwise=0.5 if scale == "unit" else 0.0)
-
-    def _scaled(self, scores: NDArray[np.float64], verifier: str, scale: Scale) -> NDArray[np.float64]:
-        """Return a role's scores on a scale; see `score`."""
-        if scale == "raw":
-            return scores
-        bounds = self.scoring.range_of(verifier)
-        if is_half_infinite(bounds):
-            raise no_scale(self.scoring.get(verifier), bounds)
-        return to_unit(scores, bounds) if scale == "unit" else to_log_odds(scores, bounds)
+        return self.scoring.with_estimates(scores, verifier, aggregate, scale)
 
     async def ask(
         self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], *, model: str = "policy"
@@ -888,14 +858,12 @@ def best_active(search: Search) -> Trajectory:
     leaves = [t for t in paths if not tree.children_of(t)]  # another child would cost a sample
 
     def first_score(t: Trajectory) -> float:
-        keys = [(t.node, role) for role in search.scoring.verifiers if (t.node, role) in tree.scores]
-        return aggregate_scores(tree.scores[keys[0]], "last") if keys else math.nan
+        scores = [tree.scores[t.node, role] for role in search.scoring.verifiers if (t.node, role) in tree.scores]
+        return aggregate_scores(scores[0], "last") if scores else math.nan
 
-    scores = estimate_unknown(np.array([first_score(t) for t in leaves]), otherwise=0.0).tolist()
-    promises = [
-        (score, t.stream == t.root.stream, t.num_tokens, -t.node) for t, score in zip(leaves, scores, strict=True)
-    ]
-    return leaves[promises.index(max(promises))] if leaves else search.root
+    scores = estimate_unknown(np.array([*map(first_score, leaves)]), otherwise=0.0).tolist()
+    order = [(s, t.stream == t.root.stream, t.num_tokens, -t.node) for s, t in zip(scores, leaves, strict=True)]
+    return leaves[order.index(max(order))] if leaves else search.root
 
 
 async def complete_best(search: Search) -> None:

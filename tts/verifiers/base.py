@@ -35,7 +35,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -503,6 +503,9 @@ def _check(verifier: Verifier, trajectory: Trajectory, score: Any, task: Task) -
             f"the verifier {verifier.name!r} returned {len(score.steps)} step scores for a trajectory of {num_steps} "
             f"steps (node {trajectory.node})"
         )
+
+
+Scale = Literal["raw", "unit", "log_odds"]  # of scores, as `Search.score` maps them
 
 
 def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:

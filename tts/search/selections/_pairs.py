@@ -114,7 +114,10 @@ def order_of(candidates: Sequence[Candidate], means: Mapping[int, float]) -> lis
 def vote_without_matches(
     candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]
 ) -> Selected:
-    """Return the majority's choice where no preference is known; its confidence is unknown if one was asked for."""
+    """Return the majority's choice where no preference is known.
+
+    Its confidence is unknown if a preference was asked for.
+    """
     return (
         vote_without_scores(candidates, voters) if said else select_class(candidates, np.ones(len(candidates)), voters)
     )

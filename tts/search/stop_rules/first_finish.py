@@ -34,7 +34,7 @@ class FirstFinish(StopRule):
       to their ends.
 
     Args:
-        k: The solutions that are waited for, at least 1. Truncated ones do not count.
+        k: The solutions that are waited for, at least 1. Truncated ones and those without an answer do not count.
 
     Cost: of each solution the lesser of its length and that of the k-th shortest, and the tokens stated above.
 
@@ -52,6 +52,6 @@ class FirstFinish(StopRule):
     k: Count = 4
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
-        """Return a stop when k solutions have ended."""
-        num_ended = sum(c.trajectory.status == "finished" for c in candidates)
+        """Return a stop when k solutions have ended with an answer."""
+        num_ended = sum(c.trajectory.status == "finished" and c.answer_class is not None for c in candidates)
         return StopDecision("first finish") if num_ended >= self.k else None
