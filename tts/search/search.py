@@ -856,13 +856,10 @@ def best_active(search: Search) -> Trajectory:
     excluded = tree.scratch | {t.node for t in search.rows.open_paths}
     paths = [t for t in tree.held.values() if t.status == "active" and t.parent is not None and t.node not in excluded]
     leaves = [t for t in paths if not tree.children_of(t)]  # another child would cost a sample
-
-    def first_score(t: Trajectory) -> float:
-        scores = [tree.scores[t.node, role] for role in search.scoring.verifiers if (t.node, role) in tree.scores]
-        return aggregate_scores(scores[0], "last") if scores else math.nan
-
-    scores = estimate_unknown(np.array([*map(first_score, leaves)]), otherwise=0.0).tolist()
-    order = [(s, t.stream == t.root.stream, t.num_tokens, -t.node) for s, t in zip(scores, leaves, strict=True)]
+    scores = [[tree.scores[t.node, r] for r in search.scoring.verifiers if (t.node, r) in tree.scores] for t in leaves]
+    known = np.array([aggregate_scores(first[0], "last") if first else math.nan for first in scores])
+    estimates = estimate_unknown(known, otherwise=0.0).tolist()
+    order = [(s, t.stream == t.root.stream, t.num_tokens, -t.node) for s, t in zip(estimates, leaves, strict=True)]
     return leaves[order.index(max(order))] if leaves else search.root
 
 
