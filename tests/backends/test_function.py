@@ -323,3 +323,31 @@ def test_every_row_reads_its_prompt_and_path_again_and_no_more_than_they_count()
 def test_a_concurrency_below_one_is_refused() -> None:
     with pytest.raises(ConfigError, match="concurrency is 0"):
         FunctionBackend(lambda ask: "", concurrency=0)
+
+
+def test_a_cut_row_costs_what_others_took_and_not_the_most_there_could_be() -> None:
+    """No limit of tokens bounds a row here, so that its grant says nothing of its cost."""
+    released = threading.Event()
+
+    def slow(ask: tts.Ask) -> Answer:
+        if ask.seed % 3:
+            released.wait(5)
+        return Answer("A: 7", tokens=9)
+
+    budget = tts.Budget(samples=8, seconds=0.5)
+    try:
+        found = tts.solve("3 + 4", budget, backend=slow, strategy="best_of_n(n=8) | majority", task="arithmetic")
+    finally:
+        released.set()
+    assert found.usage.estimated
+    assert found.usage.generated_tokens + found.usage.cancelled_tokens == 8 * 9
+
+    def failing(ask: tts.Ask) -> Answer:
+        raise ValueError
+
+    budget = tts.Budget(samples=2)
+    failed = tts.solve(
+        "3 + 4", budget, backend=failing, strategy="best_of_n(n=2) | majority", task="arithmetic", on_error="keep"
+    )
+    assert failed.usage.estimated
+    assert failed.usage.tokens < 1000  # what the task's solutions take

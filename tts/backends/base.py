@@ -289,8 +289,8 @@ class SampleRequest:
         tops: Whether `Sample.tops` are wanted.
         rereads: Whether a row whose reply broke may read its input again within its grant; grants of flops and usd
             cover one reading.
-        limited: Whether tokens, or costs that follow from tokens, are limited. Then a row of which nothing was seen is
-            charged its whole grant.
+        limited: Whether tokens, or costs that follow from tokens, are limited.
+        expected: The tokens of the search's longest solution so far, else those that the task's solutions mostly have.
         lease: The flops and dollars that each row may spend, in whole units, where rows are programs
             (`BackendMetadata.programs`).
     """
@@ -305,7 +305,19 @@ class SampleRequest:
     sampling_logprobs: bool = False
     tops: bool = False
     limited: bool = True
+    expected: int = 4096
     lease: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def unseen_cost(self, grant: int, longest: int = 0) -> int:
+        """Return the tokens that are charged, as an estimate, for a row that was cut unseen.
+
+        Where tokens are limited, the cost is the whole grant, so that the limit holds. Else it is the longest row.
+
+        Args:
+            grant: The most tokens that the row may have taken.
+            longest: The tokens of the longest row that the backend has reported; 0: none was reported.
+        """
+        return grant if self.limited else min(grant, longest or self.expected)
 
 
 @dataclass(frozen=True, slots=True)

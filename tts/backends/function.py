@@ -120,10 +120,15 @@ class _FunctionRows(TaskRows):
         self.reused_tokens = None
         self.asked: set[int] = set()
 
+    def unseen_cost(self, row: Row) -> int:
+        """Return the estimated tokens of a row that ended without a report; see `SampleRequest.unseen_cost`."""
+        reported = (sample.num_tokens for sample in self.samples if sample is not None and not sample.estimated)
+        return self.request.unseen_cost(row.max_tokens, max(reported, default=0))
+
     def cancel(self) -> None:
         """Cancel all rows at once.
 
-        A row whose call had begun is charged in full, since its cost is not known. Other rows cost nothing.
+        The cost of a row whose call had begun is estimated. Other rows cost nothing.
         """
         super().cancel()
         for index, row in enumerate(self.request.rows):
@@ -134,7 +139,7 @@ class _FunctionRows(TaskRows):
                 logprobs=(),
                 finish="cancelled",
                 handle=None,
-                num_tokens=row.max_tokens if was_asked else 0,
+                num_tokens=self.unseen_cost(row) if was_asked else 0,
                 estimated=was_asked,
             )
             self.settle(index, sample)
@@ -144,11 +149,11 @@ class FunctionBackend(Backend):
     """A model that is a function of an `Ask`. Rows run concurrently, synchronous functions in threads.
 
     Results are reproducible only as far as the function obeys the seed, so solutions are marked as not reproducible. A
-    row whose function raises, or reports an impossible number of tokens, fails and is charged in full; other rows are
-    not affected. Prompts are counted in words, since there is no tokenizer, and every row reads its prompt and path
+    row whose function raises, or reports an impossible number of tokens, fails, and its cost is estimated. Other rows
+    are not affected. Prompts are counted in words, since there is no tokenizer, and every row reads its prompt and path
     again.
 
-    A cancelled row ends at once, charged in full, and an asynchronous function is cancelled with the row. A thread
+    A cancelled row ends at once at an estimated cost, and an asynchronous function is cancelled with the row. A thread
     cannot be cancelled: it continues and counts toward `concurrency`, and its result is dropped.
 
     Args:
@@ -243,7 +248,7 @@ class FunctionBackend(Backend):
                 logprobs=(),
                 finish="error",
                 handle=None,
-                num_tokens=row.max_tokens,
+                num_tokens=rows.unseen_cost(row),
                 estimated=True,
                 error=error,
             )

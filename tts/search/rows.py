@@ -78,6 +78,7 @@ class RowCall:
         account: The account whose deadline ends the call.
         clock: The clock, in seconds.
         lease: The amounts that each row may spend, where rows are programs.
+        expected: See `SampleRequest.expected`.
 
     Attributes:
         timed_out: Whether the time was over before every row had ended.
@@ -97,6 +98,7 @@ class RowCall:
         account: Account,
         clock: Callable[[], float],
         lease: Amounts,
+        expected: int,
     ) -> None:
         self.timed_out = False
         self._rows = [*rows]
@@ -134,6 +136,7 @@ class RowCall:
                 rereads=rereads,
                 sampling_logprobs=sampling_logprobs,
                 limited=limited,
+                expected=expected,
                 lease=lease,
             )
             for (path, handle), rows_after in zip(starts, request_rows, strict=True)
@@ -246,7 +249,7 @@ class RowCall:
             samples += row.branch
             sample = self._rowsets[request].samples[place]
             if sample is None:  # the backend broke: the row's cost is unknown, so charge the most it may have cost
-                generated += self._most_tokens(row)
+                generated += self._requests[request].unseen_cost(self._most_tokens(row))
                 is_estimated = True
                 continue
             work_seconds += sample.seconds
@@ -492,7 +495,13 @@ class RowRunner:
             account=self._costs.account,
             clock=self._clock,
             lease=wave.lease,
+            expected=self._longest_length(wave.rows[0].end.root_kind),
         )
+
+    def _longest_length(self, kind: str) -> int:
+        """Return the tokens of the longest path after one kind of prompt, else those that the task's paths have."""
+        lengths = self.sizes.lengths(kind)
+        return lengths.longest or lengths.expected_length()
 
     def _draw_stream(self, queue: RowQueue, row: QueuedRow) -> None:
         parent = row.parent

@@ -45,7 +45,6 @@ _UNSEEN = (
     "longest row that was reported"
 )
 # charged tokens of an unseen row, where no row was reported yet and the budget does not limit tokens
-_UNKNOWN_LENGTH = 4096
 _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 
 
@@ -443,11 +442,8 @@ class ServerCall:
         return min(self._cap, most_tokens), True
 
     def _most(self) -> int:
-        """Return the charged tokens of a row of which nothing was received: its cap.
-
-        Where the budget does not limit tokens, the longest reported row is charged, if that is less.
-        """
-        return self._cap if self._request.limited else min(self._cap, self._http.longest or _UNKNOWN_LENGTH)
+        """Return the charged tokens of a row of which nothing was received."""
+        return self._request.unseen_cost(self._cap, self._http.longest)
 
     def _receive(self, place: int) -> int:
         """Return the charged tokens of a row that ended here, before the server reported its tokens."""
