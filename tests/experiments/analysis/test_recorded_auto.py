@@ -11,8 +11,9 @@ import tts
 from tests.experiments.pools import written
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition
 from tts.errors import ConfigError
-from tts.experiments.analysis.recorded_auto import RecordedBackend
+from tts.experiments.analysis.recorded_auto import RecordedBackend, RecordedTask
 from tts.experiments.analysis.replay import Prices
+from tts.types import Problem
 
 PROBLEMS, SAMPLES = 10, 12
 
@@ -131,13 +132,46 @@ def test_a_strategy_that_is_neither_is_refused(pool: tts.Pool):
 def test_a_pool_that_is_used_up_has_no_further_sample():
     backend = RecordedBackend({"p": written((0, None), (None, None))}, {"p": [1, 0]})
     rows = backend.sample(
-        SampleRequest(("p", None, 0), (Row(0, 0, 4), Row(1, 0, 10), Row(2, 0, 10)), Sampling(), StopCondition())
+        SampleRequest(("p", None, 0, 0), (Row(0, 0, 4), Row(1, 0, 10), Row(2, 0, 10)), Sampling(), StopCondition())
     )
 
     async def drawn() -> list[Sample]:
         return [await rows.row(i) for i in range(3)]
 
     cut, whole, missing = asyncio.run(drawn())
-    assert (cut.text, cut.finish, cut.handle, cut.num_tokens) == ("", "length", ("p", 1, 4), 4)
+    assert (cut.text, cut.finish, cut.handle, cut.num_tokens) == ("", "length", ("p", 1, 4, 4), 4)
     assert (whole.text, whole.finish, whole.num_tokens) == ("0 0", "eos", 10)
     assert (missing.finish, missing.error) == ("error", "PoolUsedUp: the pool has no further sample")
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_a_live_search_on_records_charges_what_late_samples_wrote_and_counts_its_path(k: int):
+    lengths = [100 * (i + 1) for i in range(8)]
+    backend = RecordedBackend({"p": written(*((0, 1.0, tokens) for tokens in lengths))}, {"p": range(8)})
+    plan = f"best_of_n(n=8) | first_finish(k={k}) | majority"
+    with tts.Solver(backend, task=RecordedTask(), strategy=plan, expected_tokens=450) as solver:
+        usage = solver.solve(Problem("p", id="p"), tts.Budget(samples=8, tokens=100_000)).usage
+    last = lengths[k - 1]
+    charged = usage.generated_tokens + usage.cancelled_tokens
+    least = sum(min(tokens, last) for tokens in lengths)
+    assert least <= charged <= least + 8 * max(16, last // 16)
+    assert last <= backend.path_tokens["p"] <= last + max(16, last // 16)
+
+
+def test_both_costs_of_a_row_are_of_one_run():
+    """Samples that are read one after another take the time of their sum, not of the longest."""
+    pool_of_ones = tts.Pool.from_rows(
+        [{"problem": "p", "sample": i, "answer": "1", "reference": "1", "tokens": 10 * (i + 1)} for i in range(6)],
+        name="p",
+        task="math",
+    )
+    plans = ["best_of_n | majority", "best_of_n | in_a_row | majority", "auto(n=6)"]
+    for plan, replayed in zip(plans, pool_of_ones.replay(plans, [6], draws=4), strict=True):
+        costs = replayed.curve.costs
+        generated, path = (float(costs[name][0]) for name in ("generated_tokens", "path_tokens"))
+        if plan == plans[0]:
+            assert (generated, path) == (210, 60)
+        elif plan == plans[1]:
+            assert generated == path < 210
+        else:
+            assert 10 <= path <= generated <= 210

@@ -55,9 +55,7 @@ AXES: Final[Mapping[str, Axis]] = {
         lambda usage: usage.generated_tokens + usage.cancelled_tokens,
     ),
     "tokens": Axis("tokens per problem, verifier included", "tokens", lambda usage: usage.tokens),
-    "path_tokens": Axis(
-        "tokens of the longest sample per problem, all written at once", "tokens on the critical path", lambda _: None
-    ),
+    "path_tokens": Axis("tokens written one after another per problem", "tokens on the critical path", lambda _: None),
     "verifier_tokens": Axis("verifier tokens per problem", "verifier tokens", lambda usage: usage.verifier_tokens),
     "flops": Axis("FLOPs per problem, prompts included", "FLOPs", lambda usage: usage.flops),
     "seconds": Axis("seconds per problem (critical path, waiting included)", "seconds", lambda usage: usage.seconds),

@@ -29,6 +29,7 @@ from tts.search.parts import Plan
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.types import Problem, Prompt, Solution
+from tts.verifiers.base import traits_of
 from tts.verifiers.function import FunctionVerifier
 
 _MOST_ORDERS: Final = 16  # orders of samples, each of which takes a whole search
@@ -63,34 +64,44 @@ class RecordedBackend(Backend):
     Args:
         pools: The pools by their prompts.
         orders: The orders of the pools' samples, by prompt.
+
+    Attributes:
+        next: The number of samples drawn so far, by prompt.
+        path_tokens: The tokens written one after another so far, by prompt. The samples of one request are written at
+            once, and a further request follows them.
     """
 
-    caps = Caps()
+    caps = Caps(steps="emulated", streams=True)  # so that rows that nobody waits for are written piece by piece
     identity = "recorded"
 
     def __init__(self, pools: Mapping[str, ProblemPool], orders: Mapping[str, Sequence[int]]) -> None:
         self._pools = pools
         self._orders = orders
         self.next = dict.fromkeys(pools, 0)
+        self.path_tokens = dict.fromkeys(pools, 0)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return a handle for each prompt.
 
-        A handle is a tuple of the prompt, the sample's number (None: no sample is drawn yet), and the number of the
-        sample's tokens that earlier rows returned.
+        A handle is a tuple of the prompt, the sample's number (None: no sample is drawn yet), the number of the
+        sample's tokens that earlier rows returned, and the tokens of the path up to their end.
         """
-        return [Reply((prompt, None, 0), 0, None) for prompt in prompts]
+        return [Reply((prompt, None, 0, 0), 0, None) for prompt in prompts]
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Return the next samples of the problem, one a row. A handle of a cut sample continues the sample."""
         rows = RowSet(request)
+        prompt, number, returned_tokens, end = request.handle
+        start = self.path_tokens[prompt] if number is None else end
         for index, row in enumerate(request.rows):
-            rows.resolve(index, self._draw_row(request.handle, row))
+            sample = self._draw_row((prompt, number, returned_tokens, start), row)
+            self.path_tokens[prompt] = max(self.path_tokens[prompt], start + sample.num_tokens)
+            rows.resolve(index, sample)
         return rows
 
-    def _draw_row(self, handle: tuple[str, int | None, int], row: Row) -> Sample:
+    def _draw_row(self, handle: tuple[str, int | None, int, int], row: Row) -> Sample:
         """Return the next sample of a problem, or the continuation of a cut sample, in at most `row.max_tokens`."""
-        prompt, number, returned_tokens = handle
+        prompt, number, returned_tokens, start = handle
         if number is None:
             order = self._orders[prompt]
             if self.next[prompt] >= len(order):
@@ -103,12 +114,14 @@ class RecordedBackend(Backend):
         remaining_tokens = drawn.tokens - returned_tokens
         if remaining_tokens > row.max_tokens:
             self.counters.generated_tokens += row.max_tokens
-            cut_handle = (prompt, number, returned_tokens + row.max_tokens)
+            cut_handle = (prompt, number, returned_tokens + row.max_tokens, start + row.max_tokens)
             return _reply("", "length", handle=cut_handle, num_tokens=row.max_tokens)
         self.counters.generated_tokens += remaining_tokens
         text = f"{number}" if drawn.answer_class is None else f"{number} {drawn.answer_class}"
         finish = "length" if drawn.status == "truncated" else "eos"
-        return _reply(text, finish, handle=(prompt, number, drawn.tokens), num_tokens=remaining_tokens)
+        return _reply(
+            text, finish, handle=(prompt, number, drawn.tokens, start + remaining_tokens), num_tokens=remaining_tokens
+        )
 
 
 def _reply(text: str, finish: Finish, *, handle: object, num_tokens: int, error: str = "") -> Sample:
@@ -192,8 +205,9 @@ def _outcomes(
     smallest = min(len(pool.drawn) for pool in pools)
     capped_auto = dataclasses.replace(auto, n=min(smallest, auto.n or smallest))
     mean_tokens = float(np.mean([sample.tokens for pool in pools for sample in pool.drawn]))
+    backend = RecordedBackend(pool_of, order_of)
     with Solver(
-        RecordedBackend(pool_of, order_of),
+        backend,
         _verifiers(pool_of, plan),
         task=RecordedTask(),
         strategy=dataclasses.replace(plan, strategy=capped_auto),
@@ -205,7 +219,8 @@ def _outcomes(
             solutions = solver.solve_many(problems, total, seed=settings.seed)
         else:
             solutions = solver.solve_many(problems, each=Budget(**{settings.unit: size}), seed=settings.seed)
-    return [_outcome(pool, solution) for pool, solution in zip(pools, solutions, strict=True)]
+    paths = backend.path_tokens.values()
+    return [_outcome(*outcome) for outcome in zip(pools, solutions, paths, strict=True)]
 
 
 def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, FunctionVerifier]:
@@ -229,7 +244,8 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
             scores = scores_of[problem.text].aggregates_of([_sample_number(text)], role, "last")
             return float(scores[0])
 
-        return FunctionVerifier(score, range=first_scores.get(role).range)
+        verifier = first_scores.get(role)
+        return FunctionVerifier(score, range=verifier.range, inferred=traits_of(verifier).range_by_scores)
 
     roles = [role for role in first_pool.cell.verifiers if all(pool.has(role) for pool in pools.values())]
     return {role: verifier_of(role) for role in roles}
@@ -240,7 +256,7 @@ def _sample_number(text: str) -> int:
     return int(text.split(maxsplit=1)[0])
 
 
-def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
+def _outcome(pool: ProblemPool, solution: Solution, path_tokens: int) -> ReplayOutcome:
     """Return the outcome of a solution, whose answer is a class of the pool."""
     if solution.error is not None:
         raise solution.error
@@ -255,8 +271,8 @@ def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
         answer=None if chosen is None else chosen.answer,
         right=chosen is not None and chosen.right,
         samples=solution.usage.samples,
-        generated_tokens=solution.usage.generated_tokens,
-        path_tokens=max((c.trajectory.num_tokens for c in solution.candidates), default=0),
+        generated_tokens=solution.usage.generated_tokens + solution.usage.cancelled_tokens,
+        path_tokens=path_tokens,
         verifier_tokens=cost_of(pool.drawn, scored) if scored else 0,
         stopped_by=solution.stopped_by,
     )

@@ -48,7 +48,8 @@ class ReplayOutcome:
         samples: The number of samples that were drawn.
         generated_tokens: The tokens that were generated for these samples.
         verifier_tokens: The tokens that verifiers computed for the scores that were read.
-        path_tokens: The tokens of the longest drawn sample, which decide the time where samples are written at once.
+        path_tokens: The tokens that are written one after another in this run, which decide its time. Samples are
+            written at once, or, under a stop rule that reads them in draw order, each after the last.
         usd: The cost of the samples in dollars, as their source states; None: unknown.
         stopped_by: The stop rule's reason, or "done".
     """
@@ -64,20 +65,20 @@ class ReplayOutcome:
 
 
 class _Spend(NamedTuple):
-    """The cost of drawn samples: their tokens, the tokens of the longest sample, and dollars; NaN: unknown."""
+    """The cost of drawn samples: their tokens, those written one after another, and dollars; NaN: unknown."""
 
     tokens: int
-    longest: int
+    path: int
     usd: float
 
 
-def _prefix_spends(samples: Sequence[RecordedSample]) -> list[_Spend]:
-    """Return the cost of the first 0, 1, … samples, up to all samples."""
+def _prefix_spends(samples: Sequence[RecordedSample], *, at_once: bool) -> list[_Spend]:
+    """Return the cost of the first 0, 1, … samples, up to all samples; `at_once`: whether all begin at once."""
     tokens = [sample.tokens for sample in samples]
-    token_sums = accumulate(tokens, initial=0)
-    longest = accumulate(tokens, max, initial=0)
+    token_sums = list(accumulate(tokens, initial=0))
+    paths = accumulate(tokens, max, initial=0) if at_once else token_sums
     usd_sums = accumulate(map(usd_of, samples), initial=0.0)
-    return [_Spend(*spend) for spend in zip(token_sums, longest, usd_sums, strict=True)]
+    return [_Spend(*spend) for spend in zip(token_sums, paths, usd_sums, strict=True)]
 
 
 class RecordedSearch:
@@ -93,6 +94,7 @@ class RecordedSearch:
         self.pool = pool
         self.selection = plan.selection
         self._stop_rule = plan.stopping
+        self._draws_at_once = plan.stopping is None or plan.stopping.registered_as == "never"
         self._stop_rule_scores = _stop_rule_scores(pool, plan.stopping)
         self._is_answer_right = {sample.answer: sample.right for sample in pool.drawn}
         # whether samples with the same answer have different verdicts
@@ -134,7 +136,7 @@ class RecordedSearch:
         num_drawn, decision = self._stop(candidates) if candidates else (len(order), None)
         leaders = self._leaders(order[:num_drawn]) if is_vote else None
         samples = [self.pool.drawn[i] for i in order[:num_drawn]]
-        spends = _prefix_spends(samples)
+        spends = _prefix_spends(samples, at_once=self._draws_at_once)
         outcomes: dict[int, ReplayOutcome] = {}  # by the number of drawn samples
         for count in dict.fromkeys(min(count, num_drawn) for count in counts):
             count_decision = decision if count == num_drawn else None
@@ -167,7 +169,7 @@ class RecordedSearch:
             written_tokens = full_tokens if decision is None else min(full_tokens, longest)
             tokens.append(written_tokens)
             usd.append(usd_of(drawn[i]) * (written_tokens / full_tokens if full_tokens else 1.0))
-        spend = _Spend(tokens=sum(tokens), longest=longest, usd=sum(usd))
+        spend = _Spend(tokens=sum(tokens), path=longest, usd=sum(usd))
         outcome = self._outcome(finish_order[:num_finished], candidates, decision, None, spend)
         return dataclasses.replace(outcome, samples=len(order))
 
@@ -211,7 +213,7 @@ class RecordedSearch:
             samples=len(order),
             generated_tokens=spend.tokens,
             verifier_tokens=cost_of(self.pool.drawn, scored_samples) if scored_samples else 0,
-            path_tokens=spend.longest,
+            path_tokens=spend.path,
             usd=None if math.isnan(spend.usd) else spend.usd,
             stopped_by="done" if decision is None else decision.reason,
         )
@@ -302,7 +304,7 @@ class RecordedSearch:
 
     def _stop(self, candidates: list[Candidate]) -> tuple[int, StopDecision | None]:
         """Return the number of drawn candidates, and the stop rule's decision; None: the rule did not fire."""
-        if self._stop_rule is not None and self._stop_rule.registered_as != "never":
+        if not self._draws_at_once:
             drawn_candidates = Candidates()  # this list counts the votes of each class as candidates are appended
             for candidate in candidates:
                 drawn_candidates.append(candidate)
