@@ -14,10 +14,11 @@ from tests.support.pair import home, record, shared_engine  # noqa: F401 - home 
 from tests.verifiers.paths import NoCalls, path, scored, wholes
 from tts.errors import CapabilityError, ConfigError
 from tts.types import Problem
-from tts.verifiers.base import StepScores, Verifier
+from tts.verifiers.base import StepScores, Verifier, traits_of
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble, weighted_moments
 from tts.verifiers.heads import Probe, ProcessVerifier
+from tts.verifiers.judge import Judge
 from tts.verifiers.self_evaluation import SelfEvaluation
 
 NAN = math.nan
@@ -94,7 +95,7 @@ def test_steps_are_combined_where_all_have_them() -> None:
 
 
 def test_it_says_what_its_members_say() -> None:
-    ensemble = Ensemble(members=("process", "self_evaluation", Confidence(measure="top"), "checker"))
+    ensemble = Ensemble(members=("process", "self_evaluation", Confidence(measure="top", odds=(1.0, 0.0)), "checker"))
     assert ensemble.needs == ("value", "next_logprobs", "tops")
     assert ensemble.oracle
     filled = ensemble.with_members([SelfEvaluation(question="s?", yes="y", no="n"), ProcessVerifier()])
@@ -132,7 +133,7 @@ def test_log_odds_are_summed_and_scores_without_bounds_are_taken_as_they_are() -
     members = (whole(0.8), whole(-2.0, (-math.inf, 0.0)))
     ensemble = Ensemble(members=members, how="log_odds")
     assert ensemble.range == (-math.inf, math.inf)
-    assert Ensemble(members=members).range == (0.0, 1.0)
+    assert Ensemble(members=members[:1]).range == (0.0, 1.0)
     assert wholes(ensemble, path([-1.0]), calls=Parts()) == [pytest.approx(math.log(4) - 2)]
     half = Ensemble(members=members, how="log_odds", weights=(1.0, 0.5))
     assert wholes(half, path([-1.0]), calls=Parts()) == [pytest.approx(math.log(4) - 1)]
@@ -170,3 +171,36 @@ def test_a_member_that_does_not_fit_is_refused_before_anything_is_spent() -> Non
             strategy="best_of_n(n=2) | best",
             verifier=ensemble,
         )
+
+
+def test_members_that_compare_give_the_mean_of_their_verdicts() -> None:
+    """The first member prefers 7, the second 8, and the third cannot compare: weights decide."""
+
+    def model(ask: tts.Ask) -> str:
+        asked = str(ask.prompt)
+        if "better" not in asked:
+            return f"The answer is {7 + ask.seed % 2}."
+        wanted = "is 7" if "SEVEN" in asked else "is 8"
+        other = "is 8" if wanted == "is 7" else "is 7"
+        return f'{{"better": "{"A" if asked.find(wanted) < asked.find(other) else "B"}"}}'
+
+    seven = Judge(votes=1, pair_question="SEVEN: which is better?")
+    eight = Judge(votes=1, pair_question="EIGHT: which is better?")
+    for weights, answer in (((3.0, 1.0, 9.0), "7"), ((1.0, 3.0, 9.0), "8")):
+        both = Ensemble(members=(seven, eight, whole(0.5)), weights=weights)
+        found = tts.solve(
+            "What is 3 + 4?",
+            tts.Budget(samples=90),
+            backend=model,
+            task="math",
+            verifier=both,
+            strategy="best_of_n(n=4) | pivot",
+        )
+        assert found.answer == answer
+    assert traits_of(Ensemble(members=(whole(0.5),))).comparison is None
+
+
+@pytest.mark.parametrize("how", ["mean", "min"])
+def test_a_member_without_a_scale_has_no_mean_with_others(how: str) -> None:
+    with pytest.raises(ConfigError, match="no scale"):
+        Ensemble(members=(Confidence(measure="certainty"), whole(0.5)), how=how)

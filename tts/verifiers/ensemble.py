@@ -19,8 +19,9 @@ from tts.checks import check_known
 from tts.errors import ConfigError, VerifierError, quote
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, Composition, StepScores, Traits, Verifier, to_unit, traits_of
+from tts.verifiers.base import Calls, Composition, PairComparison, StepScores, Traits, Verifier, to_unit, traits_of
 from tts.verifiers.making import make_verifier
+from tts.verifiers.ranges import check_scale
 
 _SURE = 1e-6  # a score is kept so far from 0 and 1 before its log-odds
 
@@ -90,6 +91,8 @@ class Ensemble(Verifier):
         needs = dict.fromkeys(capability for member in verifiers for capability in member.needs)
         object.__setattr__(self, "needs", tuple(needs))
         self._check_numbers(len(verifiers))
+        for member in verifiers if self.how != "log_odds" else ():
+            check_scale(member)
         object.__setattr__(self, "range", (-math.inf, math.inf) if self.how == "log_odds" else (0.0, 1.0))
 
     def _check_numbers(self, count: int) -> None:
@@ -112,10 +115,30 @@ class Ensemble(Verifier):
 
     @property
     def traits(self) -> Traits:
-        """Its members, their prompt bounds, and their parameters that depend on the model."""
+        """Its members, their prompt bounds, how they compare, and their parameters that depend on the model."""
+        bounds = [comparison.pair_bound for _, comparison in self._comparisons]
         return Traits(
-            composition=Composition(self.members, self.with_members), prompt_bound=self.prompt_bound, filled=self.fill
+            composition=Composition(self.members, self.with_members),
+            comparison=PairComparison(self.compare, sum(bounds)) if bounds else None,
+            prompt_bound=self.prompt_bound,
+            filled=self.fill,
         )
+
+    @property
+    def _comparisons(self) -> list[tuple[Verifier, PairComparison]]:
+        """The members that compare pairs, each with how it compares."""
+        found = [(member, traits_of(member).comparison) for member in self.members]
+        return [(member, comparison) for member, comparison in found if comparison is not None]
+
+    async def compare(
+        self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
+    ) -> list[float]:
+        """Return for each pair the weighted mean of the verdicts of the members that compare, as `judge` does."""
+        visible = problem if self.oracle else problem.without_answer()
+        verdicts = [await how.compare(visible, pairs, calls.part(member)) for member, how in self._comparisons]
+        weight_of = dict(zip(map(id, self.members), self._shares[:, 0], strict=True))
+        weights = np.array([weight_of[id(member)] for member, _ in self._comparisons])
+        return weighted_moments(np.array(verdicts, np.float64), weights)[0].tolist()
 
     def with_members(self, members: Sequence[Verifier]) -> Ensemble:
         """Return the same ensemble with other members in their places."""

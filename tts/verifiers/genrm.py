@@ -38,7 +38,8 @@ def reasoning_request(yes: str, no: str) -> str:
 def verdict_of(reply: str, yes: str, no: str) -> float | None:
     """Return the last verdict of a reply, 1 for yes and 0 for no; None for a reply without a verdict."""
     verdicts = re.findall(
-        rf"verdict\W*(?:is\W+)?(?:(?:boxed|text|textbf)\W+)*({re.escape(yes)}|{re.escape(no)})(?!\w)",
+        rf"verdict\W*(?:is\W+)?(?:(?:boxed|text|textbf)\W+)*({re.escape(yes)}|{re.escape(no)})"
+        r"(?!\w)(?!\W*\?)(?!\s*(?:/|or\b))",
         reply,
         re.IGNORECASE,
     )

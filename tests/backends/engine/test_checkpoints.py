@@ -25,6 +25,7 @@ from tts.backends.engine import build, weights  # noqa: E402
 from tts.backends.engine.backend import EngineBackend  # noqa: E402
 from tts.backends.engine.loading import EngineOptions  # noqa: E402
 from tts.backends.engine.weights import read_checkpoint  # noqa: E402
+from tts.backends.transformers.backend import TransformersBackend  # noqa: E402
 from tts.errors import ConfigError  # noqa: E402
 from tts.models.registry import ModelRecord, get  # noqa: E402
 from tts.types import Message  # noqa: E402
@@ -304,3 +305,22 @@ def test_no_folder_and_no_weights_are_one_line(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
     assert "could not be loaded" in refusal(lambda: load(folder))
+
+
+@pytest.mark.parametrize("method", ["compressed-tensors", "bitsandbytes", "gptq", "fp8", None])
+def test_a_quantised_checkpoint_is_refused_by_its_method(method: str | None, tmp_path: Path) -> None:
+    """Its whole numbers are no weights without their scales; without a method the type of a tensor tells."""
+    folder = saved(tmp_path, random_model())
+    tensors = load_file(folder / WEIGHTS)
+    kind = torch.float8_e4m3fn if method == "fp8" else torch.int8
+    tensors[LAYER] = tensors[LAYER].clamp(-1, 1).mul(100).to(kind)
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    if method is not None:
+        config["quantization_config"] = {"quant_method": method}
+        (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=f"quantised.*{method or 'int8'}.*vllm"):
+        load(folder)
+    if method is not None:
+        with pytest.raises(ConfigError, match=f"quantised.*{method}.*vllm"):
+            TransformersBackend.from_record(get(str(folder)), device="cpu")

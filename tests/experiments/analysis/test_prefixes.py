@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tts
 from tests.experiments.pools import written
 from tts.errors import ConfigError
 from tts.experiments.analysis.pools import ProblemPool
@@ -94,3 +95,14 @@ def test_a_pool_without_counts_of_tokens_is_refused_by_a_rule_that_needs_them():
         ConfigError, match="first_finish orders samples by their tokens, but those of the problem 'p' have no counts"
     ):
         RecordedSearch(of, parse("best_of_n | first_finish | majority")).run([0, 1])
+
+
+@pytest.mark.parametrize("plan", ["shortest", "last_finish", "first_finish(k=2) | majority"])
+def test_a_replay_by_lengths_says_that_some_are_estimated(plan: str, caplog: pytest.LogCaptureFixture):
+    rows = [{"problem": "p", "sample": i, "text": f"\\boxed{{{i % 2}}}", "reference": "1"} for i in range(4)]
+    some = [row | {"tokens": 9} if i % 2 else row for i, row in enumerate(rows)]
+    for given, is_said in ((some, True), ([row | {"tokens": 9} for row in rows], False)):
+        caplog.clear()
+        tts.Pool.from_rows(given, name="p", task="math").replay([f"best_of_n | {plan}", "best_of_n | majority"], [2])
+        assert ("estimated" in caplog.text) == is_said
+        assert "majority," not in caplog.text

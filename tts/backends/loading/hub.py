@@ -50,6 +50,8 @@ def local_first(record: ModelRecord, read: Callable[..., T]) -> T:
     try:
         with quiet():
             return read(local_files_only=True)
+    except ConfigError:
+        raise
     except NOT_LOADED as failure:
         if record.source != "hub" or constants.HF_HUB_OFFLINE:
             raise unavailable(record, failure) from failure
@@ -60,6 +62,8 @@ def local_first(record: ModelRecord, read: Callable[..., T]) -> T:
     try:
         with quiet():
             return read(local_files_only=False)
+    except ConfigError:
+        raise
     except NOT_LOADED as failure:
         raise unavailable(record, failure) from failure
 

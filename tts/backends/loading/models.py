@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +15,8 @@ from tts.backends.loading.gguf import llama_from_gguf, read_gguf, tokenizer_from
 from tts.backends.loading.hub import local_first, quiet
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, locate, resolve
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # of weights that are what they say
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,31 @@ def _read(location: str, dtype: torch.dtype, *, local_files_only: bool) -> Loade
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         location, local_files_only=local_files_only, trust_remote_code=False
     )
+    config = transformers.AutoConfig.from_pretrained(
+        location, local_files_only=local_files_only, trust_remote_code=False
+    )
+    refuse_quantized(location, config)
     model = transformers.AutoModelForCausalLM.from_pretrained(
         location, dtype=dtype, local_files_only=local_files_only, trust_remote_code=False
     )
     return LoadedModel(model, tokenizer, weights_digest(model))
+
+
+def refuse_quantized(name: str, config: Any, weights: Mapping[str, torch.Tensor] | None = None) -> None:
+    """Raise ConfigError for a quantised checkpoint, whose numbers are no weights without their scales.
+
+    Args:
+        name: The name of the model, for the error.
+        config: The configuration of the model, which names the method.
+        weights: The tensors of the checkpoint; None: they are not read yet.
+    """
+    settings: Any = getattr(config, "quantization_config", None)
+    method = settings.get("quant_method", "unknown") if isinstance(settings, Mapping) else settings and str(settings)
+    if method is None:
+        other = next((tensor.dtype for tensor in (weights or {}).values() if tensor.dtype not in _DTYPES), None)
+        method = None if other is None else str(other).removeprefix("torch.")
+    if method:
+        raise ConfigError(
+            f"model {name!r} is quantised ({method}), but its weights must be float32, float16 or bfloat16 here",
+            hint="run it by the backend vllm or on a server, or name the checkpoint that is not quantised",
+        )

@@ -32,6 +32,7 @@ class ProblemPool:
         drawn: The recorded samples in order of drawing.
         oracle: Whether a verifier that scored the samples saw the reference answer.
         prompt_tokens: The mean number of prompt tokens that are read for a sample.
+        estimated: Whether the tokens of some samples are estimated.
     """
 
     cell: Cell
@@ -39,6 +40,7 @@ class ProblemPool:
     drawn: tuple[RecordedSample, ...]
     oracle: bool = False
     prompt_tokens: float = 0.0
+    estimated: bool = False
 
     def has(self, role: str) -> bool:
         """Return whether every candidate was scored by a role."""
@@ -128,6 +130,7 @@ def _pool(result: Result) -> ProblemPool | str:
         drawn=result.drawn,
         oracle=result.oracle,
         prompt_tokens=result.usage.prompt_tokens / max(1, len(result.drawn)),
+        estimated=result.usage.estimated,
     )
 
 

@@ -35,15 +35,19 @@ from tts.experiments.analysis.averaging import (
 from tts.experiments.analysis.curves import Curve, CurveKey, Floats, accuracies, labels_of, verifiers_in_words
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_auto import auto_means, is_auto, payable
+from tts.logs import get_logger
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse
+from tts.search.selections.last_finish import LastFinish
+from tts.search.selections.shortest import Shortest
 from tts.search.strategies.samples.best_of_n import BestOfN
 
 Order = Literal["recorded", "all"]
 COVERAGE: Final = "pass@k"  # a perfect selection: right where any sample is
 CHANCE: Final = "random choice"  # a random sample's answer, which every selection must beat
 DRAWS: Final = 200  # orders of a pool; over 200 problems, an error of at most 0.003
+LOG = get_logger("tts.replay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,9 +151,25 @@ def replay(  # noqa: PLR0913 - the options of a replay
         plans_and_lines += [(plan, line_pools) for line_pools in lines]
     curves: list[ReplayedCurve] = []
     for plan, line_pools in plans_and_lines:
+        _warn_of_lengths(plan, line_pools)
         group = line_pools[0].cell.group if by_group else None
         curves.append(_replay(line_pools, plan, settings, prices, group=group))
     return _told_apart(curves, [line_pools[0].cell.setting for _, line_pools in plans_and_lines])
+
+
+def _warn_of_lengths(plan: Plan | str, pools: Sequence[ProblemPool]) -> None:
+    """Warn where a plan goes by the lengths of samples, and some of these are estimated from texts."""
+    num_estimated = sum(pool.estimated for pool in pools)
+    if not num_estimated or isinstance(plan, str):
+        return
+    is_ordered = plan.stopping is not None and plan.stopping.order == "finished"
+    if is_ordered or isinstance(plan.selection, Shortest | LastFinish):
+        LOG.warning(
+            "%s goes by the tokens of samples, but those of %s of %s problems are estimated from texts",
+            plan,
+            f"{num_estimated:,}",
+            f"{len(pools):,}",
+        )
 
 
 def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:

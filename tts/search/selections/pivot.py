@@ -40,6 +40,10 @@ class Pivot(Tournament):
     candidate. Without one known comparison it is a majority vote. The weights are the means; the confidence is the
     winner's.
 
+    Its accuracy need not grow with N, since each candidate has k + 1 matches however many there are. In simulation,
+    where 30 % of the samples are right and 65 % of the verdicts, it has .63 at 16 samples and .60 at 64. `swiss` has
+    .66 and .86 there.
+
     Pairs are asked for pivot by pivot, so that prompts that begin with one pivot follow one another.
 
     Args:

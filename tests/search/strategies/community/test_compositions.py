@@ -119,6 +119,11 @@ GOES_ON = (
     "Step 3 is wrong.",
     "Other than in step 2, there is none.",
     "Verdict: unsure",
+    "Verdict: right? No: it is wrong.",
+    "Verdict: right or wrong? Wrong.",
+    "Verdict: right/wrong",
+    "Verdict: right. No, wait: it is incorrect.",
+    "Is the verdict right? Step 2 is wrong.",
     "...",
     "",
 )

@@ -30,7 +30,9 @@ from tts.types import Candidate, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropySwitching(TwoModels):
-    """Solutions in which one of two models writes each step.
+    """Solutions in which one of two models writes each step, by the mean entropy of the step before.
+
+    This is no switching within a step: a step whose entropy rises in the middle is ended by the model that began it.
 
     Args:
         threshold: The entropy in nats a token, at least 0, above which the policy writes the next step. The draft's

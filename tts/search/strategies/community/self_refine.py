@@ -47,6 +47,8 @@ _NOTHING = re.compile(
     r"|(?:it|everything|(?:all|every|each) steps?|the (?:earlier )?(?:solution|answer)) (?:is|are) (?:right|correct)"
     r")(?: (?:in|with) (?:it|this|the (?:earlier )?(?:solution|answer)))?"
 )
+# what takes back a verdict before it
+_TAKEN_BACK = re.compile(r"\b(?:wrong|incorrect|mistaken|(?:not|isn't) (?:right|correct))\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +148,7 @@ def finds_nothing_wrong(critique: str) -> bool:
     """
     verdict = verdict_of(critique, "right", "wrong")
     if verdict is not None:
-        return verdict == 1
+        return verdict == 1 and not _TAKEN_BACK.search(_NOTHING.sub("", critique.casefold().rpartition("verdict")[2]))
     sentences = [part for part in re.split(r"[.!?:;\n]", critique.casefold()) if re.search(r"\w", part)]
     if not sentences:
         return False

@@ -50,7 +50,10 @@ _TRIES = 3  # tries of a block whose rows all fail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookaheadPowerSampling(Strategy):
-    """Texts by p^alpha, whose blocks are chosen by a look at what may follow them.
+    """Texts whose blocks are drawn by their p^alpha and by a look at what may follow them.
+
+    Only a horizon that reaches the ends of the texts gives p^alpha over whole texts. With the default horizon, a block,
+    the law lies between that and temperature 1 / alpha. `power_sampling` has the law of whole texts at every setting.
 
     Args:
         n: The number of texts, one after another, at least 1; None: as many as the budget pays.
