@@ -202,5 +202,6 @@ def test_members_that_compare_give_the_mean_of_their_verdicts() -> None:
 
 @pytest.mark.parametrize("how", ["mean", "min"])
 def test_a_member_without_a_scale_has_no_mean_with_others(how: str) -> None:
+    members = (Confidence(measure="logprob"), whole(0.5))
     with pytest.raises(ConfigError, match="no scale"):
-        Ensemble(members=(Confidence(measure="certainty"), whole(0.5)), how=how)
+        tts.solve("3 + 4", 400, model="toy", verifier=Ensemble(members=members, how=how), strategy="best_of_n(n=2)")

@@ -91,8 +91,6 @@ class Ensemble(Verifier):
         needs = dict.fromkeys(capability for member in verifiers for capability in member.needs)
         object.__setattr__(self, "needs", tuple(needs))
         self._check_numbers(len(verifiers))
-        for member in verifiers if self.how != "log_odds" else ():
-            check_scale(member)
         object.__setattr__(self, "range", (-math.inf, math.inf) if self.how == "log_odds" else (0.0, 1.0))
 
     def _check_numbers(self, count: int) -> None:
@@ -148,6 +146,8 @@ class Ensemble(Verifier):
         """Return the ensemble with all parameters of its members set; see `Traits.filled`."""
         members: list[Verifier] = []
         for member in self.members:
+            if self.how != "log_odds":
+                check_scale(member)
             filled = traits_of(member).filled
             members.append(member if filled is None else filled(record, backend))
         return self.with_members(members)

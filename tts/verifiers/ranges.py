@@ -41,5 +41,6 @@ def no_scale(verifier: Verifier, bounds: tuple[float, float]) -> ConfigError:
 
 def check_scale(verifier: Verifier) -> None:
     """Raise ConfigError if a verifier states a range with one infinite end; see `no_scale`."""
-    if not traits_of(verifier).range_by_scores and is_half_infinite(verifier.range):
-        raise no_scale(verifier, verifier.range)
+    bounds = range_of(verifier, np.empty(0))
+    if is_half_infinite(bounds):
+        raise no_scale(verifier, bounds)
