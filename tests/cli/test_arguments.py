@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tts.budget.budget import Budget
 from tts.cli.arguments import parse_budget, read_problem
+from tts.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,24 @@ def test_budgets(text, budget):
 def test_what_a_budget_prints_parses_back():
     budget = Budget(tokens=9, samples=4, seconds=0.5)
     assert parse_budget(str(budget)) == budget
+
+
+LIMITS = {"tokens": 2000, "samples": 4, "seconds": 0.5, "usd": 0.25, "verifier_calls": 3}
+
+
+@given(st.permutations(list(LIMITS)), st.lists(st.booleans(), min_size=4, max_size=4))
+def test_limits_of_several_flags_add_up_however_they_are_divided(units, is_joined):
+    flags = [f"{units[0]}={LIMITS[units[0]]}"]
+    for unit, joins in zip(units[1:], is_joined, strict=True):
+        limit = f"{unit}={LIMITS[unit]}"
+        flags = [*flags[:-1], f"{flags[-1]},{limit}"] if joins else [*flags, limit]
+    assert parse_budget(*flags) == Budget(**LIMITS)
+
+
+@pytest.mark.parametrize("flags", [("tokens=2000", "tokens=2000"), ("2000", "samples=2,tokens=30"), ("5", "6")])
+def test_a_limit_of_two_flags_is_refused(flags):
+    with pytest.raises(ConfigError, match="gives tokens twice"):
+        parse_budget(*flags)
 
 
 @pytest.mark.parametrize("text", ["3 + 4", "a" * 5000, "a\0b", "folder/", "~", "two\nlines", "größer"])

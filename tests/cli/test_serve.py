@@ -226,10 +226,16 @@ def test_without_a_model_demonstrations_are_served_and_said(monkeypatch):
 
 
 def test_the_strategy_and_budget_of_requests_that_name_none(tts, assert_error, tmp_path):
-    model = _plain_config("toy", [], "best_of_n(n=2) | majority", 700).models["toy"]
-    assert (model.strategy, model.budget) == ("best_of_n(n=2) | majority", 700)
+    model = _plain_config("toy", [], "best_of_n(n=2) | majority", {"tokens": 700}).models["toy"]
+    assert (model.strategy, model.budget) == ("best_of_n(n=2) | majority", {"tokens": 700})
     config = tmp_path / "gateway.yaml"
     config.write_text("models: {toy: {}}")
+    assert_error(
+        tts("serve", "--budget", "700", "--budget", "tokens=9"),
+        2,
+        "the budget is '700,tokens=9', but gives tokens twice",
+        "give each unit once",
+    )
     assert_error(
         tts("serve", "--config", str(config), "--budget", "700"),
         2,

@@ -155,6 +155,13 @@ def test_no_answer_is_a_result(solve):
     assert (alone.exit_code, alone.stdout, alone.stderr) == (0, "", f"{result.stderr}warning: there is no answer\n")
 
 
+def test_a_limit_of_every_budget_flag_ends_the_search(solve):
+    for flags in (("samples=2", "tokens=4000"), ("tokens=4000", "samples=2")):
+        options = [option for flag in flags for option in ("--budget", flag)]
+        record = json.loads(solve("3 + 4 - 2", *options, "--strategy", "best_of_n | majority", "--json").stdout)
+        assert (record["usage"]["samples"], record["stopped_by"]) == (2, "budget: samples")
+
+
 def test_unknown_confidence_is_null(solve):
     record = json.loads(solve("3 + 4", "--budget", "tokens=400,seconds=1e-9", "--strategy", "single", "--json").stdout)
     assert (record["answer"], record["confidence"]) == (None, None)

@@ -105,16 +105,19 @@ def _decode(content: bytes, source: str) -> str:
         ) from None
 
 
-def parse_budget(text: str) -> Budget:
-    """Return the budget that "2000" (tokens) or "tokens=2000,seconds=30" writes.
+def parse_budget(*texts: str) -> Budget:
+    """Return the budget of all limits in texts such as "2000" (tokens) or "tokens=2000,seconds=30".
 
     Raises:
-        ConfigError: the text is malformed, a unit is unknown (the nearest are named) or given twice, or a limit is not
+        ConfigError: a text is malformed, a unit is unknown (the nearest are named) or given twice, or a limit is not
             valid.
     """
     limits: dict[str, float] = {}
-    if _GROUPED.fullmatch(text.strip()):
-        raise ConfigError(f"the budget is {text!r}, but a comma separates units", hint=f"write {text.replace(',', '')}")
+    for text in texts:
+        if _GROUPED.fullmatch(text.strip()):
+            cure = f"write {text.replace(',', '')}"
+            raise ConfigError(f"the budget is {text!r}, but a comma separates units", hint=cure)
+    text = ",".join(texts)
     for part in text.split(","):
         unit, equals, value = (piece.strip() for piece in part.rpartition("="))
         if not equals:

@@ -40,7 +40,8 @@ def serve(  # noqa: PLR0913 - the options of the command
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="The strategy of requests that name none; else auto.")] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Tokens of requests that name none; else as many as whole answers need.")
+        list[str] | None,
+        typer.Option(help="Of requests that name none: tokens, or limits by unit; else what whole answers need."),
     ] = None,
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8400,
@@ -51,8 +52,10 @@ def serve(  # noqa: PLR0913 - the options of the command
     _: TrustPlaces = False,
 ) -> None:
     """Serve searches to any client of the OpenAI API. It ends with Ctrl-C."""
+    from tts.cli.arguments import parse_budget
     from tts.errors import ConfigError, missing_extra
 
+    limits = parse_budget(*budget).limits if budget else None
     try:
         from tts.serve.config import read_config
         from tts.serve.server import serve as serve_gateway
@@ -64,20 +67,20 @@ def serve(  # noqa: PLR0913 - the options of the command
         raise ConfigError(
             "--config is given beside --model or --url, but the file names the models", hint="leave one out"
         )
-    if config is not None and (strategy is not None or budget is not None):
+    if config is not None and (strategy is not None or budget):
         raise ConfigError(
             "--config is given beside --strategy or --budget, but the file has both by model", hint="leave one out"
         )
     if config is None and model is None and not url:
         typer.echo(_DEMONSTRATION, err=True)
-    gateway = read_config(config) if config is not None else _plain_config(model, url or [], strategy, budget)
+    gateway = read_config(config) if config is not None else _plain_config(model, url or [], strategy, limits)
     if access_log:
         gateway = gateway.model_copy(update={"access_log": True})
     serve_gateway(gateway, host, port, workers)
 
 
 def _plain_config(
-    model: str | None, urls: list[str], strategy: str | None = None, budget: int | None = None
+    model: str | None, urls: list[str], strategy: str | None = None, budget: dict[str, float] | None = None
 ) -> GatewayConfig:
     """Return the gateway's configuration for one model, or for the demonstrations where none is named.
 
@@ -85,7 +88,7 @@ def _plain_config(
         model: The name of the model; None: the only model of the server, or the demonstrations.
         urls: Urls of servers that run the model.
         strategy: The strategy of requests that name none; None: `auto`.
-        budget: The tokens of requests that name none; None: as many as whole answers need.
+        budget: The limits of requests that name none; None: as many tokens as whole answers need.
     """
     from tts.serve.config import gateway_config
 
@@ -106,7 +109,7 @@ def _demonstrations() -> list[str]:
     return [_CHAT_MODEL, DEFAULT_MODEL]
 
 
-def _plain_model(name: str, urls: list[str], strategy: str | None, budget: int | None) -> tuple[str, dict[str, Any]]:
+def _plain_model(name: str, urls: list[str], strategy: str | None, budget: Any) -> tuple[str, dict[str, Any]]:
     """Return a model's name for clients and its settings, with presets that any model has."""
     from tts.models import registry
     from tts.solver.model_cache import resolve

@@ -71,7 +71,9 @@ Given = Annotated[
 def solve(  # noqa: PLR0913 - the options of the command
     problem: Given = None,
     *,
-    budget: Annotated[str, typer.Option(help="Tokens, or limits by unit: tokens=2000,seconds=30.")] = "2000",
+    budget: Annotated[
+        list[str] | None, typer.Option(help="Tokens, or limits by unit: tokens=2000,seconds=30; else 2000; repeatable.")
+    ] = None,
     strategy: Annotated[
         str | None, typer.Option(help="Such as best_of_n(n=8) | majority; else auto, which chooses.")
     ] = None,
@@ -136,7 +138,7 @@ def solve(  # noqa: PLR0913 - the options of the command
         from tts.trace.trace import check_path
         from tts.types import Problem
 
-        limits, print_as = parse_budget(budget), printing(printed, as_json=as_json)
+        limits, print_as = parse_budget(*(budget or ("2000",))), printing(printed, as_json=as_json)
         settings = settings_of(
             model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body
         )
@@ -237,7 +239,9 @@ def patch(  # noqa: PLR0913 - the options of the command
     model_option: Settings = None,
     key_from: KeyFrom = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Runs of the agent.")] = 8,
-    budget: Annotated[str | None, typer.Option(help="Further limits by unit: usd=2,seconds=600,tokens=20000.")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="Further limits by unit: usd=2,seconds=600,tokens=20000; repeatable.")
+    ] = None,
     revision: Annotated[str, typer.Option(help="The revision that agents begin from.")] = "HEAD",
     include_changes: Annotated[
         bool, typer.Option("--include-changes", help="Begin from changed tracked files too.")
@@ -268,7 +272,7 @@ def patch(  # noqa: PLR0913 - the options of the command
         check_path(trace)
     settings = settings_of(model_option, key_from=key_from)
     agent_model = None if model is None and url is None and not settings else named_model(model, url, settings)
-    limits = parse_budget(f"samples={n}" + ("" if budget is None else f",{budget}"))
+    limits = parse_budget(f"samples={n}", *(budget or ()))
     test_command = "pytest -q" if demo else tests
     verifier: PatchTests | None = None
     plan = f"best_of_n(n={n}) | majority"
