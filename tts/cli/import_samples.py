@@ -64,6 +64,12 @@ def import_samples(  # noqa: PLR0913 - the options of the command
         str | None,
         typer.Option(metavar="FILE", help="Run programs with their tests, contained; verdicts are kept in FILE."),
     ] = None,
+    no_answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT", help="A text that stands for no answer, beside none, invalid, …; may be repeated."
+        ),
+    ] = None,
     store: StoreFile = None,
 ) -> None:
     """Import recorded samples as a pool, and print what was found.
@@ -86,6 +92,7 @@ def import_samples(  # noqa: PLR0913 - the options of the command
         tokenizer=tokenizer,
         thoughts=thoughts,
         programs=programs,
+        no_answer=no_answer or (),
     )
     source = Source(fields=_fields(field or ()), form=form, rows=rows, filter=filter, metric=metric, scorer=scorer)
     facts = SourceFacts()

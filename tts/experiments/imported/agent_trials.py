@@ -2,7 +2,7 @@
 
 | form | a problem | a sample | verdict | tokens and dollars |
 |---|---|---|---|---|
-| ATIF | `task_name` | a folder with `result.json` and `agent/trajectory.json` | the reward | of the whole, else sums over steps |
+| ATIF | `task_name` | a folder with `result.json`, and `agent/trajectory.json` | the reward | of the whole, else sums over steps |
 | mini-swe-agent | `instance_id`, else its first message | a file `….traj.json` | none | `usage` of each response; `instance_cost` |
 
 A step is a turn of the agent; the number of steps is reported. The text of a trial is the agent's last message, followed
@@ -10,8 +10,9 @@ by the submitted patch, if any. Prompts of trials with an id are not stored, as 
 prompts.
 
 A reward of 0 or 1 is the verdict; any other reward is the score of "main". Of several rewards, `reward` counts, or
-else the first. The other rewards are scores by their names. Harbor's trials that failed before the agent or the tests
-came to an end are left out, and counted.
+else the first. The other rewards are scores by their names, except for those named like costs, lengths and times. A
+trial with a reward counts, even without a trajectory or a message; its name is then its answer. Harbor's trials without
+a reward that failed are left out, and counted.
 
 Sources: the models of ATIF 1.0 to 1.7 and of a trial's result in Harbor; the files that mini-swe-agent 1 and 2 save.
 """  # noqa: E501
@@ -27,7 +28,7 @@ from tts.characters import join_surrogates
 from tts.errors import ConfigError, quote
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import read_bounded
-from tts.experiments.imported.fields import SampleRow, dollars, whole_number
+from tts.experiments.imported.fields import SampleRow, dollars, whole_number, without_costs
 from tts.experiments.imported.source import Source, SourceFacts
 from tts.tasks.patch import format_turn
 
@@ -153,16 +154,16 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
         facts: The collector of facts that the trial states.
 
     Raises:
-        ConfigError, BadRow: the trial has no trajectory, or a value of another form.
+        ConfigError, BadRow: a value of the trial has another form.
     """
     exception = _mapping(result, "exception_info")
-    rewards = _rewards(_mapping(result, "verifier_result"))
+    rewards = _rewards(_mapping(result, "verifier_result"), facts)
     log = file.parent / "agent" / "trajectory.json"
-    if exception and (not rewards or not log.is_file()):
+    if not rewards and (exception or not log.is_file()):
         return None
     if not log.is_file():
-        raise BadRow("its trial has no agent/trajectory.json; run an agent that writes ATIF, or leave the trial out")
-    trajectory = _read(log)
+        facts.notes["trials have no agent/trajectory.json, and count by their reward"] += 1
+    trajectory = _read(log) if log.is_file() else {"schema_version": _ATIF, "steps": []}
     with _Placed(log):
         version = trajectory.get("schema_version")
         if not (isinstance(version, str) and version.startswith(_ATIF)):
@@ -176,10 +177,12 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
         cost = final_metrics.get("total_cost_usd")
         if cost is None:
             cost = _sum_over_turns(turns, "cost_usd", agent_result.get("cost_usd"))
-        agent = _mapping(trajectory, "agent")
+        agents = (_mapping(_mapping(result, "config"), "agent"), _mapping(trajectory, "agent"))
+        agent = next((agent for agent in agents if agent.get("name")), {})
         messages = [_plain(turn.get("message")) for turn in turns]
     model = "/".join(str(agent[name]) for name in ("name", "model_name") if agent.get(name))
-    facts.models[model or "recorded"] = None
+    facts.models.update({model or "recorded": None} if model or turns else {})
+    text = _last_text(messages)
     facts.notes["steps of agents"] += len(turns)
     scores = dict(rewards)
     counting_reward: float | None = None
@@ -193,12 +196,14 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
         place=str(file),
         problem=_name(result, "task_name"),
         sample=_name(result, "trial_name"),
-        text=_last_text(messages),
+        text=text or None,
+        answer=None if text else _name(result, "trial_name"),  # the state that the agent left has no text
         correct=bool(counting_reward) if is_verdict else None,
         tokens=None if tokens is None else whole_number(tokens, "count of completion tokens"),
         usd=dollars(cost, "cost_usd"),
         scores=scores,
         truncated=exception.get("exception_type") == _LATE,
+        model=model or None,
     )
 
 
@@ -208,13 +213,14 @@ def _last_text(messages: Sequence[str]) -> str:
     return texts[-1] if texts else ""
 
 
-def _rewards(verifier_result: Mapping[str, Any]) -> dict[str, float]:
+def _rewards(verifier_result: Mapping[str, Any], facts: SourceFacts) -> dict[str, float]:
     """Return the rewards of a trial by their names, beginning with the reward that counts."""
-    rewards = dict(_mapping(verifier_result, "rewards"))
+    given_rewards = without_costs(_mapping(verifier_result, "rewards"), facts)
+    rewards = {name: reward for name, reward in given_rewards.items() if reward is not None}
     if not rewards and verifier_result.get("reward") is not None:
         rewards = {"reward": verifier_result["reward"]}
     for name, reward in rewards.items():
-        if type(reward) not in (int, float) or not abs(reward) < float("inf"):
+        if type(reward) not in (bool, int, float) or not abs(reward) < float("inf"):
             raise BadRow(f"its reward {name!r} is {quote(reward)}, but must be a finite number")
     names = list(rewards)
     if "reward" in rewards:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -31,6 +33,26 @@ CountTokens = Callable[[str], int]
 _BYTES_PER_TOKEN: Final = 4  # estimate for English text, where no tokenizer is named
 _MOST_NAMED: Final = 20  # differing verdicts that a report lists
 _MOST_UNLIKE: Final = 5  # differing answers that a report lists
+_WORD: Final = re.compile(r"[^\W\d_]{3,}")
+_LETTER: Final = re.compile(r"[A-Ja-j]")
+_SHARE: Final = 0.05  # of the samples, above which a word that no reference resembles is reported
+_REPLY: Final = re.compile(r"\n\s*\n|\\boxed\b|.{200}", re.DOTALL)  # in an answer that is a whole reply
+
+
+# What sources write where there is no answer, as `fold_literal` writes it. It is an answer where a reference equals it,
+# or a source calls it right.
+NO_ANSWERS: Final = frozenset(
+    ("none", "no answer", "noanswer", "no answer found", "no answer given", "no answer provided", "no valid answer",
+     "no final answer", "answer not found", "not found", "null", "n/a", "nan", "invalid", "invalid answer", "unknown",
+     "unanswered", "no response", "unparsable", "unparseable", "parse error", "extraction failed")
+)  # fmt: skip
+_AROUND: Final = " \t\r\n[](){}<>|*_`\"'$#.,!「」【】“”‘’\\"
+_COMMAND: Final = re.compile(r"\\(?:text|textbf|mathrm|boxed)\b")
+
+
+def fold_literal(text: str) -> str:
+    """Return a text in folded case, without brackets and quotes around it, and with single spaces."""
+    return re.sub(r"[\s_-]+", " ", _COMMAND.sub("", text).strip(_AROUND)).casefold()
 
 
 @dataclass(slots=True)
@@ -56,6 +78,11 @@ class ImportReport:
         lowest: The lowest score, by verifier role.
         highest: The highest score, by verifier role.
         references: The first different references.
+        answers: The answers that a reference equals or the source calls right, as `fold_literal` writes them.
+        stand_ins: The number of samples by their literal that stands for no answer.
+        words: The number of samples by their answer of one word, under the task "math".
+        bare: The numbers of answers without a text that are whole replies, and that are not.
+        tested: Whether a problem has tests of programs.
         task: A line on how the task was chosen; "": the user named the task.
         read: Lines on the fields that were read, and on the meaning of each.
         right: The number of samples with both verdicts that are right by the task, by the source, and by both.
@@ -65,9 +92,15 @@ class ImportReport:
         unfiltered: The number of samples whose answer by the source is their whole text, so that the task extracts it.
         thinking: The number of samples that end within their thought.
         unmarked: The number of texts that begin with a mark of thoughts that was not given, by this mark.
+        ran: Whether programs were run with tests.
     """
 
     references: dict[str, None] = field(default_factory=dict[str, None])
+    answers: set[str] = field(default_factory=set[str])
+    stand_ins: Counter[str] = field(default_factory=Counter[str])
+    words: Counter[str] = field(default_factory=Counter[str])
+    bare: Counter[bool] = field(default_factory=Counter[bool])
+    tested: bool = False
     task: str = ""
     read: list[str] = field(default_factory=list[str])
     notes: Counter[str] = field(default_factory=Counter[str])
@@ -94,10 +127,17 @@ class ImportReport:
     unfiltered: int = 0
     thinking: int = 0
     unmarked: Counter[str] = field(default_factory=Counter[str])
+    ran: bool = False
 
     def note_row(self, row: SampleRow) -> SampleRow:
         """Count the tests, references and scores of a row, and return the row."""
         self.written = self.written or row.written_tests is not None
+        self.tested = self.tested or row.tests is not None
+        for literal, is_answer in ((row.reference, True), (row.answer, row.correct)):
+            if literal is not None and is_answer:
+                self.answers.add(fold_literal(literal))
+        if row.answer is not None and row.text is None:
+            self.bare[_REPLY.search(row.answer) is not None] += 1
         if row.reference is not None and row.tests is None and len(self.references) < MOST_REFERENCES:
             self.references[row.reference] = None
         for role, score in row.scores.items():
@@ -146,6 +186,13 @@ class ImportReport:
             )
         if self.silent:
             lines.append(f"{self.silent:,} samples have no answer, and do not vote")
+        for literal, count in (+self.stand_ins).most_common(_MOST_UNLIKE):
+            lines.append(f"  {count:,} of these have {quote(literal)}, which stands for no answer")
+        known_words = " ".join(self.references).casefold()
+        for word, count in self.words.most_common(_MOST_UNLIKE):
+            if count > _SHARE * self.samples and word.casefold() not in known_words:
+                doubt = f"{word!r}, a word that no reference resembles; if it stands for no answer: --no-answer {word}"
+                lines.append(f"{count:,} answers are {doubt}")
         if self.repeated:
             lines.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
         return lines
@@ -209,6 +256,8 @@ class Building:
         programs: The runner of programs with the tests of their problem; None: programs are not run.
         marks: The marks of thoughts, from which no answer is extracted; None: texts have no thoughts.
         facts: The facts that the sources state; see `SourceFacts.extracting`.
+        no_answers: The literals that stand for no answer, as `fold_literal` writes them.
+        replies: Whether answers that are whole replies are read as texts.
     """
 
     task: Task
@@ -217,6 +266,8 @@ class Building:
     programs: ProgramVerdicts | None = None
     marks: ThoughtMarks | None = THINK
     facts: SourceFacts = field(default_factory=SourceFacts)
+    no_answers: Collection[str] = NO_ANSWERS
+    replies: bool = False
 
     def _verdict(self, task_verdict: bool | None, row: SampleRow) -> bool | None:  # noqa: FBT001
         """Return whether a row is right, by the verdict that counts, else by the other verdict."""
@@ -243,23 +294,22 @@ class Building:
             report.notes[note] += 1
         has_tests = tests is not None or written_tests is not None
         programs = self.programs if has_tests else None  # the runner, if the answers are programs
-        if programs is None:
-            answers = [self._answer(row, report) for row in rows]
-            other_answers = [self._other(row) for row in rows]
-            all_classes = _classes([*answers, *other_answers], self.task)
-            classes, other_classes = all_classes[: len(rows)], all_classes[len(rows) :]
-            self._compare_answers(report, rows, answers, other_answers, classes, other_classes)
+        report.ran = report.ran or (programs is not None and bool(tests or written_tests))
+        if programs is None and tests is None:
+            rows = [self._read_reply(row, report) for row in rows] if self.replies else rows
+            answers, classes = self._answers(rows, reference, report)
         else:
-            answers = [_program(row) for row in rows]
+            answers = self._drop_literals([_program(row) for row in rows], rows, None, report)
             classes = _program_classes(answers)
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
         outcomes: list[dict[str, tuple[float, ...]]] = [{} for _ in rows]
-        task_verdicts = judge_answers(answers, classes, self.task, problem)
+        no_verdicts: list[bool | None] = [None] * len(rows)
+        task_verdicts = no_verdicts if tests is not None else judge_answers(answers, classes, self.task, problem)
         if programs is not None and written_tests is not None:
             outcomes = [
                 _outcomes(programs, row, answer, written_tests) for row, answer in zip(rows, answers, strict=True)
             ]
-        if programs is not None and tests is not None:
+        if programs is not None and tests:
             task_verdicts = _run_programs(programs, answers, tests, rows[0].place)
         task_verdicts = [
             None if row.text is None and row.answer is None else verdict
@@ -287,7 +337,7 @@ class Building:
             drawn=drawn,
             group=group,
             texts=tuple(row.text for row in rows),
-            tests=tests,
+            tests=tests or None,
             prompt_tokens=0 if prompt is None else self._count(prompt),
             estimated=any(row.tokens is None and (self.count is None or row.text is None) for row in rows),
         )
@@ -356,6 +406,56 @@ class Building:
             return join_surrogates(row.answer) or None
         report.unfiltered += 1
         return extracted
+
+    def _read_reply(self, row: SampleRow, report: ImportReport) -> SampleRow:
+        """Return a row whose answer without a text, if it is a whole reply, is its text."""
+        if row.text is not None or row.answer is None or not _REPLY.search(row.answer):
+            return row
+        report.unfiltered += 1
+        return dataclasses.replace(row, text=row.answer, answer=None)
+
+    def _answers(
+        self, rows: Sequence[SampleRow], reference: str | None, report: ImportReport
+    ) -> tuple[list[str | None], list[int | None]]:
+        """Return the answer of each row and its class, and compare the source's answers with those of the task."""
+        answers = self._drop_literals([self._answer(row, report) for row in rows], rows, reference, report)
+        other_answers = self._drop_literals([self._other(row) for row in rows], rows, reference)
+        all_classes = _classes([*answers, *other_answers], self.task)
+        classes, other_classes = all_classes[: len(rows)], all_classes[len(rows) :]
+        self._compare_answers(report, rows, answers, other_answers, classes, other_classes)
+        return answers, classes
+
+    def _drop_literals(
+        self,
+        answers: Sequence[str | None],
+        rows: Sequence[SampleRow],
+        reference: str | None,
+        report: ImportReport | None = None,
+    ) -> list[str | None]:
+        """Return answers, with None where a literal, or under multiple choice a text without a letter, stands for none.
+
+        Args:
+            answers: The answer of each row.
+            rows: The rows of a problem.
+            reference: The reference of the problem, which is an answer.
+            report: The report, to which literals and words are added; None: nothing is added.
+        """
+        stated: list[str | None] = []
+        is_choice = self.task.name.startswith("multiple_choice") and (reference is None or self._has_letter(reference))
+        for answer, row in zip(answers, rows, strict=True):
+            literal = fold_literal(answer or "")
+            is_none = literal in self.no_answers or (is_choice and not self._has_letter(answer or ""))
+            is_none = is_none and not row.correct and literal != fold_literal(reference or "")
+            if report is not None and answer is not None:
+                report.stand_ins[answer.strip()] += is_none
+                is_word = self.task.name == "math" and not is_none and bool(_WORD.fullmatch(literal))
+                report.words[answer.strip(_AROUND)] += is_word
+            stated.append(None if is_none else answer)
+        return stated
+
+    def _has_letter(self, answer: str) -> bool:
+        """Return whether an answer states a choice."""
+        return bool(_LETTER.fullmatch(self.task.canonical(answer))) or self.task.extract(answer) is not None
 
     def _other(self, row: SampleRow) -> str | None:
         """Return the answer that does not count, for comparison; None: there is only one answer.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import json
 import math
 import re
@@ -22,14 +24,14 @@ from tts.types import Prompt
 
 # The usual names of fields, by meaning. The first name that a row has is read. Callers state unusual names.
 USUAL: Final[Mapping[str, tuple[str, ...]]] = {
-    "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx"),
+    "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx", "problem_idx"),
     "sample": ("sample", "sample_id", "epoch"),
     "prompt": ("prompt", "question", "input"),
     "text": ("text", "completions", "completion", "responses", "response", "output", "generations", "generation"),
     "answer": ("prediction", "pred", "answer"),
     "reference": ("reference", "target", "gold", "gt", "ground_truth", "gt_answer", "gold_answer"),
     "correct": ("correct", "right", "is_correct", "is_corrects"),
-    "tokens": ("tokens", "num_tokens", "completion_tokens"),
+    "tokens": ("tokens", "num_tokens", "completion_tokens", "output_tokens"),
     "usd": ("usd", "cost_usd"),
     "scores": ("scores", "score", "reward"),
     "steps": ("steps", "step_scores"),
@@ -42,10 +44,12 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "like": ("like",),
     "shared": ("shared",),
     "same": ("same",),
+    "model": ("model", "model_name", "model_id"),
 }
 NONE: Final = "-"  # the name of a meaning's field where no field has this meaning
 _COMPARED: Final = "compared"  # an answer of the source beside a text from which the task extracts
-_OF_SAMPLE: Final = (USUAL.keys() | {_COMPARED}) - {"problem", "prompt", "reference", "tests", "written_tests", "group"}
+_OF_PROBLEM: Final = ("problem", "prompt", "reference", "tests", "written_tests", "group", "model")
+_OF_SAMPLE: Final = (USUAL.keys() | {_COMPARED}) - {*_OF_PROBLEM}
 _SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of these meanings
 # words in the names of fields that may have references
 _OF_REFERENCES: Final = re.compile(r"gold|gt|truth|ref|target|expected|label|solution", re.IGNORECASE)
@@ -55,6 +59,15 @@ _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 # reasons why a sample ended, at a limit or by itself
 _CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
+_LONGEST: Final = 100_000  # characters of a reference that is read as a list
+_PARTS: Final = (None, "text", "output_text")  # types of the parts of a message that are its text
+# names of costs, lengths and times, which are no scores
+_COST: Final = re.compile(
+    r"(?!.*(?:score|reward|prob|confidence|quality))(?:.*[\W_])?(?:steps|seconds?|secs?|ms|minutes|hours|times?|duration|"
+    r"latency|elapsed|runtime|tokens|length|len|chars|characters|bytes|lines|turns|calls|iterations|iters|rounds|retries|"
+    r"costs?|usd|dollars|price)(?:[\W_].*)?",
+    re.IGNORECASE | re.DOTALL,
+)
 _UNKNOWN: Final = -1  # a count of tokens that was not made
 
 Names = Mapping[str, "str | Mapping[str, str]"]  # field of each meaning; of scores and steps also one for each role
@@ -88,6 +101,7 @@ class SampleRow:
         like: As in `RecordedSample`, a place among the samples of the problem.
         shared: As in `RecordedSample`.
         same: As in `RecordedSample`, a place among the samples of the problem.
+        model: The model that wrote the sample.
         copy_in: The file in which the sample is a copy of an earlier sample, made by another filter; "": no copy.
     """
 
@@ -114,6 +128,7 @@ class SampleRow:
     like: int | None = None
     shared: int = 0
     same: int | None = None
+    model: str | None = None
     copy_in: str = ""
 
 
@@ -167,17 +182,47 @@ class SampleFields:
             raise self._nothing(row)
         if "text" in values and "answer" in values:
             values = self._settle_answer(row, values, names)
-        reference = values.get("reference")
-        if isinstance(reference, str):
-            values["reference"] = final_of(reference)
-            if values["reference"] != reference:
-                self._facts.notes["rows have a worked solution as reference, of which the final answer is taken"] += 1
         self._note_meanings(values, names)
+        values["reference"] = self._reference(listing(values.get("reference")))
+        values["text"] = text_in(values.get("text"))
+        is_repeat = self._named_fields.get("sample") == NONE or (self._layout is not None and self._layout.repeats)
         for number, sample_values in enumerate(_spread(values, self._named_fields.keys(), self._facts)):
-            sample = _sample(sample_values, place if number == 0 else f"{place}, sample {number}")
+            sample = _sample(self._check_scores(sample_values), place if number == 0 else f"{place}, sample {number}")
+            sample = dataclasses.replace(sample, sample=None) if is_repeat else sample
+            self._facts.models.update({} if sample.model is None else {sample.model: None})
             if sample.answer is not None and sample.text is not None and not is_response(sample.answer, sample.text):
                 self._facts.extracting.add(sample.extractor)
             yield sample
+
+    def _reference(self, reference: Any) -> Any:
+        """Return the only reference of a list, the final answer of a worked solution, or another value as it is."""
+        if isinstance(reference, list):
+            references = cast("list[Any]", reference)
+            if len(references) > 1:
+                self._facts.notes["rows have several references, so that the verdicts of the source count"] += 1
+            return references[0] if len(references) == 1 else None
+        final = final_of(reference) if isinstance(reference, str) else reference
+        if final != reference:
+            self._facts.notes["rows have a worked solution as reference, of which the final answer is taken"] += 1
+        return final
+
+    def _check_scores(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return values without the scores and steps that are costs or texts, unless the caller named their fields.
+
+        Raises:
+            BadRow: a score may be the verdict.
+        """
+        read = dict(values)
+        for meaning in {"scores", "steps"} & read.keys() - self._named_fields.keys():
+            value = read[meaning] = _read_cell(read[meaning], ("{", "["), meaning, "a number or JSON")
+            if isinstance(value, Mapping):
+                read[meaning] = without_costs(cast("Mapping[str, Any]", value), self._facts)
+            elif meaning == "steps" and not _may_be_scores(value):
+                self._facts.notes["samples have steps that are no lists of scores, and are not read"] += 1
+                read[meaning] = None
+            elif isinstance(value, bool):
+                raise BadRow(f"its score is {quote(value)}, a verdict; name its field as correct, or as scores")
+        return read
 
     def _note_meanings(self, values: Mapping[str, Any], names: Mapping[str, Paths]) -> None:
         """Note the fields of the meanings that a row has values for."""
@@ -247,9 +292,10 @@ class SampleFields:
         if "answer" in self._named_fields:
             return values
         if name == "answer" and self._named_fields.get("reference") != NONE and not self._has_reference(row):
+            of_problem = "" if isinstance(values["answer"], list) else "--field reference=answer or "
             raise BadRow(
                 "it has texts and a field 'answer', which may be the reference or the answers of the model; "
-                "name it by --field reference=answer or --field answer=answer"
+                f"name it by {of_problem}--field answer=answer"
             )
         if name == "answer" and names["text"] == "text" and "text" not in self._named_fields:
             return values
@@ -273,8 +319,9 @@ class SampleFields:
         fields = [name for name in row if name not in other_names and not _OF_REFERENCES.search(name)]
         likely_fields: list[tuple[str, str]] = []  # each with its meaning, the likeliest first
         for meaning in _SHOW_SAMPLES:
+            possible_fields = [field for field in fields if _may_be(meaning, row[field])]
             for usual_name in USUAL[meaning]:
-                likely_fields += [(meaning, field) for field in get_close_matches(usual_name, fields, 1, 0.75)]
+                likely_fields += [(meaning, field) for field in get_close_matches(usual_name, possible_fields, 1, 0.75)]
         meaning, likely_field = likely_fields[0] if likely_fields else ("text", "…")
         field_names = ", ".join(map(repr, row)) or "none at all"
         return BadRow(
@@ -296,6 +343,59 @@ def identity_in(row: Mapping[str, Any], name: str, place: str) -> str:
     if identity is None:
         raise ConfigError(f"{place}: its {name} is {quote(row.get(name))}, but must be a text or a number")
     return identity
+
+
+def text_in(content: Any) -> Any:
+    """Return the text of parts, of a message, or of the model's last message that is not blank.
+
+    Other values, and lists of them, are returned as they are.
+    """
+    if isinstance(content, Mapping) and "content" in content:
+        return text_in(content["content"])
+    if not isinstance(content, list) or not content:
+        return content
+    items = cast("list[Any]", content)
+    if not all(isinstance(item, Mapping) for item in items):
+        return [text_in(item) for item in items]
+    if any("role" in item for item in items):
+        texts = [text_in(item.get("content")) for item in items if item.get("role") == "assistant"]
+        return next((text for text in reversed(texts) if isinstance(text, str) and text.strip()), "")
+    parts = [item for item in items if item.get("type") in _PARTS and isinstance(item.get("text"), str)]
+    return "\n".join(str(part["text"]) for part in parts) if any("type" in item for item in items) else content
+
+
+def listing(text: Any) -> Any:
+    """Return the texts of a list that a text writes in the form of JSON or Python; another value as it is."""
+    if not isinstance(text, str) or text[:1] not in ("[", "(") or len(text) >= _LONGEST:
+        return text
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+    if not isinstance(value, list | tuple):
+        return text
+    texts = list(cast("Sequence[Any]", value))
+    return texts if texts and all(isinstance(item, str | tuple) for item in texts) else text
+
+
+def without_costs(scores: Mapping[str, Any], facts: SourceFacts) -> dict[str, Any]:
+    """Return scores by role, without those named like costs, lengths and times, which are noted."""
+    for role in filter(_COST.fullmatch, scores):
+        facts.notes[f"values of {role!r} are costs, and are not read as scores"] += 1
+    return {role: score for role, score in scores.items() if not _COST.fullmatch(role)}
+
+
+def _may_be(meaning: str, value: Any) -> bool:
+    """Return whether a value, or each item of a list, may have a meaning of `_SHOW_SAMPLES`."""
+    kind: Any = {"text": str, "answer": str | int | float, "correct": bool | int}[meaning]
+    items = cast("list[Any]", text_in(value)) if isinstance(text_in(value), list) else [text_in(value)]
+    return all(isinstance(item, kind) and (meaning != "correct" or item in (0, 1)) for item in items)
+
+
+def _may_be_scores(value: Any) -> bool:
+    """Return whether a value of steps, which is no object, may be scores."""
+    items = cast("list[Any]", value) if isinstance(value, list) else [value or None]
+    return all(item is None or (isinstance(item, int | float) and isinstance(value, list)) for item in items)
 
 
 def _check(meaning: str, name: Any) -> str | Mapping[str, str]:
@@ -433,6 +533,7 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
         like=whole_number(values.get("like"), "like"),
         shared=whole_number(values.get("shared"), "shared") or 0,
         same=whole_number(values.get("same"), "same"),
+        model=model if isinstance(model := values.get("model"), str) else None,
     )
 
 
@@ -573,17 +674,14 @@ def _number(value: Any, role: str) -> float:
     """Return a score. None becomes NaN: the score is unknown.
 
     Raises:
-        BadRow: the score is no number, infinite, or a verdict.
+        BadRow: the score is no number, or infinite.
     """
     if value is None:
         return math.nan
     try:
-        number = math.inf if isinstance(value, bool) else float(value)
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.inf
     if math.isinf(number):
-        fault = "no finite number; write null where it is unknown"
-        if isinstance(value, bool):
-            fault = "a verdict; name its field as correct"
-        raise BadRow(f"its score by {role!r} is {quote(value)}, {fault}")
+        raise BadRow(f"its score by {role!r} is {quote(value)}, no finite number; write null where it is unknown")
     return number

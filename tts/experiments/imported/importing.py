@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,10 +21,17 @@ from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.analysis.pools import pools_of
 from tts.experiments.analysis.recorded_search import RecordedSearch
 from tts.experiments.datasets.unpacking import pack
-from tts.experiments.imported.building import Building, CountTokens, ImportReport, ProblemSamples
+from tts.experiments.imported.building import (
+    NO_ANSWERS,
+    Building,
+    CountTokens,
+    ImportReport,
+    ProblemSamples,
+    fold_literal,
+)
 from tts.experiments.imported.fields import SampleRow
 from tts.experiments.imported.files import check_form, check_used, samples_in
-from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts
+from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts, program_kind
 from tts.experiments.imported.source import Source, SourceFacts
 from tts.experiments.imported.staging import Staging
 from tts.experiments.imported.thoughts import marks_in
@@ -69,6 +76,7 @@ class ImportSettings:
         programs: A file of verdicts. The programs of problems with `tests` run once each, contained
             (`ProgramVerdicts`), and equal programs are equal answers. The outcomes of `written_tests` are scores of
             the role "tests". None: programs are not run.
+        no_answer: Further literals that stand for no answer, beside `building.NO_ANSWERS`.
 
     Raises:
         ConfigError: the name is empty, or a value is unknown.
@@ -81,6 +89,7 @@ class ImportSettings:
     tokenizer: str | None = None
     thoughts: str = "<think>"
     programs: str | None = None
+    no_answer: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for setting in ("name", "task", "model", "tokenizer", "thoughts"):
@@ -90,6 +99,8 @@ class ImportSettings:
         if self.verdicts is not None and self.verdicts not in _VERDICTS:
             raise unknown_name("verdicts", self.verdicts, _VERDICTS)
         marks_in(self.thoughts)
+        for literal in self.no_answer:
+            check_text("no_answer", literal, optional=False)
 
     @classmethod
     def of(cls, name: str, given: Mapping[str, Any]) -> ImportSettings:
@@ -108,11 +119,11 @@ class ImportSettings:
             raise unknown_name("setting of an import", min(unknown_names), names)
         return cls(name=name, **given)
 
-    def building(self, warn: Callable[[str], None], facts: SourceFacts) -> Building:
+    def building(self, report: ImportReport, facts: SourceFacts) -> Building:
         """Return the builder of samples.
 
         Args:
-            warn: A function that gets a line where the task fails on a text.
+            report: The report of the rows, which gets a line where the task fails on a text.
             facts: The facts that the sources state beside their samples.
 
         Raises:
@@ -120,10 +131,16 @@ class ImportSettings:
         """
         count = None if self.tokenizer is None else _counter(self.tokenizer)
         programs = None if self.programs is None else ProgramVerdicts(self.programs)
-        task = isolate(tasks.get(self.task or "math"), warn)
-        verdicts = "given" if self.verdicts == "given" else "ours"
+        task = isolate(tasks.get(self.task or "math"), report.faults.append)
         return Building(
-            task=task, verdicts=verdicts, count=count, programs=programs, marks=marks_in(self.thoughts), facts=facts
+            task=task,
+            verdicts="given" if self.verdicts == "given" else "ours",
+            count=count,
+            programs=programs,
+            marks=marks_in(self.thoughts),
+            facts=facts,
+            no_answers=(NO_ANSWERS - report.answers) | {fold_literal(literal) for literal in self.no_answer},
+            replies=report.bare[True] > report.bare[False] and task.name not in ("json", "patch"),
         )
 
 
@@ -156,6 +173,7 @@ class Import:
         self.settings = settings
         self.facts = facts or SourceFacts()
         self.report = ImportReport(notes=self.facts.notes)
+        self._is_chosen = False  # whether only rows of the model that the caller names are taken
         self._digest = hashlib.sha256()  # hash of the keys of all cells
         self._staging = Staging()
         try:
@@ -170,10 +188,13 @@ class Import:
         Raises:
             ConfigError: there are no samples, or the verdicts of task and source disagree.
         """
-        self._staging.add(map(self.report.note_row, rows))
+        chosen = ImportReport(notes=self.facts.notes)  # of the rows of the model that the caller names
+        self._staging.add(self._note(row, chosen) for row in rows)
+        if len(self.facts.models) > 1 and self.settings.model in self.facts.models:
+            self.report, self._is_chosen = chosen, True
         if self.settings.task is None:
             self.settings = dataclasses.replace(self.settings, task=self._choose_task())
-        building = self.settings.building(self.report.faults.append, self.facts)
+        building = self.settings.building(self.report, self.facts)
         try:
             self.model = self.facts.model(self.settings.model)
             verifiers = {role: self._verifier(role) for role in sorted(self.report.scored)}
@@ -186,9 +207,32 @@ class Import:
                 building.programs.close()
         if not self.report.problems:
             raise ConfigError("there are no samples, but a pool must have some", hint="see that the files have rows")
+        if any(self.report.stand_ins.values()) and self.report.silent == self.report.samples:
+            (literal, _), *_ = self.report.stand_ins.most_common(1)
+            raise ConfigError(
+                f"all {self.report.silent:,} samples have no answer, or a text that stands for none: {quote(literal)}",
+                hint="name the field of the answers (--field answer=…) or of the texts (--field text=…)",
+            )
+        if self.settings.programs is not None and not self.report.ran:
+            self.report.faults.append("no program was run: no row has tests; name their field (--field tests=…)")
         self.report.read = self.facts.lines()
         if self.settings.verdicts is None:
             self._check_agreement()
+
+    def _note(self, row: SampleRow, chosen: ImportReport) -> SampleRow:
+        """Note a row in the report of all rows, and of the chosen model, and return the row.
+
+        A program is no reference, but may be the tests of programs.
+        """
+        is_free = self.settings.task is None or self.settings.programs is not None
+        kind = program_kind(row.reference) if is_free else ""
+        if kind:
+            self.facts.notes[f"rows have {kind} as reference, which no task compares"] += 1
+            tests = row.tests or (row.reference if kind == "tests" else "")  # "": answers are programs
+            row = dataclasses.replace(row, reference=None, tests=tests)
+        if row.model is not None and row.model == self.settings.model:
+            chosen.note_row(row)
+        return self.report.note_row(row)
 
     def _choose_task(self) -> str:
         """Return the task that the sources state, or that fits the references, and report the choice.
@@ -205,7 +249,9 @@ class Import:
             raise ConfigError(str(failure.args[0]), hint=f"{failure.hint} (--task)") from failure
         if choice is not None:
             self.report.task = f"{choice.line('the file')} (--task)"
-        return "math" if choice is None else choice.task
+        if choice is None:
+            return "text" if self.report.tested else "math"
+        return choice.task
 
     def _check_agreement(self) -> None:
         """Refuse an import whose right samples by the source are all wrong by the task.
@@ -226,7 +272,10 @@ class Import:
 
     def _build_samples(self, building: Building, verifiers: Mapping[str, str]) -> Iterator[ImportedSamples]:
         """Yield the problems of the pool."""
-        for name, rows in self._staging.problems():
+        for name, all_rows in self._staging.problems():
+            rows = [row for row in all_rows if not self._is_chosen or row.model == self.settings.model]
+            if not rows:
+                continue
             samples = building.samples(name, rows, self.report)
             imported = _import_problem(samples, self.settings, self.model, verifiers)
             self._digest.update(imported.result.cell.key.encode())

@@ -28,7 +28,7 @@ from tts.characters import join_surrogates
 from tts.errors import ConfigError, missing_extra, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import check_row, check_whole, read_bounded
-from tts.experiments.imported.fields import SampleRow, identity_in, whole_number
+from tts.experiments.imported.fields import SampleRow, identity_in, whole_number, without_costs
 from tts.experiments.imported.json_stream import JsonStream
 from tts.experiments.imported.source import Source, SourceFacts
 
@@ -39,7 +39,7 @@ _LOCAL_HEADER: Final = 30  # bytes before the name of a zip member
 _GRADES: Final = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _CUT: Final = ("max_tokens", "model_length")
 _FIRST: Final = ("version", "status", "eval")  # possible names of a JSON log's first member
-_FIRST_NAME: Final = re.compile(rb'\s*\{\s*"(\w+)"')
+_FIRST_NAME: Final = re.compile(rb'\s*\{\s*"([^"]*)"')
 _BEGINNING: Final = 4096  # bytes that contain the first name
 _WHOLE: Final = re.compile(r"samples/.+_epoch_\d+\.json", re.DOTALL)
 _CHUNKED: Final = re.compile(r"(samples/.+_epoch_\d+)/sample\.json", re.DOTALL)
@@ -64,12 +64,14 @@ class _Header:
         file: The name of the file.
         version: The version of the log; None: not stated.
         prefix: The prefix of the ids of problems.
+        model: The model that wrote the samples.
         completed: The number of samples that the log's results cover.
     """
 
     file: str
     version: Any = None
     prefix: str = ""
+    model: str = ""
     completed: int = 0
 
     def read(self, name: str, value: Any, facts: SourceFacts) -> None:
@@ -91,7 +93,8 @@ class _Header:
             facts.notes[f"logs have the status {quote(value)}, so that samples may be missing"] += 1
         elif name == "eval" and isinstance(value, Mapping):
             evaluation = cast("Mapping[str, Any]", value)
-            facts.models[str(evaluation.get("model") or "recorded")] = None
+            self.model = str(evaluation.get("model") or "recorded")
+            facts.models[self.model] = None
             task = evaluation.get("task")
             self.prefix = f"{task}/" if task else ""
         elif name == "results" and isinstance(value, Mapping):
@@ -146,7 +149,7 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         place = f"{file.name}, {member_place}"
         num_samples += 1
         try:
-            row = _sample(value, header.prefix, place, source.scorer, scorers)
+            row = _sample(value, header, place, source.scorer, scorers, facts)
         except BadRow as bad_row:
             raise ConfigError(f"{place}: {bad_row}") from None
         except (AttributeError, KeyError, TypeError) as failure:
@@ -310,15 +313,18 @@ def _zstandard(place: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> b
         raise ValueError(f"{info.filename} cannot be decompressed: {failure}") from failure
 
 
-def _sample(sample: Any, prefix: str, place: str, scorer: str | None, scorers: dict[str, None]) -> SampleRow | None:
+def _sample(
+    sample: Any, header: _Header, place: str, scorer: str | None, scorers: dict[str, None], facts: SourceFacts
+) -> SampleRow | None:
     """Return one sample; None: the sample failed before it had an output.
 
     Args:
         sample: The sample, as the log has it.
-        prefix: The prefix of the problem's id.
+        header: The header of the log.
         place: The file and the sample, for messages.
         scorer: The scorer that gives the verdict; None: the sample's first scorer.
         scorers: The names of all scorers of the log, to which the sample's are added.
+        facts: The collector of notes on values that are no scores.
 
     Raises:
         ConfigError: the sample lacks its id, its epoch, or its output.
@@ -331,7 +337,7 @@ def _sample(sample: Any, prefix: str, place: str, scorer: str | None, scorers: d
         return None
     attachments: Any = sample.get("attachments") or {}
     text = _text(output, choices, attachments)
-    scores_by_scorer = cast("Mapping[str, Any]", sample.get("scores") or {})
+    scores_by_scorer = without_costs(cast("Mapping[str, Any]", sample.get("scores") or {}), facts)
     scorers.update(dict.fromkeys(scores_by_scorer))
     scorer_name = scorer if scorer is not None else next(iter(scores_by_scorer), None)
     score_entry = scores_by_scorer.get(scorer_name or "", {})
@@ -349,7 +355,7 @@ def _sample(sample: Any, prefix: str, place: str, scorer: str | None, scorers: d
         scores["main"] = value
     return SampleRow(
         place=place,
-        problem=f"{prefix}{identity_in(sample, 'id', place)}",
+        problem=f"{header.prefix}{identity_in(sample, 'id', place)}",
         sample=identity_in(sample, "epoch", place),
         prompt=_input(sample.get("input"), attachments),
         text=text,
@@ -360,6 +366,7 @@ def _sample(sample: Any, prefix: str, place: str, scorer: str | None, scorers: d
         tokens=_tokens(output, sample),
         scores={name: score for name, score in scores.items() if not math.isnan(score)},
         truncated=choices[0].get("stop_reason") in _CUT,
+        model=header.model,
     )
 
 

@@ -13,9 +13,12 @@ from typing import IO, Any, Final
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.datasets.files import json_lines_in
 from tts.experiments.datasets.rows import BadRow, PlacedRow
+from tts.experiments.imported.fields import USUAL
 from tts.experiments.imported.json_stream import JsonStream
 
 _BEGINNING: Final = 4096  # bytes in which the first character is sought
+_IDS: Final = {*USUAL["problem"], *USUAL["prompt"]}
+_OF_SAMPLES: Final = {*USUAL["text"], *USUAL["answer"], *USUAL["correct"]}
 _MARK: Final = b"\xef\xbb\xbf"  # the mark that may stand before UTF-8
 
 
@@ -38,16 +41,19 @@ def read_json_rows(file: Path) -> Iterator[PlacedRow]:
 
 
 def read_json_object(file: Path, rows: str | None = None) -> Iterator[PlacedRow]:
-    """Yield the rows of an object, from a named member, else from its only list of objects.
+    """Yield the rows of an object, from a named member, its only list of objects, or all members.
+
+    Where each member is a row, or a list of rows without an id, its name is the id of their problem.
 
     Args:
         file: The file with the object.
         rows: The name of the member with the rows; None: the only list of objects.
 
     Raises:
-        ConfigError: the object has no such list, or several.
+        ConfigError: the object has no such list, or several, or other members.
     """
-    yield from _rows_of_member(file, _only_list(file) if rows is None else rows)
+    lists = _lists(file) if rows is None else [rows]
+    yield from _rows_of_member(file, lists[0]) if len(lists) == 1 else _rows_by_key(file, lists)
 
 
 def first_character(stream: IO[bytes]) -> str:
@@ -98,25 +104,42 @@ def _rows_of_member(file: Path, name: str) -> Iterator[PlacedRow]:
         raise unknown_name(f"member of {file.name}", name, names)
 
 
-def _only_list(file: Path) -> str:
-    """Return the name of the only list of objects in an object.
+def _lists(file: Path) -> list[str]:
+    """Return the names of the lists of objects in an object.
 
     Raises:
-        ConfigError: the object has no such list, or several.
+        ConfigError: the object is incomplete or no JSON.
     """
     try:
         with file.open(encoding="utf-8-sig") as text:
-            lists = list(dict.fromkeys(JsonStream(text, file.name).lists_of_objects()))
+            return list(dict.fromkeys(JsonStream(text, file.name).lists_of_objects()))
     except (ValueError, RecursionError) as failure:
         raise _no_whole_json(file, "object", "its beginning", failure) from failure
-    if len(lists) != 1:
-        listed_names = ", ".join(map(repr, lists))
-        lists_in_words = f"{len(lists)} lists of objects: {listed_names}" if lists else "no list of objects"
-        raise ConfigError(
-            f"{file.name}: it has {lists_in_words}; it is no log of Inspect",
-            hint="name the member with the rows: --rows NAME",
-        )
-    return lists[0]
+
+
+def _rows_by_key(file: Path, lists: list[str]) -> Iterator[PlacedRow]:
+    """Yield the rows of an object whose members are rows, or lists of rows, by the id of their problem.
+
+    Raises:
+        ConfigError: a member is no row, or lists have rows with ids and are named `lists`.
+    """
+    with file.open(encoding="utf-8-sig") as text:
+        for key, value in JsonStream(text, file.name).members(""):
+            rows = value if isinstance(value, list) else [value]
+            is_row = [isinstance(row, dict) and (rows is not value or _has_no_id(row)) for row in rows]
+            if not all(is_row):
+                listed_names = ", ".join(map(repr, lists))
+                lists_in_words = f"{len(lists)} lists of objects: {listed_names}" if lists else "no list of objects"
+                raise ConfigError(
+                    f"{file.name}: it has {lists_in_words}; it is no log of Inspect",
+                    hint="name the member with the rows: --rows NAME",
+                )
+            for number, row in enumerate(rows, 1):
+                yield f"{key} {number}", row if _IDS & row.keys() else {"problem": key, **row}
+
+
+def _has_no_id(row: Mapping[str, Any]) -> bool:
+    return not _IDS & row.keys() and bool(_OF_SAMPLES & row.keys())
 
 
 def _object(value: Any) -> Mapping[str, Any] | BadRow:

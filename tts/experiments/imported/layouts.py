@@ -9,7 +9,9 @@ The fields of a row tell the program, and so the meaning of each field.
 | large_language_monkeys | ScalingIntelligence/large_language_monkeys, and its tables; `gt_answer` is a worked solution |
 | DeepConf | facebookresearch/deepconf, whose pickles were written as JSON; `min_conf` is the lowest mean confidence of a window |
 | OpenAI batch | the output file of a batch of chat completions |
+| OpenAI batch, completions | the same of the completions endpoint |
 | OpenAI batch, responses | the same of the responses endpoint |
+| verifiers | `results.jsonl` of the library verifiers; a reward of 0 or 1 is the verdict, as it sees the answer |
 
 Sources: the code of these repositories, and OpenAI's description of batch output.
 """  # noqa: E501
@@ -36,6 +38,7 @@ class Layout:
         paths: The path of each meaning.
         failed: A function that returns whether a row has no sample because its request failed.
         prepare: A function that changes a row before it is read; None: it is read as it is.
+        repeats: Whether a further file has further samples of the same problems.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Layout:
     paths: Mapping[str, Paths]
     failed: Callable[[Mapping[str, Any]], bool] = lambda _: False
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    repeats: bool = False
 
 
 def layout_of(row: Mapping[str, Any]) -> Layout | None:
@@ -103,6 +107,17 @@ def _traces(*lists: str) -> Mapping[str, Paths]:
     }
 
 
+def _choices(text: str) -> Mapping[str, Paths]:
+    """Return the path of each meaning in a row of a batch, whose choices have their text at this path."""
+    return {
+        "problem": "custom_id",
+        "text": f"response.body.choices.*.{text}",
+        "tokens": "response.body.usage.completion_tokens",
+        "truncated": "response.body.choices.*.finish_reason",
+        "model": "response.body.model",
+    }
+
+
 _BATCH: Final = ("custom_id", "response.body")
 _MONKEYS: Final[Mapping[str, Paths]] = {
     "problem": ("orig_dset_idx", "question", "prompt"),
@@ -152,23 +167,40 @@ LAYOUTS: Final = (
         name="OpenAI batch, responses",
         needs=(*_BATCH, "response.body.output"),
         failed=has_failed,
+        repeats=True,
         prepare=join_parts,
         paths={
             "problem": "custom_id",
             "text": "output_text",
             "tokens": "response.body.usage.output_tokens",
+            "model": "response.body.model",
             "truncated": "response.body.incomplete_details.reason",
         },
+    ),
+    Layout(
+        name="OpenAI batch, completions",
+        needs=(*_BATCH, "response.body.choices.0.text"),
+        failed=has_failed,
+        repeats=True,
+        paths=_choices("text"),
     ),
     Layout(
         name="OpenAI batch",
         needs=("custom_id", "response", "error"),
         failed=has_failed,
+        repeats=True,
+        paths=_choices("message.content"),
+    ),
+    Layout(
+        name="verifiers",
+        needs=("example_id", "completion", "reward"),
+        prepare=lambda row: {**row, "reward": row["reward"] if row.get("reward") in (0, 1) else None},
         paths={
-            "problem": "custom_id",
-            "text": "response.body.choices.*.message.content",
-            "tokens": "response.body.usage.completion_tokens",
-            "truncated": "response.body.choices.*.finish_reason",
+            "problem": "example_id",
+            "prompt": "prompt",
+            "text": "completion",
+            "reference": "answer",
+            "correct": "reward",
         },
     ),
 )

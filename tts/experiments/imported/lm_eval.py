@@ -21,7 +21,6 @@ Sources: `evaluator.py`, `__main__.py` and `loggers/evaluation_tracker.py` of lm
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 import math
@@ -33,7 +32,7 @@ from typing import Any, Final, cast
 from tts.characters import join_surrogates
 from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
-from tts.experiments.imported.fields import SampleRow, final_of, identity_in, is_response, whole_number
+from tts.experiments.imported.fields import SampleRow, final_of, identity_in, is_response, listing, whole_number
 from tts.experiments.imported.json_rows import read_json_rows
 from tts.experiments.imported.source import Source, SourceFacts
 from tts.randomness import hash64
@@ -44,7 +43,6 @@ _NAMES: Final = (
     re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl"),
     re.compile(r"\d{8}_\d{6}_samples_(.+)\.jsonl"),
 )
-_LONGEST: Final = 100_000  # characters of a target that is read as a list
 _INVALID: Final = "[invalid]"  # what a filter writes where it finds no answer
 OURS: Final = "tts"  # the filter of files that tts writes, whose answers count as they are
 _ABOUT: Final = ("doc", "resps", "arguments", "input", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash")
@@ -56,10 +54,13 @@ _VERDICTS: Final = (
     "acc",
     "em",
     "pass@1",
+    "pass_at_1",
     "prompt_level_strict_acc",
     "prompt_level_loose_acc",
 )
-_LIKE_VERDICTS: Final = re.compile(r"(?:^|_)(?:acc|accuracy|em|match|correct|verify)(?:$|_)", re.IGNORECASE)
+_LIKE_VERDICTS: Final = re.compile(
+    r"(?:^|_)(?:acc|accuracy|em|match|correct|verify|passed|pass(?:@|_at_|_)1)(?:$|[_,])", re.IGNORECASE
+)
 
 
 def is_lm_eval(row: Mapping[str, Any]) -> bool:
@@ -342,8 +343,7 @@ def _reference(target: Any) -> str | None:
 
     The harness writes every target as text, and a list of texts in Python's form.
     """
-    if isinstance(target, str) and target[:1] in ("[", "("):
-        target = _list(target)
+    target = listing(target)
     targets = _as_list(target)
     if targets is not None and len(targets) == 1:
         target = targets[0]
@@ -354,20 +354,6 @@ def _reference(target: Any) -> str | None:
     if marker_end is not None:
         answer = answer[marker_end:]
     return answer.strip() or None
-
-
-def _list(target: str) -> Any:
-    """Return the texts of a list in Python's form, and any other target unchanged."""
-    if len(target) >= _LONGEST:
-        return target
-    try:
-        value = ast.literal_eval(target)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return target
-    if not isinstance(value, list | tuple):
-        return target
-    texts = list(cast("Sequence[Any]", value))
-    return texts if texts and all(isinstance(text, str | tuple) for text in texts) else target
 
 
 def _tokens(counts: Any, repeats: int) -> list[int | None]:

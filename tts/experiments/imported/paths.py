@@ -1,7 +1,8 @@
 """Reads values within a row by a path.
 
-A path is `doc.answer`; `choices.0.text` reads an item of a list, and `choices.*.text` all items. A `+` joins the lists
-of two paths: `warmup.*.text+final.*.text`. A field whose own name has a dot or a plus is read by that name.
+A path is `doc.answer`; `choices.0.text` reads an item of a list, `turns.-1.text` the last one, and `choices.*.text` all
+items. A `+` joins the lists of two paths: `warmup.*.text+final.*.text`. A field whose own name has a dot or a plus is
+read by that name.
 """
 
 from __future__ import annotations
@@ -84,12 +85,12 @@ def _descend_list(value: Sequence[Any], remaining_path: str, path: str) -> Any:
     index, _, further_path = remaining_path.partition(".")
     if index == ALL:
         return [_item(item, further_path, path) for item in value]
-    if not index.isdecimal():
+    if not index.removeprefix("-").isdecimal():
         prefix = path.removesuffix(remaining_path)
         fault = f"it has no field {path!r}: {prefix.rstrip('.')!r} is a list"
         raise BadRow(f"{fault}; name {prefix}0.{remaining_path} for its first item, {prefix}*.{remaining_path} for all")
-    if len(index) > _DIGITS or int(index) >= len(value):
-        raise BadRow(f"it has no field {path!r}: the list has {len(value)} items, counted from 0")
+    if len(index) > _DIGITS or not -len(value) <= int(index) < len(value):
+        raise BadRow(f"it has no field {path!r}: the list has {len(value)} items, counted from 0; the last one is -1")
     item = value[int(index)]
     return _descend(item, further_path, path) if further_path else item
 

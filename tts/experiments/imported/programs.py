@@ -6,7 +6,9 @@ wrote run in one more process, which reports the outcome of each test.
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import re
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +21,24 @@ from tts.verifiers.code.written import HARNESS, SECONDS, read_outcomes, with_tes
 
 WRITTEN: Final = "tests"  # the verifier role of tests that a model wrote
 _NO_TESTS: Final = "assert True"  # the tests of a program that contains its tests and prints their outcomes
+
+_PROGRAM: Final = re.compile(r"\b(?:def|class|assert)\b|#include|\b(?:using|public|fn|func|function)\b")
+_OTHER: Final = re.compile(
+    r"^\s*(?:#include\b|using namespace\b|public (?:static|class)\b|(?:fn|func|function) \w+\s*\()", re.MULTILINE
+)
+
+
+def program_kind(text: str | None) -> str:
+    """Return the kind of a text: "tests" in Python, "a program" without asserts, or "" for another text."""
+    if text is None or not _PROGRAM.search(text):
+        return ""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "a program" if _OTHER.search(text) else ""
+    if any(isinstance(node, ast.Assert) and not isinstance(node.test, ast.Name) for node in nodes):
+        return "tests"
+    return "a program" if any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in nodes) else ""
 
 
 class ProgramVerdicts:

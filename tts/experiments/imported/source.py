@@ -101,11 +101,11 @@ class SourceFacts:
         """Return the given name of the model, else the name in the logs, else "recorded".
 
         Raises:
-            ConfigError: the logs name several models, and no name was given.
+            ConfigError: the sources name several models, and no name was given.
         """
         if given is None and len(self.models) > 1:
             raise ConfigError(
                 f"the logs are of the models {' and '.join(self.models)}, but samples of one pool are of one model",
-                hint="import each model's logs as a pool of its own, or give model= (--model)",
+                hint="--model NAME (model=) takes the samples of this model; a new name is given to all samples",
             )
         return given or next(iter(self.models), "recorded")

@@ -101,5 +101,5 @@ def check_unique(problem: str, rows: Iterable[SampleRow]) -> None:
             raise ConfigError(
                 f"{row.place}: the sample {row.sample} of problem {one_line(problem)} is that of {first_place} already",
                 hint="import the rows of one strategy, budget and seed; else number the samples anew, or leave "
-                "numbers out",
+                "numbers out: --field sample=- where each file has further samples",
             )
