@@ -118,3 +118,20 @@ def test_the_old_command_says_what_has_replaced_it() -> None:
     done = CliRunner().invoke(app, ["verifiers", "threshold", "--risk", "0.1"])
     assert done.exit_code == 2
     assert "error: tts verifiers threshold is gone since 0.3\nhint: tts calibrate --run STUDY --risk 0.1" in done.output
+
+
+def test_imported_samples_are_calibrated_at_a_size(tmp_path: Path) -> None:
+    rows = [
+        {"problem": f"p{i}", "answer": "1" if i % 20 else "2", "reference": "1"} for i in range(200) for _ in range(4)
+    ]
+    path, out = tmp_path / "store.sqlite", tmp_path / "thresholds.json"
+    tts.Pool.from_rows(rows, name="own", model="mine", task="math").save(path)
+    done = command("--run", "own", "--risk", "0.2", "--of", "2", "--n", "4", "--store", str(path), "--out", str(out))
+    assert done.exit_code == 0, done.output
+    made = Thresholds.read(out)
+    (link,) = made.links
+    assert (made.n, made.tried, link.model, link.task) == (200, 2, "policy=mine", "math")
+    assert (link.strategy, link.budget) == ("best_of_n(n=4) | majority", "samples=4")
+    refused = command("--run", "own", "--risk", "0.2", "--store", str(path), "--out", str(out))
+    assert refused.exit_code == 2
+    assert "--n 8" in refused.output

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tts
@@ -138,6 +139,58 @@ def test_bad_input_is_refused_in_one_line(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("samples=8", "samples=80"))
     with pytest.raises(ConfigError, match="but its fields were changed"):
         solve(risk=0.05, calibration=path)
+
+
+@pytest.mark.parametrize(
+    "field", ["threshold", "level", "delta", "tried", "n", "bound", "guarantee", "strategy", "digest"]
+)
+def test_a_file_in_which_any_field_was_changed_is_refused(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "thresholds.json"
+    thresholds(0.5).save(path)
+    data = json.loads(path.read_text())
+    part = data if field in data else data["links"][0]
+    part[field] = part[field] + "x" if isinstance(part[field], str) else part[field] * 0.9 if field != "tried" else 2
+    data["n"] = int(data["n"])
+    path.write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match="but its fields were changed"):
+        Thresholds.read(path)
+
+
+def test_plans_that_are_tried_on_one_set_share_delta(tmp_path: Path) -> None:
+    names = [str(i) for i in range(300)]
+    link = ProblemOutcomes(use=use(), confidences=[0.5] * 300, right=[i % 50 > 0 for i in range(300)])
+    one, four = (Thresholds.calibrate(names, [link], level=0.1, of=of) for of in (1, 4))
+    assert (one.tried, four.tried) == (1, 4)
+    assert four.bound == Thresholds.calibrate(names, [link], level=0.1, delta=0.05 / 4).bound > one.bound
+    assert "4 plans were tried" in four.guarantee
+    four.save(tmp_path / "thresholds.json")
+    assert json.loads((tmp_path / "thresholds.json").read_text())["tried"] == 4
+    for of in (0, -1, 1.5):
+        with pytest.raises(ConfigError, match="of is"):
+            Thresholds.calibrate(names, [link], level=0.1, of=of)  # pyright: ignore[reportArgumentType]
+
+
+def test_many_plans_on_one_set_seldom_give_a_file_that_does_not_keep_its_level() -> None:
+    names, rng = [str(i) for i in range(300)], np.random.default_rng(5)
+    num_false = {1: 0, 16: 0}
+    for _ in range(30):
+        plans = [(rng.random(300).tolist(), (rng.random(300) > 0.06).tolist()) for _ in range(16)]
+        for of in num_false:
+            num_false[of] += any(map(lambda plan, of=of: _is_found(names, *plan, of=of), plans))
+    assert num_false[16] <= 2 < num_false[1]
+
+
+def _is_found(names: list[str], confidences: list[float], right: list[bool], *, of: int) -> bool:
+    """Return whether thresholds are found; no threshold keeps the level."""
+    link = ProblemOutcomes(use=use_of_test, confidences=confidences, right=right)
+    try:
+        Thresholds.calibrate(names, [link], level=0.05, of=of)
+    except ConfigError:
+        return False
+    return True
+
+
+use_of_test = CalibratedUse(**USE, sampling="")
 
 
 def test_a_calibration_of_a_chain_is_refused_for_a_single_search() -> None:

@@ -29,6 +29,9 @@ def calibrate(  # noqa: PLR0913 - the options of the command
     delta: Annotated[
         float, typer.Option(help="The probability, over sets of problems, that the risk is exceeded.")
     ] = 0.05,
+    of: Annotated[
+        int, typer.Option("--of", metavar="K", help="Plans that are tried on these problems; delta is divided by K.")
+    ] = 1,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="gateway.yaml, which has the preset.")] = None,
     problems: Annotated[
         str | None, typer.Option(metavar="FILE", help="Problems for the preset, with answers: problems.jsonl.")
@@ -54,7 +57,7 @@ def calibrate(  # noqa: PLR0913 - the options of the command
                 "--config and --problems belong to a preset, but none is named", hint="tts calibrate MODEL:PRESET …"
             )
         thresholds = calibrate_study(
-            Study.from_store(run, store=store), risk, delta=delta, strategy=strategy, n=n, model=model
+            Study.from_store(run, store=store), risk, delta=delta, strategy=strategy, n=n, model=model, of=of
         )
     else:
         study_options = {"--run": run, "--strategy": strategy, "--n": n, "--model": model}
@@ -63,7 +66,7 @@ def calibrate(  # noqa: PLR0913 - the options of the command
             raise ConfigError(
                 f"{given_options[0]} belongs to a study, but the preset {preset!r} is named", hint="leave one out"
             )
-        thresholds = _calibrate_preset(preset, config, problems, risk, delta)
+        thresholds = _calibrate_preset(preset, config, problems, risk, delta, of)
     thresholds.save(out)
     typer.echo(visible(thresholds.guarantee))
     for link in thresholds.links:
@@ -76,7 +79,9 @@ def calibrate(  # noqa: PLR0913 - the options of the command
     typer.echo(str(out))
 
 
-def _calibrate_preset(name: str, config: Path | None, problems: str | None, risk: float, delta: float) -> Thresholds:
+def _calibrate_preset(
+    name: str, config: Path | None, problems: str | None, risk: float, delta: float, of: int
+) -> Thresholds:
     """Run a preset on problems, and return its thresholds."""
     from tts.errors import ConfigError, missing_extra
     from tts.experiments import datasets
@@ -94,4 +99,4 @@ def _calibrate_preset(name: str, config: Path | None, problems: str | None, risk
         if failure.name not in ("starlette", "uvicorn", "httptools"):
             raise
         raise missing_extra(failure.name, "serve", "tts calibrate PRESET") from None
-    return calibrate_preset(read_config(config), name, datasets.load(problems), risk, delta)
+    return calibrate_preset(read_config(config), name, datasets.load(problems), risk, delta, of)

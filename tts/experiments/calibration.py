@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+from tts.budget.budget import format_limits
 from tts.checks import check_int
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.analysis.pools import ProblemPool, pools_of
@@ -19,7 +20,7 @@ from tts.scopes import file_scope
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.strategies.samples.best_of_n import BestOfN
-from tts.solver.risk import CalibratedUse
+from tts.solver.risk import CalibratedUse, text_by_role
 from tts.solver.solver import Solver
 from tts.solver.thresholds import ProblemOutcomes, Thresholds
 
@@ -35,6 +36,7 @@ def calibrate_study(
     strategy: str | None = None,
     n: int | None = None,
     model: str | None = None,
+    of: int = 1,
 ) -> Thresholds:
     """Return thresholds calibrated on the results of a study, or on pools.
 
@@ -48,20 +50,24 @@ def calibrate_study(
             only strategy; on pools, the majority vote.
         n: The number of samples of each problem that are taken from a pool; None: results are used as they are.
         model: The model, as the study names it; None: the study's only model.
+        of: The number of plans that are tried on these problems, of which this is one; delta is divided by it.
 
     Raises:
         ConfigError: The study has several settings and none is named, no result is known to be right or wrong, the
             problems are too few, or no threshold keeps the risk.
     """
     check_int("n", n, 1)
+    if n is None and study.imported is not None:
+        raise ConfigError("n is None, but imported samples are calibrated at a size", hint="for example --n 8")
     if n is None:
         outcomes = _result_outcomes(study.results(), strategy, model)
     else:
         plan = parse(strategy or "best_of_n | majority", file_scope())
         outcomes = _pool_outcomes(study.results(), plan, n, model)
-    use = _use(study.config, outcomes.cell)
+    imported = study.imported
+    use = _use(study.config, outcomes.cell) if imported is None else _use_of_import(imported, outcomes.cell)
     problem_outcomes = ProblemOutcomes(use=use, confidences=outcomes.confidences, right=outcomes.right)
-    return Thresholds.calibrate(outcomes.names, [problem_outcomes], risk, delta)
+    return Thresholds.calibrate(outcomes.names, [problem_outcomes], risk, delta, of)
 
 
 class _Outcomes(NamedTuple):
@@ -172,6 +178,23 @@ def _first_of_problems(items: Sequence[T], cells: Sequence[Cell], strategy: str 
 
 def _name(cell: Cell) -> str:
     return f"{cell.dataset}:{cell.problem}"
+
+
+def _use_of_import(settings: Mapping[str, Any], cell: Cell) -> CalibratedUse:
+    """Return the use of imported samples, whose sampling is not known.
+
+    Args:
+        settings: The settings of the import, by the names of `ImportSettings`.
+        cell: A cell of the import, with the plan and the budget that are calibrated.
+    """
+    return CalibratedUse(
+        model=text_by_role({"policy": cell.model}),
+        strategy=cell.strategy,
+        budget=format_limits(cell.budget),
+        task=str(settings["task"]),
+        verifiers=text_by_role(cell.verifiers),
+        sampling="not stated by the imported samples",
+    )
 
 
 def _use(config: StudyConfig, cell: Cell) -> CalibratedUse:

@@ -9,6 +9,7 @@ Another use is refused by the name of what differs, since the guarantee would no
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from tts.checks import check_int
 from tts.errors import ConfigError, quote
 from tts.files import read_small
 from tts.search.algorithms.calibration import CalibratedChain, calibrate_chain, proposers
@@ -91,6 +93,8 @@ class Thresholds(Section):
         wrong: The answered problems whose answer was wrong.
         bound: The upper bound on the share of wrong answers.
         links: The thresholds in the order in which the links are asked.
+        tried: The number of plans that were tried on the calibration problems; delta was divided by it.
+        digest: The hash of all other fields.
 
     Example:
         >>> from tts.solver.risk import CalibratedUse
@@ -119,10 +123,12 @@ class Thresholds(Section):
     wrong: int = Field(ge=0)
     bound: float
     links: list[LinkThreshold] = Field(min_length=1)
+    tried: int = Field(default=1, ge=1)
+    digest: str = ""
 
     @classmethod
     def calibrate(
-        cls, problems: Sequence[str], links: Sequence[ProblemOutcomes], level: float, delta: float = 0.05
+        cls, problems: Sequence[str], links: Sequence[ProblemOutcomes], level: float, delta: float = 0.05, of: int = 1
     ) -> Self:
         """Return the thresholds of a chain of links, calibrated as a whole.
 
@@ -131,6 +137,7 @@ class Thresholds(Section):
             links: The outcomes of each link on these problems.
             level: The share of given answers that may be wrong, above 0 and below 1.
             delta: The probability that the level is exceeded, above 0 and below 1.
+            of: The number of plans that are tried on these problems, of which this is one; delta is divided by it.
 
         Raises:
             ConfigError: The problems are too few, a name comes twice, or no thresholds keep the level.
@@ -140,11 +147,12 @@ class Thresholds(Section):
             raise ConfigError(
                 f"the calibration problem {quote(repeated_name)} comes twice, but problems must be drawn independently"
             )
+        check_int("of", of, 1, optional=False)
         confidences = [link.confidences for link in links]
         is_right = [link.right for link in links]
-        chain = calibrate_chain(confidences, is_right, proposers(list(problems)), level, delta)
-        return cls(
-            guarantee=_guarantee(chain, len(problems), level, delta),
+        chain = calibrate_chain(confidences, is_right, proposers(list(problems)), level, delta / of)
+        made = cls(
+            guarantee=_guarantee(chain, len(problems), level, delta, of),
             level=level,
             delta=delta,
             n=len(problems),
@@ -160,7 +168,15 @@ class Thresholds(Section):
                 )
                 for link, threshold in zip(links, chain.thresholds, strict=True)
             ],
+            tried=of,
         )
+        return made.model_copy(update={"digest": made.content_digest})
+
+    @property
+    def content_digest(self) -> str:
+        """The SHA-256 hash of all fields but `digest`, in hexadecimal."""
+        content = self.model_dump(exclude={"digest"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -182,12 +198,10 @@ class Thresholds(Section):
             raise ConfigError(
                 f"calibration is {str(path)!r}, but is no file of tts calibrate: {failure.cause}"
             ) from None
-        for link in thresholds.links:
-            if link.use.digest != link.digest:
-                raise ConfigError(
-                    f"calibration is {str(path)!r}, but its fields were changed: the hash of {link.strategy!r} is "
-                    "another"
-                )
+        if thresholds.digest != thresholds.content_digest:
+            raise ConfigError(
+                f"calibration is {str(path)!r}, but its fields were changed: the hash is another", hint=_CURE
+            )
         return thresholds
 
     def save(self, path: str | Path) -> None:
@@ -242,13 +256,14 @@ class Thresholds(Section):
         return link.least
 
 
-def _guarantee(chain: CalibratedChain, n: int, level: float, delta: float) -> str:
-    """Return the guarantee of a calibration on n problems, in words."""
+def _guarantee(chain: CalibratedChain, n: int, level: float, delta: float, of: int) -> str:
+    """Return the guarantee of a calibration on n problems, of one of several plans, in words."""
+    tried_words = f"{of} plans were tried on these problems, so that each has a part of {delta:g}. " if of > 1 else ""
     return (
         f"Of the answers that are given to problems exchangeable with the {n} calibration problems, at most a share "
         f"{level:g} is wrong. "
         f"This holds with probability {1 - delta:g} at least, over the choice of the calibration problems. "
-        f"{n - chain.tested} of them proposed thresholds and their order; {chain.tested} tested them in this order, "
-        "each time by the exact "
-        f"binomial bound of Clopper and Pearson at {delta:g} (Learn then Test, fixed sequence)."
+        f"{tried_words}{n - chain.tested} of them proposed thresholds and their order; {chain.tested} tested them in "
+        "this order, each time by the exact "
+        f"binomial bound of Clopper and Pearson at {delta / of:g} (Learn then Test, fixed sequence)."
     )

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.allocator import shipped
 from tts.allocator.auto import Auto
 from tts.backends.base import Backend, Caps, Finish, Reply, Row, RowSet, Sample, SampleRequest
 from tts.budget.budget import Budget
@@ -29,7 +30,7 @@ from tts.search.parts import Plan
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.types import Problem, Prompt, Solution
-from tts.verifiers.base import traits_of
+from tts.verifiers.base import Verifier, traits_of
 from tts.verifiers.function import FunctionVerifier
 
 _MOST_ORDERS: Final = 16  # orders of samples, each of which takes a whole search
@@ -205,11 +206,14 @@ def _outcomes(
     smallest = min(len(pool.drawn) for pool in pools)
     capped_auto = dataclasses.replace(auto, n=min(smallest, auto.n or smallest))
     mean_tokens = float(np.mean([sample.tokens for pool in pools for sample in pool.drawn]))
-    backend = RecordedBackend(pool_of, order_of)
+    backend, task = RecordedBackend(pool_of, order_of), RecordedTask()
+    backend.name = pools[0].cell.model
+    if auto.model is not None:
+        task.name = shipped.load(str(auto.model)).task  # pools do not state their task
     with Solver(
         backend,
         _verifiers(pool_of, plan),
-        task=RecordedTask(),
+        task=task,
         strategy=dataclasses.replace(plan, strategy=capped_auto),
         expected_tokens=max(1, round(mean_tokens)),
     ) as solver:
@@ -223,7 +227,7 @@ def _outcomes(
     return [_outcome(*outcome) for outcome in zip(pools, solutions, paths, strict=True)]
 
 
-def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, FunctionVerifier]:
+def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Verifier]:
     """Return verifiers that read recorded scores, by role, for the roles that scored all samples.
 
     Args:
@@ -237,7 +241,7 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
     first_pool, *_ = pools.values()
     first_scores, *_ = scores_of.values()
 
-    def verifier_of(role: str) -> FunctionVerifier:
+    def verifier_of(role: str) -> Verifier:
         def score(problem: Problem, text: str) -> float:
             if not text:
                 return math.nan
@@ -245,7 +249,8 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
             return float(scores[0])
 
         verifier = first_scores.get(role)
-        return FunctionVerifier(score, range=verifier.range, inferred=traits_of(verifier).range_by_scores)
+        named = type("Recorded", (FunctionVerifier,), {"name": first_pool.cell.verifiers[role], "__slots__": ()})
+        return named(score, range=verifier.range, inferred=traits_of(verifier).range_by_scores)
 
     roles = [role for role in first_pool.cell.verifiers if all(pool.has(role) for pool in pools.values())]
     return {role: verifier_of(role) for role in roles}

@@ -27,7 +27,7 @@ _AT_ONCE = 64  # searches
 
 
 def calibrate_preset(
-    config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float = 0.05
+    config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float = 0.05, of: int = 1
 ) -> Thresholds:
     """Return the thresholds of a preset and of the other links of its chain.
 
@@ -39,6 +39,7 @@ def calibrate_preset(
         problems: The calibration problems, with reference answers; they are not to be reported on.
         risk: The share of given answers that may be wrong, above 0 and below 1.
         delta: The probability that the risk is exceeded, above 0 and below 1.
+        of: The number of presets that are tried on these problems; delta is divided by it.
 
     Raises:
         ConfigError: The preset is unknown; a problem has no reference answer; the problems are too few; or no threshold
@@ -49,11 +50,11 @@ def calibrate_preset(
         raise ConfigError(
             f"{count} of {len(problems)} problems have no reference answer, but all need one to calibrate by"
         )
-    return asyncio.run(_calibrate(config, name, problems, risk, delta))
+    return asyncio.run(_calibrate(config, name, problems, risk, delta, of))
 
 
 async def _calibrate(
-    config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float
+    config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float, of: int
 ) -> Thresholds:
     gateway = Gateway(
         config.model_copy(update={"store": None, "keys": None, "accounts": {}, "operators": []}), calibrates=True
@@ -62,7 +63,7 @@ async def _calibrate(
         gateway.offers.get(name)
         names = [str(problem.id or problem.text) for problem in problems]
         links = [await _outcomes(gateway, link, problems) for link in gateway.offers.links(gateway.offers.get(name))]
-        return Thresholds.calibrate(names, links, risk, delta)
+        return Thresholds.calibrate(names, links, risk, delta, of)
     finally:
         await gateway.close()
 
