@@ -28,6 +28,8 @@ def compare(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Compare two strategies on the problems that both have finished, under each budget.
 
+    On a pool of samples (tts sample, tts import), both strategies are replayed at each size.
+
     A row has the difference in accuracy with its 95 % interval over problems, its p-value, this p-value adjusted for
     the number of rows (Holm), the problems on which each is better, and McNemar's exact test of them. Seeds of a
     problem are averaged first.

@@ -18,7 +18,7 @@ from tts.display import cell
 from tts.errors import ConfigError, TTSError, hint_methods, unknown_name
 from tts.experiments.analysis.comparing import Comparison, Gain, compare
 from tts.experiments.analysis.curves import Curve, choose_curves, curves_of, line_words
-from tts.experiments.analysis.pairs import PairedRow, compare_pairs
+from tts.experiments.analysis.pairs import PairedRow, compare_pairs, compare_replays
 from tts.experiments.analysis.points import front_points, points_of
 from tts.experiments.analysis.pools import ProblemPool, pool_study, pools_of
 from tts.experiments.analysis.replay import ReplayedCurve
@@ -300,7 +300,7 @@ class Study(Replayable):
     def pairs(self, first: str, second: str) -> list[PairedRow]:
         """Return two strategies compared on the problems that both have finished, under each budget.
 
-        See `tts compare`.
+        On a pool of samples, both are replayed. See `tts compare`.
 
         Args:
             first: A strategy as the table writes it.
@@ -313,7 +313,12 @@ class Study(Replayable):
             PartialResults: Cells have no result yet.
         """
         with self._open_store("this is not the final comparison") as (store, study):
-            return compare_pairs(store.results(study.id, drawn=False), first, second, rng=np.random.default_rng(SEED))
+            results = list(store.results(study.id, drawn=False))
+        rng = np.random.default_rng(SEED)
+        strategies = {result.cell.strategy for result in results}
+        if len(strategies) == 1 and min(strategies).startswith("best_of_n"):  # a pool of samples
+            return compare_replays(self.replay([first]), self.replay([second]), rng=rng)
+        return compare_pairs(results, first, second, rng=rng)
 
     def compare(
         self,

@@ -7,8 +7,10 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
+import tts
 from tests.experiments.pools import SEEDS, live, sums, written
 from tts.errors import ConfigError
+from tts.experiments.analysis.points import points_of
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, imported_scores
 from tts.experiments.analysis.replay import COVERAGE, ReplayedCurve, fitting_strategies, problems_without_answer, replay
@@ -454,3 +456,33 @@ def test_what_an_oracle_scored_is_an_oracle_where_its_scores_are_used():
         "oracle",
         "strategy",
     ]
+
+
+ROWS = [
+    {"problem": f"p{i}", "reference": "4", "answer": ["4"] * k + ["5"] * (4 - k), "scores": [0.9] * k + [0.1] * (4 - k)}
+    for i, k in enumerate((4, 3, 2, 1, 0))
+]
+
+
+def test_a_plan_that_abstains_has_the_share_of_answers_and_of_right_ones_among_them():
+    pool = tts.Pool.from_rows(ROWS, task="math")
+    (curve,) = pool.replay(["best_of_n | selective(threshold=0.7)"], [4])
+    (point,) = points_of([curve])
+    assert (point.coverage, point.answered, point.accuracy.value) == pytest.approx((4 / 5, 2 / 4, 2 / 5))
+    (nothing,) = points_of(pool.replay(["best_of_n | selective(threshold=2)"], [4]))
+    assert (nothing.coverage, nothing.answered) == (0, None)
+    (vote,) = points_of(pool.replay(["best_of_n | majority"], [4]))
+    assert (vote.coverage, vote.answered) == (None, None)
+    assert "coverage" in pool.table([curve])
+
+
+def test_two_strategies_are_compared_on_a_pool_by_replaying_both(tmp_path):
+    study = tts.Pool.from_rows(ROWS, name="own", task="math").save(tmp_path / "store.sqlite")
+    rows = study.pairs("best_of_n | best", "best_of_n | majority")
+    assert [dict(row.budget) for row in rows] == [{"samples": 1}, {"samples": 2}, {"samples": 4}]
+    assert [row.problems for row in rows] == [5, 5, 5]
+    assert (rows[0].difference.value, rows[-1].first_accuracy, rows[-1].first_better) == (0, pytest.approx(0.8), 2)
+    with pytest.raises(ConfigError, match="both strategies are"):
+        study.pairs("best_of_n | majority", "best_of_n | majority")
+    with pytest.raises(ConfigError, match="no strategy has that name"):
+        study.pairs("best_of_x", "best_of_n | majority")

@@ -285,3 +285,14 @@ def test_late_trials_of_harbor_have_the_accuracy_of_their_rewards():
     assert mean(tts.Pool.from_files(CASES / "import_harbor_timeouts" / "job", form="atif")) == pytest.approx(
         0.3056, abs=1e-4
     )
+
+
+PATCH = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+{}\n"
+
+
+@pytest.mark.parametrize("text", ["{}", "I change it.\n\n```diff\n{}```\nDone.", "I change it.\n{}"])
+def test_a_text_that_is_a_patch_is_the_patch(text):
+    rows = [{"problem": "p", "text": text.format(PATCH.format(new))} for new in ("b", "b  ", "c")]
+    drawn = tts.Pool.from_rows(rows, task="patch").problems[0].drawn
+    assert drawn[0].answer == PATCH.format("b")
+    assert [one.answer_class for one in drawn] == [0, 0, 1]

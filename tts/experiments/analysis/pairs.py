@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tts.errors import ConfigError
 from tts.experiments.analysis.names import strategy_of
+from tts.experiments.analysis.replay import ReplayedCurve
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Difference, Estimate, holm, paired_difference
 
@@ -103,6 +104,40 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
             "is known",
             hint="finish the study with tts run, or give its problems reference answers",
         )
+    return _rows(first, second, compared)
+
+
+def compare_replays(
+    first: Sequence[ReplayedCurve], second: Sequence[ReplayedCurve], *, rng: np.random.Generator
+) -> list[PairedRow]:
+    """Return the comparison of two replayed strategies, with a row for each curve and size.
+
+    Args:
+        first: The curves of a strategy.
+        second: The curves of another strategy on the same samples, in the same order.
+        rng: The source of the resamples.
+
+    Raises:
+        ConfigError: Both strategies are the same.
+    """
+    names = first[0].curve.strategy, second[0].curve.strategy
+    if names[0] == names[1]:
+        raise ConfigError(f"both strategies are {names[0]!r}, but a comparison needs two", hint="name another one")
+    compared: list[tuple[Cell, _Shares, Difference]] = []
+    for one, other in zip(first, second, strict=True):
+        for size, one_shares, other_shares in zip(one.sizes, one.curve.shares, other.curve.shares, strict=True):
+            is_known = ~np.isnan(one_shares + other_shares)
+            shares = _Shares(one_shares[is_known].tolist(), other_shares[is_known].tolist())
+            curve = one.curve
+            cell = Cell(
+                key="", dataset=curve.dataset, problem="", model=curve.model, setting="", strategy="", seed=0,
+                budget={one.unit: size},
+            )  # fmt: skip
+            compared.append((cell, shares, paired_difference(shares.first, shares.second, rng=rng)))
+    return _rows(*names, compared)
+
+
+def _rows(first: str, second: str, compared: Sequence[tuple[Cell, _Shares, Difference]]) -> list[PairedRow]:
     p_values = [difference.p for _, _, difference in compared]
     return [
         _row(first, second, cell, shares, difference, p_holm=float(p_holm))

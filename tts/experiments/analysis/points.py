@@ -29,6 +29,8 @@ class Point:
         drawing_error: The part of the standard error that random subsets cause; 0: none; None: the point is live.
         too_small: The number of problems left out, because their pools are too small.
         order: The order of a replayed point's samples: "recorded", or the mean over "all"; None: the point is live.
+        answered: The share of right answers among the given ones; None: unknown, or the plan does not abstain.
+        coverage: The share of runs that give an answer; None: the plan does not abstain, or the point is live.
         costs: The costs of one problem on average, by name in `AXES`; None: unknown.
     """
 
@@ -44,6 +46,8 @@ class Point:
     drawing_error: float | None
     too_small: int
     order: str | None
+    answered: float | None
+    coverage: float | None
     costs: dict[str, float | None]
 
 
@@ -80,6 +84,8 @@ def _points(line: Curve | ReplayedCurve) -> list[Point]:
         curve, replayed = line.curve, line
     else:
         curve, replayed = line, None
+    known = None if replayed is None else replayed.coverage
+    coverage: list[float | None] = [None] * len(curve.accuracy) if known is None else known.tolist()
     return [
         Point(
             dataset=curve.dataset,
@@ -94,6 +100,8 @@ def _points(line: Curve | ReplayedCurve) -> list[Point]:
             drawing_error=None if replayed is None else float(replayed.errors[i]),
             too_small=0 if replayed is None else replayed.too_small[i],
             order=None if replayed is None else replayed.order,
+            answered=accuracy.value / share if (share := coverage[i]) else None,
+            coverage=coverage[i],
             costs={name: float(curve.costs[name][i]) if name in curve.costs else None for name in AXES},
         )
         for i, accuracy in enumerate(curve.accuracy)

@@ -40,6 +40,7 @@ from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.selections.last_finish import LastFinish
+from tts.search.selections.selective import Selective
 from tts.search.selections.shortest import Shortest
 from tts.search.strategies.samples.best_of_n import BestOfN
 
@@ -62,6 +63,7 @@ class ReplayedCurve:
             The interval of the accuracy over problems includes this error.
         too_small: The number of problems left out at each point, because all their pools are too small.
         order: "recorded" if runs take the samples in recorded order; "all" if a point is the mean over orders.
+        coverage: The share of runs that give an answer, at each point; None: the plan does not abstain.
     """
 
     curve: Curve
@@ -70,6 +72,7 @@ class ReplayedCurve:
     errors: Floats
     too_small: Sequence[int]
     order: Order = "all"
+    coverage: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,11 +268,7 @@ def _replay(
     problems = list(dict.fromkeys(pool.cell.problem for pool in pools))
     index_of = {problem: i for i, problem in enumerate(problems)}
     problem_index = np.array([index_of[pool.cell.problem] for pool in pools])  # [pools]
-    if is_auto(plan):
-        means = auto_means(pools, plan, settings)  # [pools, sizes, fields of RunMeans]
-    else:
-        plan_or_measure: Plan | Measure = MEASURES[plan] if isinstance(plan, str) else plan
-        means = np.array([means_of(pool, plan_or_measure, settings) for pool in pools])
+    means = _means(pools, plan, settings)
     has_value = ~np.isnan(_field(means, "right"))  # [pools, sizes]; NaN: the pool is too small
     size_has_value = has_value.any(axis=0)
     if not size_has_value.all():
@@ -291,6 +290,10 @@ def _replay(
         costs["usd"] = dollars
     cell = pools[0].cell
     shares = _field(problem_means, "right").T  # [sizes, problems]
+    coverage: Floats | None = None
+    if isinstance(plan, Plan) and isinstance(plan.selection, Selective):
+        answered = np.nan_to_num(_field(_means([_all_right(pool) for pool in pools], plan, settings), "right"))
+        coverage = np.nanmean(_sum(answered, problem_index, len(problems)) / num_pools, axis=0)
     curve = Curve(
         label=str(plan),
         strategy=str(plan),
@@ -313,7 +316,21 @@ def _replay(
         errors=np.sqrt(np.nansum(problem_errors**2, axis=0)) / (num_pools > 0).sum(axis=0),
         too_small=(num_pools == 0).sum(axis=0).tolist(),
         order="recorded" if settings.first else "all",
+        coverage=coverage,
     )
+
+
+def _all_right(pool: ProblemPool) -> ProblemPool:
+    """Return a pool in which every sample is right, so that its accuracy is the share of runs with an answer."""
+    return dataclasses.replace(pool, drawn=tuple(dataclasses.replace(drawn, right=True) for drawn in pool.drawn))
+
+
+def _means(pools: Sequence[ProblemPool], plan: Plan | str, settings: ReplaySettings) -> Floats:
+    """Return the means of a plan or measure: [pools, sizes, fields of RunMeans]."""
+    if is_auto(plan):
+        return auto_means(pools, plan, settings)
+    plan_or_measure: Plan | Measure = MEASURES[plan] if isinstance(plan, str) else plan
+    return np.array([means_of(pool, plan_or_measure, settings) for pool in pools])
 
 
 def _field(means: Floats, name: str) -> Floats:

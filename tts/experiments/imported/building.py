@@ -34,6 +34,7 @@ _BYTES_PER_TOKEN: Final = 4  # estimate for English text, where no tokenizer is 
 _MOST_NAMED: Final = 20  # differing verdicts that a report lists
 _MOST_UNLIKE: Final = 5  # differing answers that a report lists
 _WORD: Final = re.compile(r"[^\W\d_]{3,}")
+_PATCH: Final = re.compile(r"^diff --git .*?(?=^```|\Z)", re.MULTILINE | re.DOTALL)
 _LETTER: Final = re.compile(r"[A-Ja-j]")
 _SHARE: Final = 0.05  # of the samples, above which a word that no reference resembles is reported
 _REPLY: Final = re.compile(r"\n\s*\n|\\boxed\b|.{200}", re.DOTALL)  # in an answer that is a whole reply
@@ -475,6 +476,8 @@ class Building:
 
     def _extract(self, text: str) -> str | None:
         answer = self.task.extract(text)
+        patch = _PATCH.search(text) if answer is None and self.task.name == "patch" else None
+        answer = answer if patch is None else patch[0]  # a text that is a patch, without an agent's messages
         return None if answer is None else join_surrogates(answer)
 
     def _response(self, text: str, report: ImportReport | None) -> str:

@@ -515,6 +515,8 @@ _POINT: Final[Mapping[str, Callable[[Point], str]]] = {
     "out": lambda point: _short(point.costs["generated_tokens"]),
     "verifier": lambda point: _short(point.costs["verifier_tokens"]),
     "dollars": lambda point: "" if point.costs["usd"] is None else f"{point.costs['usd']:.6f}",
+    "answered": lambda point: "" if point.answered is None else format_percent(point.answered),
+    "coverage": lambda point: "" if point.coverage is None else format_percent(point.coverage),
     "accuracy [95 %]": lambda point: percent_with_interval(point.accuracy),
 }
 _PAIR: Final[Mapping[str, Callable[[PairedRow], str]]] = {
