@@ -188,13 +188,9 @@ def _use_of_import(settings: Mapping[str, Any], cell: Cell) -> CalibratedUse:
         cell: A cell of the import, with the plan and the budget that are calibrated.
     """
     return CalibratedUse(
-        model=text_by_role({"policy": cell.model}),
-        strategy=cell.strategy,
-        budget=format_limits(cell.budget),
-        task=str(settings["task"]),
-        verifiers=text_by_role(cell.verifiers),
-        sampling="not stated by the imported samples",
-    )
+        model=text_by_role({"policy": cell.model}), strategy=cell.strategy, budget=format_limits(cell.budget),
+        task=str(settings["task"]), verifiers=text_by_role(cell.verifiers), sampling="not stated by the import",
+    )  # fmt: skip
 
 
 def _use(config: StudyConfig, cell: Cell) -> CalibratedUse:

@@ -28,7 +28,7 @@ from tts.characters import join_surrogates
 from tts.errors import ConfigError, quote
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import read_bounded
-from tts.experiments.imported.fields import SampleRow, dollars, whole_number, without_costs
+from tts.experiments.imported.fields import SampleRow, dollars, text_in, whole_number, without_costs
 from tts.experiments.imported.source import Source, SourceFacts
 from tts.tasks.patch import format_turn
 
@@ -324,7 +324,5 @@ def _name(value: Mapping[str, Any], name: str) -> str:
 
 def _plain(content: Any) -> str:
     """Return the text of a message, whose content may be a list of parts."""
-    if isinstance(content, list):
-        parts = [part for part in cast("list[Any]", content) if isinstance(part, dict)]
-        content = "\n".join(str(part["text"]) for part in parts if isinstance(part.get("text"), str))
-    return content if isinstance(content, str) else ""
+    text = text_in(content)
+    return text if isinstance(text, str) else ""

@@ -29,6 +29,7 @@ from tts.verifiers.code.verifier import program_in
 
 Verdicts = Literal["ours", "given"]
 CountTokens = Callable[[str], int]
+_Answers = Sequence[str | None]
 
 _BYTES_PER_TOKEN: Final = 4  # estimate for English text, where no tokenizer is named
 _MOST_NAMED: Final = 20  # differing verdicts that a report lists
@@ -420,18 +421,13 @@ class Building:
     ) -> tuple[list[str | None], list[int | None]]:
         """Return the answer of each row and its class, and compare the source's answers with those of the task."""
         answers = self._drop_literals([self._answer(row, report) for row in rows], rows, reference, report)
-        other_answers = self._drop_literals([self._other(row) for row in rows], rows, reference)
-        all_classes = _classes([*answers, *other_answers], self.task)
-        classes, other_classes = all_classes[: len(rows)], all_classes[len(rows) :]
-        self._compare_answers(report, rows, answers, other_answers, classes, other_classes)
-        return answers, classes
+        other_answers = self._drop_literals([self._other(row) for row in rows], rows, reference, None)
+        classes = _classes([*answers, *other_answers], self.task)
+        self._compare_answers(report, rows, answers, other_answers, classes)
+        return answers, classes[: len(rows)]
 
     def _drop_literals(
-        self,
-        answers: Sequence[str | None],
-        rows: Sequence[SampleRow],
-        reference: str | None,
-        report: ImportReport | None = None,
+        self, answers: _Answers, rows: Sequence[SampleRow], reference: str | None, report: ImportReport | None
     ) -> list[str | None]:
         """Return answers, with None where a literal, or under multiple choice a text without a letter, stands for none.
 
@@ -505,10 +501,9 @@ class Building:
         self,
         report: ImportReport,
         rows: Sequence[SampleRow],
-        answers: Sequence[str | None],
-        other_answers: Sequence[str | None],
+        answers: _Answers,
+        other_answers: _Answers,
         classes: Sequence[int | None],
-        other_classes: Sequence[int | None],
     ) -> None:
         """Add to a report where the source's answer and the extracted answer of a text differ.
 
@@ -517,8 +512,7 @@ class Building:
             rows: The samples of a problem.
             answers: The answer of each sample that counts.
             other_answers: The answer of each sample that does not count, as in `_other`.
-            classes: The class of each answer that counts.
-            other_classes: The class of each other answer.
+            classes: The class of each answer that counts, then of each other answer.
         """
         for i, row in enumerate(rows):
             source_answer = row.compared if row.answer is None else row.answer
@@ -527,17 +521,16 @@ class Building:
             if other_answers[i] is None and is_response(row.answer or row.compared or "", row.text):
                 continue
             report.compared += 1
-            if classes[i] == other_classes[i]:
+            if classes[i] == classes[len(rows) + i]:
                 continue
             report.unlike += 1
             if len(report.unlikenesses) < _MOST_UNLIKE:
-                if row.answer is None:
-                    task_answer, given_answer, counting = answers[i], other_answers[i], "the task's"
-                else:
-                    task_answer, given_answer, counting = other_answers[i], answers[i], "the source's"
+                pair, counting = (answers[i], other_answers[i]), "the task's"
+                if row.answer is not None:
+                    pair, counting = pair[::-1], "the source's"
+                task_answer, given_answer = map(quote, pair)
                 report.unlikenesses.append(
-                    f"{row.place}: the task extracts {quote(task_answer)}, the source has {quote(given_answer)}; "
-                    f"{counting} counts"
+                    f"{row.place}: the task extracts {task_answer}, the source has {given_answer}; {counting} counts"
                 )
 
     def _compare(

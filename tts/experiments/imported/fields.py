@@ -60,7 +60,7 @@ _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 _CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
 _LONGEST: Final = 100_000  # characters of a reference that is read as a list
-_PARTS: Final = (None, "text", "output_text")  # types of the parts of a message that are its text
+_PARTS: Final = (None, "text", "output_text", "input_text")  # types of the parts of a message that are its text
 # names of costs, lengths and times, which are no scores
 _COST: Final = re.compile(
     r"(?!.*(?:score|reward|prob|confidence|quality))(?:.*[\W_])?(?:steps|seconds?|secs?|ms|minutes|hours|times?|duration|"

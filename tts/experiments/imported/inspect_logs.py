@@ -47,13 +47,9 @@ _CHUNK: Final = re.compile(r"(.+)/attachments/(\d{1,18})\.json", re.DOTALL)
 _ATTACHMENT: Final = "attachment://"
 _DIGITS: Final = 18  # bound of an index's digits
 _MEANINGS: Final = {
-    "problem": "id",
-    "sample": "epoch",
-    "prompt": "input",
-    "text": "output",
-    "reference": "target",
+    "problem": "id", "sample": "epoch", "prompt": "input", "text": "output", "reference": "target",
     "correct": "scores",
-}
+}  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -96,67 +96,44 @@ def _traces(*lists: str) -> Mapping[str, Paths]:
         return "+".join(f"{list_name}.*.{name}" for list_name in lists)
 
     return {
-        "problem": "question_id",
-        "prompt": "question",
-        "reference": "ground_truth",
-        "text": path("text"),
-        "answer": path("extracted_answer"),
-        "correct": path("is_correct"),
-        "tokens": path("num_tokens"),
+        "problem": "question_id", "prompt": "question", "reference": "ground_truth", "text": path("text"),
+        "answer": path("extracted_answer"), "correct": path("is_correct"), "tokens": path("num_tokens"),
         "truncated": path("stop_reason"),
-    }
+    }  # fmt: skip
 
 
 def _choices(text: str) -> Mapping[str, Paths]:
     """Return the path of each meaning in a row of a batch, whose choices have their text at this path."""
     return {
-        "problem": "custom_id",
-        "text": f"response.body.choices.*.{text}",
-        "tokens": "response.body.usage.completion_tokens",
-        "truncated": "response.body.choices.*.finish_reason",
-        "model": "response.body.model",
-    }
+        "problem": "custom_id", "model": "response.body.model", "text": f"response.body.choices.*.{text}",
+        "tokens": "response.body.usage.completion_tokens", "truncated": "response.body.choices.*.finish_reason",
+    }  # fmt: skip
 
 
 _BATCH: Final = ("custom_id", "response.body")
 _MONKEYS: Final[Mapping[str, Paths]] = {
-    "problem": ("orig_dset_idx", "question", "prompt"),
-    "prompt": ("prompt", "question"),
-    "text": "samples",
-    "reference": "gt_answer",
-    "correct": "is_corrects",
-}
+    "problem": ("orig_dset_idx", "question", "prompt"), "prompt": ("prompt", "question"), "text": "samples",
+    "reference": "gt_answer", "correct": "is_corrects",
+}  # fmt: skip
 LAYOUTS: Final = (
     Layout(
-        name="search-and-learn",
-        needs=("problem", "completions", "scores"),
+        name="search-and-learn", needs=("problem", "completions", "scores"),
         paths={
-            "problem": ("unique_id", "problem"),
-            "prompt": "problem",
-            "text": "completions",
-            "reference": "answer",
-            "scores": "scores",
-            "tokens": "completion_tokens",
+            "problem": ("unique_id", "problem"), "prompt": "problem", "text": "completions", "reference": "answer",
+            "scores": "scores", "tokens": "completion_tokens",
         },
     ),
     Layout(
-        name="Qwen2.5-Math",
-        needs=("idx", "gt", "code", "pred"),
+        name="Qwen2.5-Math", needs=("idx", "gt", "code", "pred"),
         paths={
-            "problem": "idx",
-            "prompt": "question",
-            "text": "code",
-            "answer": "pred",
-            "reference": "gt",
-            "correct": "score",
-            "scores": "pred_score",
+            "problem": "idx", "prompt": "question", "text": "code", "answer": "pred", "reference": "gt",
+            "correct": "score", "scores": "pred_score",
         },
     ),
     Layout(name="large_language_monkeys", needs=("samples", "gt_answer"), paths=_MONKEYS),
     Layout(name="large_language_monkeys", needs=("samples", "is_corrects"), paths=_MONKEYS),
     Layout(
-        name="DeepConf",
-        needs=("ground_truth", "warmup_traces.*.text", "final_traces.*.text"),
+        name="DeepConf", needs=("ground_truth", "warmup_traces.*.text", "final_traces.*.text"),
         paths={
             **_traces("warmup_traces", "final_traces"),
             "scores": {"confidence": "warmup_traces.*.min_conf+final_traces.*.min_conf"},
@@ -164,43 +141,27 @@ LAYOUTS: Final = (
     ),
     Layout(name="DeepConf", needs=("ground_truth", "all_traces.*.text"), paths=_traces("all_traces")),
     Layout(
-        name="OpenAI batch, responses",
-        needs=(*_BATCH, "response.body.output"),
-        failed=has_failed,
-        repeats=True,
+        name="OpenAI batch, responses", needs=(*_BATCH, "response.body.output"), failed=has_failed, repeats=True,
         prepare=join_parts,
         paths={
-            "problem": "custom_id",
-            "text": "output_text",
-            "tokens": "response.body.usage.output_tokens",
-            "model": "response.body.model",
-            "truncated": "response.body.incomplete_details.reason",
+            "problem": "custom_id", "text": "output_text", "tokens": "response.body.usage.output_tokens",
+            "model": "response.body.model", "truncated": "response.body.incomplete_details.reason",
         },
     ),
     Layout(
-        name="OpenAI batch, completions",
-        needs=(*_BATCH, "response.body.choices.0.text"),
-        failed=has_failed,
-        repeats=True,
-        paths=_choices("text"),
+        name="OpenAI batch, completions", needs=(*_BATCH, "response.body.choices.0.text"), failed=has_failed,
+        repeats=True, paths=_choices("text"),
     ),
     Layout(
-        name="OpenAI batch",
-        needs=("custom_id", "response", "error"),
-        failed=has_failed,
-        repeats=True,
+        name="OpenAI batch", needs=("custom_id", "response", "error"), failed=has_failed, repeats=True,
         paths=_choices("message.content"),
     ),
     Layout(
-        name="verifiers",
-        needs=("example_id", "completion", "reward"),
+        name="verifiers", needs=("example_id", "completion", "reward"),
         prepare=lambda row: {**row, "reward": row["reward"] if row.get("reward") in (0, 1) else None},
         paths={
-            "problem": "example_id",
-            "prompt": "prompt",
-            "text": "completion",
-            "reference": "answer",
+            "problem": "example_id", "prompt": "prompt", "text": "completion", "reference": "answer",
             "correct": "reward",
         },
     ),
-)
+)  # fmt: skip

@@ -49,15 +49,9 @@ _ABOUT: Final = ("doc", "resps", "arguments", "input", "filter", "metrics", "doc
 _BOOKKEEPING: Final = frozenset((*_REQUIRED, *_ABOUT, "token_counts", "input_media"))
 # Metrics that are verdicts, the best-known first: `exact_match` of Minerva reads one form of answers alone.
 _VERDICTS: Final = (
-    "math_verify",
-    "exact_match",
-    "acc",
-    "em",
-    "pass@1",
-    "pass_at_1",
-    "prompt_level_strict_acc",
+    "math_verify", "exact_match", "acc", "em", "pass@1", "pass_at_1", "prompt_level_strict_acc",
     "prompt_level_loose_acc",
-)
+)  # fmt: skip
 _LIKE_VERDICTS: Final = re.compile(
     r"(?:^|_)(?:acc|accuracy|em|match|correct|verify|passed|pass(?:@|_at_|_)1)(?:$|[_,])", re.IGNORECASE
 )

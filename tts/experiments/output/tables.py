@@ -426,21 +426,9 @@ def _origin(point: Point) -> str:
 
 
 _LEFT: Final = frozenset(
-    {
-        "data set",
-        "group",
-        "model",
-        "setting",
-        "verifiers",
-        "strategy",
-        "budget",
-        "points",
-        "stopped by",
-        "failed rows",
-        "errors",
-        "notes",
-    }
-)
+    {"data set", "group", "model", "setting", "verifiers", "strategy", "budget", "points", "stopped by", "failed rows",
+     "errors", "notes"}
+)  # fmt: skip
 # columns that name a row
 _KEYS: Final = frozenset(
     {"data set", "group", "model", "setting", "verifiers", "strategy", "A", "B", "budget", "points"}
@@ -451,25 +439,11 @@ _STAYS: Final = frozenset(  # columns of results, which stay where all values ar
     {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
 )
 _NOT_IN_PAPERS: Final = frozenset(  # columns that a LaTeX table leaves out unless they are chosen
-    {
-        "setting",
-        "runs",
-        "reused",
-        "cut short",
-        "cancelled",
-        "lost",
-        "seconds, summed",
-        "model seconds, summed",
-        "stopped by",
-        "failed rows",
-        "failed runs",
-        "errors",
-        "notes",
-    }
-)
-_TIMED: Final = frozenset(
-    {"seconds, summed"}
-)  # columns that stay in tables of two rows or more, since times are equal only by chance
+    {"setting", "runs", "reused", "cut short", "cancelled", "lost", "seconds, summed", "model seconds, summed",
+     "stopped by", "failed rows", "failed runs", "errors", "notes"}
+)  # fmt: skip
+# columns that stay in tables of two rows or more, since times are equal only by chance
+_TIMED: Final = frozenset({"seconds, summed"})
 _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,
     "model": lambda row: row.model,
