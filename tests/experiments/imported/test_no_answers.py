@@ -79,6 +79,13 @@ def test_further_literals_are_named_and_hold_except_where_a_reference_equals_the
     assert [[one.answer for one in problem.drawn] for problem in pool.problems] == [[None, "42"], ["failed"]]
 
 
+def test_one_further_literal_may_be_a_text_and_the_pool_is_saved(tmp_path):
+    pool = tts.Pool.from_rows(rows_of(["FAILED", "42", "F"]), task="text", no_answer="FAILED")
+    assert [one.answer for one in pool.problems[0].drawn] == [None, "42", "F"]
+    pool.save(tmp_path / "store.sqlite")
+    assert set(pool.report.stand_ins) == {"FAILED"}
+
+
 @pytest.mark.parametrize(("count", "is_told"), [(1, False), (2, True)])
 def test_a_frequent_word_that_no_reference_resembles_is_told_under_math(count, is_told):
     rows = rows_of(["FAILED"] * count + ["42"] * (20 - count))

@@ -80,7 +80,7 @@ class ImportReport:
         lowest: The lowest score, by verifier role.
         highest: The highest score, by verifier role.
         references: The first different references.
-        answers: The answers that a reference equals or the source calls right, as `fold_literal` writes them.
+        answers: The literals of `NO_ANSWERS` that a reference equals or the source calls right.
         stand_ins: The number of samples by their literal that stands for no answer.
         words: The number of samples by their answer of one word, under the task "math".
         bare: The numbers of answers without a text that are whole replies, and that are not.
@@ -135,9 +135,8 @@ class ImportReport:
         """Count the tests, references and scores of a row, and return the row."""
         self.written = self.written or row.written_tests is not None
         self.tested = self.tested or row.tests is not None
-        for literal, is_answer in ((row.reference, True), (row.answer, row.correct)):
-            if literal is not None and is_answer:
-                self.answers.add(fold_literal(literal))
+        stated = (row.reference, row.answer if row.correct else None)
+        self.answers |= NO_ANSWERS & {fold_literal(literal or "") for literal in stated}
         if row.answer is not None and row.text is None:
             self.bare[_REPLY.search(row.answer) is not None] += 1
         if row.reference is not None and row.tests is None and len(self.references) < MOST_REFERENCES:
@@ -188,7 +187,7 @@ class ImportReport:
             )
         if self.silent:
             lines.append(f"{self.silent:,} samples have no answer, and do not vote")
-        for literal, count in (+self.stand_ins).most_common(_MOST_UNLIKE):
+        for literal, count in self.stand_ins.most_common(_MOST_UNLIKE):
             lines.append(f"  {count:,} of these have {quote(literal)}, which stands for no answer")
         known_words = " ".join(self.references).casefold()
         for word, count in self.words.most_common(_MOST_UNLIKE):
@@ -443,10 +442,10 @@ class Building:
             literal = fold_literal(answer or "")
             is_none = literal in self.no_answers or (is_choice and not self._has_letter(answer or ""))
             is_none = is_none and not row.correct and literal != fold_literal(reference or "")
-            if report is not None and answer is not None:
-                report.stand_ins[answer.strip()] += is_none
-                is_word = self.task.name == "math" and not is_none and bool(_WORD.fullmatch(literal))
-                report.words[answer.strip(_AROUND)] += is_word
+            if report is not None and answer is not None and is_none:
+                report.stand_ins[answer.strip()] += 1
+            elif report is not None and self.task.name == "math" and _WORD.fullmatch(literal):
+                report.words[(answer or "").strip(_AROUND)] += 1
             stated.append(None if is_none else answer)
         return stated
 

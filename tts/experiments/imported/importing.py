@@ -89,7 +89,7 @@ class ImportSettings:
     tokenizer: str | None = None
     thoughts: str = "<think>"
     programs: str | None = None
-    no_answer: Sequence[str] = ()
+    no_answer: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for setting in ("name", "task", "model", "tokenizer", "thoughts"):
@@ -132,6 +132,7 @@ class ImportSettings:
         count = None if self.tokenizer is None else _counter(self.tokenizer)
         programs = None if self.programs is None else ProgramVerdicts(self.programs)
         task = isolate(tasks.get(self.task or "math"), report.faults.append)
+        literals = [self.no_answer] if isinstance(self.no_answer, str) else self.no_answer
         return Building(
             task=task,
             verdicts="given" if self.verdicts == "given" else "ours",
@@ -139,7 +140,7 @@ class ImportSettings:
             programs=programs,
             marks=marks_in(self.thoughts),
             facts=facts,
-            no_answers=(NO_ANSWERS - report.answers) | {fold_literal(literal) for literal in self.no_answer},
+            no_answers=(NO_ANSWERS - report.answers) | set(map(fold_literal, literals)),
             replies=report.bare[True] > report.bare[False] and task.name not in ("json", "patch"),
         )
 
@@ -207,7 +208,7 @@ class Import:
                 building.programs.close()
         if not self.report.problems:
             raise ConfigError("there are no samples, but a pool must have some", hint="see that the files have rows")
-        if any(self.report.stand_ins.values()) and self.report.silent == self.report.samples:
+        if self.report.stand_ins and self.report.silent == self.report.samples:
             (literal, _), *_ = self.report.stand_ins.most_common(1)
             raise ConfigError(
                 f"all {self.report.silent:,} samples have no answer, or a text that stands for none: {quote(literal)}",
