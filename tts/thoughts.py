@@ -1,16 +1,63 @@
-"""The thought that a path may begin with, and the marks that separate it from the response."""
+"""The thought that a path may begin with, and the marks that separate it from the response.
+
+One table has all known marks. They divide every text, whatever marks the model of the text states.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tts.errors import ConfigError
 from tts.renamed import refuse_old_members
 
 HOW_MARKS = 'such as ("<think>", "</think>"), or ("", "</think>") where the prompt of a server has opened the thought'
+_TAG = r"(?:[a-z]+[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|cot)\s*>"
+_ASSISTANT = r"(?:<\|start\|>\s*assistant\s*)?"
+_MESSAGE = r"[^<|]*(?:<\|constrain\|>[^<|]*)?<\|message\|>"
+# By name: the texts of the marks, and the patterns of what models write; "": the text itself.
+_TABLE: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "<think>": ("<think>\n", "\n</think>\n\n", f"<{_TAG}", f"</{_TAG}"),
+    "<thinking>": ("<thinking>", "</thinking>", "", ""),
+    "<thought>": ("<thought>", "</thought>", "", ""),
+    "[THINK]": ("[THINK]", "[/THINK]", "", ""),
+    "<seed:think>": ("<seed:think>\n", "\n</seed:think>\n", "", ""),
+    "harmony": (
+        "<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final<|message|>",
+        rf"{_ASSISTANT}<\|channel\|>(?!\s*final\b){_MESSAGE}",
+        rf"(?:<\|end\|>\s*)?{_ASSISTANT}<\|channel\|>\s*final\b{_MESSAGE}",
+    ),
+    "analysis": (
+        "analysis",
+        "assistantfinal",
+        r"(?-i:(?:\A\s*|assistant)analysis(?=[^\W_]|[\\$\"“]))",
+        "(?-i:assistantfinal)",
+    ),
+    "<|channel>": ("<|channel>thought\n", "\n<channel|>", r"<\|channel>(?:thought\b)?", ""),
+    "◁think▷": ("◁think▷", "◁/think▷", "", ""),
+    "<unused94>": ("<unused94>thought\n", "<unused95>", r"<unused94>(?:thought\b)?", ""),
+    "<|begin_of_thought|>": ("<|begin_of_thought|>", "<|end_of_thought|>", "", ""),
+    "<|START_THINKING|>": ("<|START_THINKING|>", "<|END_THINKING|>", "", ""),
+    "granite": (
+        "Here is my thought process:",
+        "Here is my response:",
+        r"\A\s*here(?: is|['’]s) my thought process:",
+        r"here(?: is|['’]s) my response:",
+    ),
+    "details": (
+        '<details type="reasoning">',
+        "</details>",
+        r'\A\s*<details type="reasoning"[^>]*>',
+        r"</details\s*>",
+    ),
+}
+_ORDINARY: Final = ("granite", "details")  # whose ends stand in other texts too, and end only what they have opened
+_NEAR: Final = 500  # characters of a line, on each side of a mark, in which quotation marks are looked for
 
 
 @refuse_old_members
@@ -18,8 +65,9 @@ HOW_MARKS = 'such as ("<think>", "</think>"), or ("", "</think>") where the prom
 class ThoughtMarks:
     """The texts between which a model thinks before it responds.
 
-    A path begins with a thought where its prompt ends with `open`, where its text begins with `open`, or where `close`
-    stands in its text. The thought ends at the first `close`.
+    A path begins with a thought where its prompt ends with `open`, where a line of its text begins with `open`, or
+    where `close` stands in its text. The thought ends at the last `close`, unless a further `open` follows. All marks
+    of `KNOWN` count as well, in capital and small letters. A mark within quotation marks does not count.
 
     Args:
         open: Begins a thought; "": what opens it is in no text, and every path begins inside of its thought.
@@ -47,31 +95,33 @@ class ThoughtMarks:
 
         Both are 0 where the text has no thought. While the thought goes on, both are the length of the text.
         """
-        close = self.close.strip()
-        end = text.find(close)
-        if end >= 0:
-            return end, end + len(close)
-        if self.opened or text.lstrip().startswith(self.open.strip()):
+        forms = [form for form in _forms(self.open.strip(), self.close.strip()) if form[2] or form[0].match(text)]
+        start, end = max((mark.span() for form in forms for mark in _marks(form[1], text, 0)), default=(0, 0))
+        is_open = self.opened and end == 0
+        openings = (mark for form in forms for mark in _marks(form[0], text, end))
+        if is_open or any(end > 0 or _begins_line(text, mark) for mark in openings):
             return len(text), len(text)
-        return 0, 0
+        return start, end
 
     def thought(self, text: str) -> str:
         """Return the thought of a path's text as far as it is written, without its marks; "" if there is none."""
-        return text[: self.split(text)[0]].strip().removeprefix(self.open.strip()).strip()
+        thought = text[: self.split(text)[0]].strip()
+        openings = (form[0].match(thought) for form in _forms(self.open.strip(), self.close.strip()))
+        return thought[max((mark.end() for mark in openings if mark is not None), default=0) :].strip()
 
     def split_settled_text(self, text: str) -> tuple[str, str]:
         """Return thought and response of an unfinished text.
 
         A last piece of the text that may yet become a mark is left out.
         """
-        opening, close = self.open.strip(), self.close.strip()
-        if close not in text:
-            longest_first = range(len(close) - 1, 0, -1)
-            num_unsettled = next((size for size in longest_first if text.endswith(close[:size])), 0)
-            text = text[: len(text) - num_unsettled]
-            if not self.opened and opening.startswith(text.strip()):
-                return "", ""
-        return self.thought(text), self.response(text)
+        lowered = text.lower()
+        known_marks = (mark for form in _TABLE.values() for mark in form[:2])
+        marks = [mark.strip().lower() for mark in (self.open, self.close, *known_marks)]
+        num_unsettled = max(
+            next((size for size in range(len(mark) - 1, 0, -1) if lowered.endswith(mark[:size])), 0) for mark in marks
+        )
+        settled = text[: len(text) - num_unsettled]
+        return self.thought(settled), self.response(settled)
 
     def response(self, text: str) -> str:
         """Return what stands after the thought of a path's text; "" while the thought goes on."""
@@ -96,3 +146,43 @@ def refusal_of(marks: Sequence[Any]) -> str:
 
 
 THINK = ThoughtMarks()  # where a model's own are not known
+KNOWN: Final[Mapping[str, ThoughtMarks]] = {name: ThoughtMarks(*form[:2]) for name, form in _TABLE.items()}
+
+
+def without_marks(text: str) -> str:
+    """Return a text without known marks of thoughts, so that no part of it is a thought."""
+    for opening, end, _is_free in _forms(THINK.open, THINK.close):
+        text = end.sub("", opening.sub("", text))
+    return text
+
+
+@functools.lru_cache(maxsize=64)
+def _forms(opening: str, end: str) -> tuple[tuple[re.Pattern[str], re.Pattern[str], bool], ...]:
+    """Return the patterns of openings and ends, own and known ones, and whether an end counts without its opening."""
+    forms = {"": (opening, end, "" if opening else "(?!)", ""), **_TABLE}
+    return tuple(
+        (
+            re.compile(open_pattern or re.escape(open_text.strip()), re.IGNORECASE),
+            re.compile(end_pattern or re.escape(end_text.strip()), re.IGNORECASE),
+            name not in _ORDINARY,
+        )
+        for name, (open_text, end_text, open_pattern, end_pattern) in forms.items()
+    )
+
+
+def _marks(pattern: re.Pattern[str], text: str, start: int) -> Iterator[re.Match[str]]:
+    """Yield the marks of a pattern from index `start` on that do not stand within quotation marks of their line."""
+    for mark in pattern.finditer(text, start):
+        before = text[max(0, mark.start() - _NEAR) : mark.start()].rpartition("\n")[2]
+        after = text[mark.end() : mark.end() + _NEAR].partition("\n")[0]
+        touches = before.endswith("'") or after.startswith("'")
+        quotes = '"`' + "'" * touches
+        is_quoted = any(before.count(quote) % 2 and quote in after for quote in quotes)
+        if not is_quoted and not (before.rfind("“") > before.rfind("”") and "”" in after):
+            yield mark
+
+
+def _begins_line(text: str, mark: re.Match[str]) -> bool:
+    """Whether a mark begins a line of a text, or is of a form that no prose has."""
+    before = text[max(0, mark.start() - _NEAR) : mark.start()].rpartition("\n")[2]
+    return not before.strip() or mark[0].startswith(("<|", "assistant"))

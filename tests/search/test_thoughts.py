@@ -52,7 +52,10 @@ def path(text: str, marks: ThoughtMarks = THINK) -> Trajectory:
         ("", False, "", "", False),
         ("1 + 1</think>A: 5", False, "1 + 1", "A: 5", False),  # the template had opened it, and nobody said so
         ("<think></think>A: 5", False, "", "A: 5", False),
-        ("<think>a</think>b</think>c", False, "a", "b</think>c", False),
+        ("<think>a</think>b</think>c", False, "a</think>b", "c", False),
+        ('<think>a "</think>" b</think>c', False, 'a "</think>" b', "c", False),
+        ("<think>a</think>b<think>c</think>d", False, "a</think>b<think>c", "d", False),
+        ("<think>a</think>b<think>c", False, "a</think>b<think>c", "", True),
         ("a <think> is a tag", False, "", "a <think> is a tag", False),
     ],
 )

@@ -54,7 +54,7 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     thoughts: Annotated[
         str,
         typer.Option(
-            help="The marks of thoughts: <think>, <thinking>, [THINK], <seed:think>, harmony, none, or 'OPEN CLOSE'."
+            help="The marks of thoughts beside all known ones: 'OPEN CLOSE', a name such as <think>, or none."
         ),
     ] = "<think>",
     tokenizer: Annotated[

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Backend, Reply, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.capabilities import text_bound
 from tts.backends.finite import clean_law
+from tts.backends.metadata import metadata_of
 from tts.backends.prompt_logprobs import law_of_tops
 from tts.backends.reads import cancelled_and_done, read
 from tts.blame import Blame
@@ -37,6 +38,7 @@ from tts.search.costs import Costs
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
 from tts.tasks.base import Task
+from tts.thoughts import THINK
 from tts.types import Problem, Prompt, Trajectory, Usage, prompt_text
 from tts.verifiers.base import (
     Judgement,
@@ -623,7 +625,8 @@ class MeteredCalls:
         for prompt, samples in zip(prompts, await self._sample(prompts, votes, max_tokens, sampling), strict=True):
             replies = tuple(None if sample.finish == "error" else sample.text for sample in samples)
             self._keep(Judgement("", prompt_text(prompt_in_whole_characters(prompt)), replies))
-            replies_by_prompt.append(replies)
+            marks = (metadata_of(self._backend).thoughts or THINK).continue_prompt(prompt)
+            replies_by_prompt.append(tuple(None if reply is None else marks.response(reply) for reply in replies))
         return replies_by_prompt
 
     async def _sample(

@@ -120,7 +120,7 @@ class Calls(Protocol):
         ...
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
-        """Return one generated text for each prompt; None where the model failed.
+        """Return one generated response for each prompt, without its thought; None where the model failed.
 
         A failure is recorded as by `note_failures`.
 
@@ -134,9 +134,9 @@ class Calls(Protocol):
     async def replies(
         self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
     ) -> list[tuple[str | None, ...]]:
-        """Return `votes` generated texts for each prompt; each prompt is read once.
+        """Return `votes` generated responses for each prompt, without their thoughts; each prompt is read once.
 
-        The first k replies are those of votes=k.
+        A reply that ends within its thought has the response "". The first k replies are those of votes=k.
         """
         ...
 

@@ -145,7 +145,7 @@ class ReplyingVerifier(AskingVerifier):
     ) -> list[list[T]]:
         """Return the verdicts that are read from the replies to each prompt.
 
-        Failed and unreadable replies are left out. A prompt that is too long has [].
+        Failed and unreadable replies are left out, as are replies without a response. A prompt that is too long has [].
 
         Args:
             prompts: The prompts to ask.
@@ -161,7 +161,7 @@ class ReplyingVerifier(AskingVerifier):
                 shown_prompts, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling
             )
             for replies in replies_by_prompt:
-                readings.append([read(reply) for reply in replies if reply is not None])
+                readings.append([read(reply) if reply.strip() else None for reply in replies if reply is not None])
         num_unread = sum(verdicts.count(None) for verdicts in readings)
         calls.note_unread(f"replies of the {self.name} could not be read", num_unread, sum(map(len, readings)))
         known_verdicts = iter([[verdict for verdict in verdicts if verdict is not None] for verdicts in readings])

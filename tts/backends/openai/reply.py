@@ -15,7 +15,7 @@ from typing import Any
 from tts.backends.openai.errors import Key, ServerError, event_error
 from tts.characters import join_surrogates
 from tts.errors import quote
-from tts.thoughts import THINK
+from tts.thoughts import THINK, without_marks
 from tts.types import ToolCall
 
 _ENDS = {  # reasons why a choice ended, with the servers' words for each
@@ -88,8 +88,8 @@ class Choice:
         if not self.thoughts:
             return ""
         has_ended = bool(self.pieces) or self.finish not in ("", "length")
-        # a closing mark within the thought would end the thought there
-        reasoning = join_surrogates("".join(self.thoughts)).replace(THINK.close, "").strip()
+        # an end within the thought would end the thought there
+        reasoning = without_marks(join_surrogates("".join(self.thoughts))).strip()
         opened_thought = f"{THINK.open}\n{reasoning}"
         return f"{opened_thought}\n{THINK.close}\n\n" if has_ended else opened_thought
 

@@ -16,15 +16,8 @@ from tts.backends.text.detokenizer import Detokenizer
 from tts.backends.text.lengths import check_some
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import ConfigError
-from tts.thoughts import ThoughtMarks
+from tts.thoughts import KNOWN, ThoughtMarks
 from tts.types import Message, Prompt, prompt_text
-
-_KNOWN = (  # known marks of thoughts in chat templates
-    ThoughtMarks("<think>\n", "\n</think>\n\n"),
-    ThoughtMarks("[THINK]", "[/THINK]"),
-    ThoughtMarks("<seed:think>\n", "\n</seed:think>\n"),
-    ThoughtMarks("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-)
 
 
 class Renderer:
@@ -69,7 +62,7 @@ class Renderer:
             given: The marks of the model's record; None: known marks are looked for in the chat template.
         """
         template = str(getattr(self._tokenizer, "chat_template", None) or "")
-        known_marks = [marks for marks in _KNOWN if marks.close.strip() in template]
+        known_marks = [marks for marks in KNOWN.values() if marks.close.strip() in template]
         marks = given
         if marks is None and known_marks:
             marks = known_marks[0]

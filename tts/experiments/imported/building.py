@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,12 @@ from tts.experiments.imported.fields import SampleRow, is_response
 from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts
 from tts.experiments.imported.source import MOST_REFERENCES, SourceFacts
 from tts.experiments.imported.staging import check_unique
-from tts.experiments.imported.thoughts import LONGEST_MARK, THOUGHTS
 from tts.experiments.run.candidates import earlier_equals, judge_answers
 from tts.experiments.study.record import RecordedSample
 from tts.search.answers import Answers
 from tts.solver.model_cache import LOOP
 from tts.tasks.base import Task
-from tts.thoughts import THINK, ThoughtMarks
+from tts.thoughts import THINK, ThoughtMarks, without_marks
 from tts.types import Problem
 from tts.verifiers.code.verifier import program_in
 
@@ -93,7 +91,7 @@ class ImportReport:
         unlikenesses: A line on each of the first compared samples with another answer.
         unfiltered: The number of samples whose answer by the source is their whole text, so that the task extracts it.
         thinking: The number of samples that end within their thought.
-        unmarked: The number of texts that begin with a mark of thoughts that was not given, by this mark.
+        unmarked: The number of texts with marks of thoughts, where the user stated that there are no thoughts.
         ran: Whether programs were run with tests.
     """
 
@@ -128,7 +126,7 @@ class ImportReport:
     unlikenesses: list[str] = field(default_factory=list[str])
     unfiltered: int = 0
     thinking: int = 0
-    unmarked: Counter[str] = field(default_factory=Counter[str])
+    unmarked: int = 0
     ran: bool = False
 
     def note_row(self, row: SampleRow) -> SampleRow:
@@ -180,10 +178,10 @@ class ImportReport:
             lines += [f"  {line}" for line in self.unlikenesses]
         if self.thinking:
             lines.append(f"{self.thinking:,} samples end within their thought, and have no answer")
-        for mark, count in sorted(self.unmarked.items()):
+        if self.unmarked:
             lines.append(
-                f"{count:,} texts begin with {mark!r}, the mark of a thought, but its marks were not given: --thoughts "
-                f"{shlex.quote(mark)}"
+                f"{self.unmarked:,} texts have the marks of thoughts, which thoughts='none' does not use: leave out "
+                "--thoughts none"
             )
         if self.silent:
             lines.append(f"{self.silent:,} samples have no answer, and do not vote")
@@ -482,15 +480,11 @@ class Building:
             text: The text of a sample.
             report: The report, to which unknown marks and unfinished thoughts are added; None: nothing is added.
         """
-        if report is not None:
-            beginning = text.lstrip()[:LONGEST_MARK]
-            given_mark = None if self.marks is None else self.marks.open
-            opening_marks = [marks.open for marks in THOUGHTS.values() if marks is not None]
-            first_marks = [mark for mark in opening_marks if beginning.startswith(mark)]
-            if first_marks and first_marks[0] != given_mark:
-                report.unmarked[first_marks[0]] += 1
         if self.marks is None:
-            return text
+            unmarked_text = without_marks(text)
+            if report is not None:
+                report.unmarked += unmarked_text != text
+            return unmarked_text
         response = self.marks.response(text)
         if report is not None:
             report.thinking += bool(text.strip()) and not response.strip()

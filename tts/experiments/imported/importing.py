@@ -71,8 +71,8 @@ class ImportSettings:
             the task.
         tokenizer: A model by name or folder, whose tokenizer counts tokens that are not given; None: such tokens are
             estimated, and marked.
-        thoughts: The marks of thoughts, from which no answer is extracted: a name in `thoughts.THOUGHTS` such as
-            "<think>" or "harmony", two marks with a space between them, or "none".
+        thoughts: Marks of thoughts, from which no answer is extracted: two marks with a space between them, or a name
+            in `thoughts.THOUGHTS` such as "harmony". All known marks count as well. "none": the texts have no thoughts.
         programs: A file of verdicts. The programs of problems with `tests` run once each, contained
             (`ProgramVerdicts`), and equal programs are equal answers. The outcomes of `written_tests` are scores of
             the role "tests". None: programs are not run.
