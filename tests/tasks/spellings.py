@@ -400,7 +400,6 @@ ROWS: dict[str, list[list[str]]] = {
             "1 以及 2",
             r"\boxed{1},\boxed{2}".replace(r"\boxed{1},\boxed{2}", "1 , 2"),
         ],
-        ["(1,2)"],
         ["12"],
         ["1, 3", "①③"],
         ["1, 2, 3", "1, 2, and 3", "1, 2 and 3", "①②③", "{1,2,3}"],
@@ -413,8 +412,12 @@ ROWS: dict[str, list[list[str]]] = {
             r"\begin{cases} x&=1,\\ y&=2.\end{cases}",
             r"x=1 \text{ and } y=2",
             r"\begin{aligned}x&=1\\y&=2\end{aligned}",
+            "(x,y)=(1,2)",
+            "(y, x) = (2, 1)",
+            "(1,2)",
+            r"\begin{pmatrix}1\\2\end{pmatrix}",
         ],
-        ["x=2, y=1"],
+        ["x=2, y=1", "(2,1)"],
     ],
     "matrices": [
         [

@@ -34,7 +34,7 @@ class Law:
 
     def __init__(
         self,
-        reply: Callable[[str, int], str] = lambda text, vote: "",
+        reply: Callable[[str, int], str] = lambda text, vote: "I checked it.",
         odds: Callable[[Sequence[str]], float] = lambda turns: 0.0,
     ):
         self.reply, self.odds = reply, odds

@@ -134,7 +134,7 @@ class Calls(Protocol):
     async def replies(
         self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
     ) -> list[tuple[str | None, ...]]:
-        """Return `votes` generated responses for each prompt, without their thoughts; each prompt is read once.
+        """Return `votes` generated responses for each prompt, without thoughts; each prompt is read once.
 
         A reply that ends within its thought has the response "". The first k replies are those of votes=k.
         """

@@ -102,10 +102,8 @@ def _items(parts: Parts, depth: int, *, inner: bool = False) -> str:
         variables = [relations.assigned_name(item) for item in items]
         if len(set(variables)) == len(variables) and None not in variables:
             value_keys = [_key(item, depth + 1) for item in items]
-            lines = sorted(
-                f"{variable}: {value_key}" for variable, value_key in zip(variables, value_keys, strict=True)
-            )
-            return f"system {{{', '.join(lines)}}}"
+            ordered_keys = [key for _variable, key in sorted(zip(variables, value_keys, strict=True))]
+            return f"({', '.join(ordered_keys)})"  # x=1, y=2 is the point (1,2)
     keys: list[str] = []
     for item in items:
         try:
@@ -139,6 +137,10 @@ def _relate(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
         if collections:
             if len(sides) != 2 or collections[-1] != sides[1]:
                 raise UndecidedError("an equation of collections")
+            names, values = map(top_level_parts, sides)
+            if len(names.items) == len(values.items) > 1 and names.brackets == values.brackets == ("(", ")"):
+                equations = (f"{name}={value}" for name, value in zip(names.items, values.items, strict=True))
+                return _items(Parts(("", ""), tuple(equations)), depth)
             return _key(sides[1], depth + 1)
         if any(r"\pm" in side for side in sides):
             if len(sides) != 2:
@@ -220,6 +222,8 @@ def _matrix(kind: str, rows: Sequence[Sequence[str]], depth: int) -> str:
 
 
 def _rows(kind: str, rows: Sequence[Sequence[str]]) -> str:
+    if kind != "V" and len(rows) > 1 and all(len(row) == 1 for row in rows):
+        return f"({', '.join(row[0] for row in rows)})"  # a column is a point
     return f"matrix {kind if kind == 'V' else ''} " + "; ".join(", ".join(row) for row in rows)
 
 

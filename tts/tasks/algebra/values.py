@@ -262,6 +262,10 @@ class Evaluator:
             return self._power_or_log(name, values)
         if name in ("floor", "ceil"):
             return self._round(values[0], up=name == "ceil")
+        if name == "binom" and not all(isinstance(argument, Fraction) for argument in values):
+            n, k = values
+            lower = self.times(self._factorial(k, step=1), self._factorial(self.plus(n, -k), step=1))
+            return self.quotient(self._factorial(n, step=1), lower)
         if name in ("gcd", "lcm", "binom"):
             return _whole_function(name, [_whole(argument) for argument in values])
         if name in ("max", "min"):
@@ -319,8 +323,10 @@ class Evaluator:
         """Return the floor of a real number, or with `up` its ceiling."""
         if isinstance(value, Fraction):
             return Fraction(math.ceil(value) if up else math.floor(value))
-        if not is_real(value) or CONTEXT.mag(value) > 1000:
-            raise UndecidedError("rounding of a number that is not real, or too large")
+        if not is_real(value):  # of a variable whose value does not suit
+            return hash_text(f"{'ceil' if up else 'floor'} of {digest(value)}")
+        if CONTEXT.mag(value) > 1000:
+            raise UndecidedError("rounding of a number that is too large")
         nearest = int(CONTEXT.nint(value))
         if self.plus(value, Fraction(-nearest)) == 0:
             return Fraction(nearest)
@@ -328,7 +334,13 @@ class Evaluator:
 
     def _factorial(self, value: Value, *, step: int) -> Value:
         if not isinstance(value, Fraction):
-            return hash_text(f"{step} factorial of {digest(value)}")
+            # a function with f(v) = v f(v - step), which is all that is known of the factorial of a variable
+            count = int(CONTEXT.floor(value / step)) if is_real(value) and abs(value) < _MOST_CALLS else 0
+            total = hash_text(f"{step} factorial of {digest(self.plus(value, Fraction(-step * count)))}")
+            for shift in range(min(0, count), max(0, count)):
+                factor = self.plus(value, Fraction(-step * shift))
+                total = self.times(total, factor) if count > 0 else self.quotient(total, factor)
+            return total
         n = _whole(value)
         if not 0 <= n <= 5000:
             raise UndecidedError("a factorial")

@@ -20,7 +20,7 @@ from fractions import Fraction
 from tts.tasks.forms.characters import as_latex
 from tts.tasks.forms.kinds import kind_form
 from tts.tasks.forms.rational import rational
-from tts.tasks.forms.spoken import read_quantity, spoken_words
+from tts.tasks.forms.spoken import chinese_number, read_quantity, spoken_words
 from tts.tasks.forms.structure import Parts, top_level_parts, unwrap
 from tts.tasks.forms.units import is_unit_text, strip_unit
 
@@ -42,13 +42,26 @@ _COMMANDS = {
     "colon": ":", "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ", "arcsec": "arcsec",
     "degree": r"^\\circ ", "percent": "%",
 }  # fmt: skip
+_BASES = {"two": "2", "eight": "8", "ten": "10", "sixteen": "16"}
+
+
+def _base(match: re.Match[str]) -> str:
+    """Return the base of a number as an index."""
+    return f"_{{{_BASES.get(match[1], match[1])}}}"
+
+
 # Rewrites that hold anywhere in an answer, in this order. A `\\` before a bracket or comma is a line break of a matrix,
 # not a delimiter.
 _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"(?<=[0-9]) and (?:a|one)[ -]half", r" \\frac{1}{2}"),
+        (r"^\s*\[\s*[\"'][^\"']*[\"'](?:\s*,\s*[\"'][^\"']*[\"'])*\s*\]\s*$", lambda match: ", ".join(re.findall(r"[\"']([^\"']*)[\"']", match[0]))),
+        (r"(?<=[0-9A-Za-z)}$])[ \t]*\n\s*\n\s*(?=[-+0-9A-Za-z$\\(])", ", "),
+        (r"_(?:\{ ?)?\\(?:text|mathrm) ?\{ ?(two|eight|ten|sixteen) ?\}(?: ?\})?", _base),
+        (r"(?<=[0-9A-F]) (?:\(|in )?base[ -]([0-9]+|two|eight|ten|sixteen)\)?$", _base),
         (r"^\s*\{ ?([a-z] ?(?:\\in ?\\mathbb ?\{?R\}? ?)?(?:\||:|\\mid)[^{}]+)\}\s*$", r"\\{\1\\}"),
+        (r"(?:[a-z] ?\\equiv ?(?=[^=]*mod))?(-?[0-9a-z]+) ?[({]?(?:\\[pb]?mod|\\(?:text|mathrm) ?\{ ?mod ?\}|(?<![A-Za-z\\])mod)(?![A-Za-z]) ?\{?([0-9a-z]+)[)}]?$", r"\1 (mod \2)"),
         (r"&lt;", "<"),
         (r"&gt;", ">"),
         (r"\\(?:" + _FONTS + r")(?= ?\{)", r"\\text"),
@@ -103,6 +116,7 @@ _REWRITES = tuple(
         (r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset"),
         (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi"),
         (r"\*\*", "^"),
+        (r"(\\frac\{[^{}]*\}) ?([0-9]+)", r"\1{\2}"),
         (r"\\frac ?([0-9])(?= ?[0-9{\\])", r"\\frac{\1}"),
         (r"(\\frac\{[^{}]*\}) ?([0-9])", r"\1{\2}"),
         (r"\\sqrt ?([0-9A-Za-z])", r"\\sqrt{\1}"),
@@ -119,6 +133,19 @@ _FLAT = r"((?:[^{}<>=]|\{[^{}]*\})+?)"
 _OVER_IN_BRACES = re.compile(rf"\{{{_FLAT}\\over(?![A-Za-z]){_FLAT}\}}")
 _OVER_ALL = re.compile(rf"\A{_FLAT}\\over(?![A-Za-z]){_FLAT}\Z")
 _END = " .,;:"
+# Remarks behind a value: an approximation, for which values it holds, and the number once more in words.
+_GAP = r"(?: |\\(?:text|mathrm) ?\{|\})*+"
+_ROUGHLY = r"(?:approximately|approx\.?|about|roughly|around|nearly|or so|exactly|\\approx|\\sim)"
+_OPENS = r"(?<![ ,({])(?: |,|\(|\\(?:text|mathrm) ?\{)++(?:or |which is |that is |i\.e\.,? ?)?"
+_SET = r"\\in ?\\mathbb ?\{?[ZN]\}?(?:\^[+*]|_[+0])?"
+_INTEGER = r"(?:is |be )?(?:any |all |an |a )?(?:arbitrary )?(?:positive |non-?negative )?integers?"
+_REMARK = re.compile(
+    rf"{_OPENS}(?:{_ROUGHLY}(?:[^()]*\)|{_GAP}$)|(?:for{_GAP}(?:all|every|any|each)|\\forall)(?![A-Za-z]).*"
+    rf"|(?:where |with |for )?{_GAP}(?:[a-zA-Z](?: ?, ?[a-z])*{_GAP}(?:{_SET}|{_INTEGER})|{_INTEGER}{_GAP}[a-z](?![a-z]))"
+    rf"{_GAP}\)?){_GAP}$|,{_GAP}(?:or |which is )?{_ROUGHLY} [^()]*$",
+    re.DOTALL,
+)
+_SAID_TWICE = re.compile(r"(.*[0-9].*?) ?\(([A-Za-z][A-Za-z -]*)\)|([A-Za-z][A-Za-z -]*) ?\((.*[0-9].*)\)")
 _TEXT = re.compile(r"\\(?:text|mathrm|mathbf) ?\{([^{}]*)\}")
 _WHOLE = re.compile(r"(?:\\(?:text|boxed|fbox) ?\{(?P<braced>.*)\})", re.DOTALL)
 _LEAD = re.compile(
@@ -130,6 +157,7 @@ _LEAD = re.compile(
 _LISTED = re.compile(r"(?<=[A-Za-z%]) ?,? (?:and|or) (?=[-+0-9])")
 _MARKDOWN = re.compile(r"\s*(\*\*|__|`|\*|\")((?:(?!\1).)+)\1\s*\.?\s*", re.DOTALL)
 _TEXT_BEFORE = re.compile(r"\\text ?\{([^{}]*)\}")
+_LINKED = re.compile(" ?,? (?:and|or) ")
 _AND = re.compile(r"(?<=[0-9})\]]) ?,? ?(?:and|or|&|und|oder|et|ou|и|или) ?(?=[-+0-9\\(\[]|[A-Za-z](?![A-Za-z]))")
 _APPROXIMATE = re.compile(r"\\approx(?![A-Za-z])")
 _NAME = re.compile(
@@ -162,6 +190,7 @@ _ESCAPED_TWICE = re.compile(
     r"\\(?=\\(?:[dt]?frac|sqrt|left|right|[lg]eq?|neq?|pi|text|cdot|times|infty|cup|cap|pm|boxed|mathbb|in|circ|q?quad|approx|theta)(?![A-Za-z]))"
 )
 _DASH = re.compile(r"[0-9][^0-9–—]{0,8}(?:[–—]|--)[^0-9–—]{0,8}[0-9]")
+_LAST_NUMBER = re.compile(r"[0-9.,]*[0-9][^0-9]*\Z")
 _WITH_WORDS = re.compile(r"(.*[0-9]) ?([^0-9]+)", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z][A-Za-z .,'-]*")
 _LONG_WORD = re.compile(r"[A-Za-z]{4}")
@@ -188,16 +217,19 @@ def normal_form(answer: str) -> str:
     if _OVER in text:
         text = _OVER_ALL.sub(_fraction, _OVER_IN_BRACES.sub(_fraction, text))
     text = _without_lead(text.strip().rstrip(_END))
-    text = unwrap(_exact_side(text), "{")
+    text = unwrap(_exact_side(_without_remark(text)), "{")
     if (kind := _kind_of(text, dash=_DASH.search(answer) is not None)) is not None:
         return kind
     text = strip_unit(_without_variable(text))
     text = " ".join(_TEXT.sub(r" \1 ", text).split())
     if _INEQUALITY.search(text) is not None:
         text = _BOTH.sub(r"\\cap ", _OR.sub(r"\\cup ", text))
+    equations = _LINKED.split(text)
+    if len(equations) > 1 and all("=" in equation for equation in equations):
+        text = ",".join(equations)
     if r"\begin" not in text:
         text = _LISTED.sub(",", _AND.sub(",", text))
-    text = read_quantity(text.rstrip(_END))
+    text = read_quantity(chinese_number(text.rstrip(_END)))
     if is_words(text):
         return spoken_words(text)
     text = _GROUPED_MIXED.sub(lambda match: match[0].replace(" ", "").replace(",", ""), text)
@@ -226,6 +258,17 @@ def _without_lead(text: str) -> str:
     return text
 
 
+def _without_remark(text: str) -> str:
+    """Return a value without a remark behind it; words and other texts as they are."""
+    twice = _SAID_TWICE.fullmatch(text)
+    if twice is not None:
+        number, words = twice[1] or twice[4], twice[2] or twice[3]
+        if spoken_words(words) == str(rational(number.strip())):
+            return number
+    value = _REMARK.sub("", text, count=1)
+    return value if any(character.isdigit() or character in "=+^\\" for character in value) else text
+
+
 def _is_balanced(text: str) -> bool:
     """Whether each brace of a text has its partner."""
     depth = 0
@@ -249,14 +292,16 @@ def _exact_side(text: str) -> str:
 
 def _kind_of(text: str, *, dash: bool) -> str | None:
     """Return the form of a time, date, range or number of a thing, with or without a unit after it; None for others."""
-    plain = " ".join(_TEXT.sub(r" \1 ", text).split())
-    if (kind := kind_form(plain, dash=dash)) is not None:
-        return kind
-    with_words = _WITH_WORDS.fullmatch(plain)
-    if with_words is None:
+    high = _LAST_NUMBER.search(text)  # behind which a product comes before a unit: 1-2n is no range
+    bare = text if high is None else text[: high.start()] + strip_unit(high[0])
+    for quantity in (text, bare):
+        if (kind := kind_form(" ".join(_TEXT.sub(r" \1 ", quantity).split()), dash=dash)) is not None:
+            return kind
+    with_words = _WITH_WORDS.fullmatch(" ".join(_TEXT.sub(r" \1 ", text).split()))
+    if with_words is None or not is_unit_text(with_words[2].replace("\\%", "%")):
         return None
-    before_words, words = with_words.groups()
-    return kind_form(before_words.rstrip(), dash=dash) if is_unit_text(words.replace("\\%", "%")) else None
+    kind = kind_form(with_words[1].rstrip(), dash=dash)
+    return None if kind is not None and " to " in kind and "-" in with_words[1] else kind
 
 
 def is_name(text: str) -> bool:

@@ -20,6 +20,9 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _BELOW_20 = {word: value for value, word in enumerate(_UNITS.split())}
 _NUMBERS = _BELOW_20 | {word: 10 * (value + 2) for value, word in enumerate(_TENS.split())}
 _COUNTED = re.compile(r"(.+?) ?\b(" + "|".join(_SCALES) + r")s?(?: (?:of )?(.+))?", re.DOTALL | re.IGNORECASE)
+_CHINESE_DIGITS = "两一二三四五六七八九"
+_CHINESE_SCALES = {"十": 1, "百": 2, "千": 3, "万": 4, "萬": 4, "亿": 8, "億": 8}
+_CHINESE = re.compile(r"(?=.*[一二三四五六七八九十])(?:[两二三四五六七八九一]?[十百千万萬亿億]?[零〇]?)+")
 _ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]{3})")
 _NOTHING = re.compile(
     r"(?:there (?:is|are) )?no (?:real |integer |such |possible )?(?:solutions?|roots?|values?)(?: exists?)?|(?:the "
@@ -56,6 +59,21 @@ def read_quantity(text: str) -> str:
     if count is None:
         count = _number(count_text.casefold())
     return text if count is None else str(count * _SCALES[scale_word.casefold()])
+
+
+def chinese_number(text: str) -> str:
+    """Return a whole number in Chinese numerals, such as "四十二", in digits; any other text as it is."""
+    if _CHINESE.fullmatch(text) is None:
+        return text
+    total = below_10000 = digit = 0
+    for character in text.replace("零", "").replace("〇", ""):
+        if character in _CHINESE_DIGITS:
+            digit = _CHINESE_DIGITS.index(character) % 10 or 2
+        elif (scale := 10 ** _CHINESE_SCALES[character]) < 10_000:
+            below_10000, digit = below_10000 + (digit or 1) * scale, 0
+        else:
+            total, below_10000, digit = (total + below_10000 + digit) * scale, 0, 0
+    return str(total + below_10000 + digit)
 
 
 def spoken_words(text: str) -> str:

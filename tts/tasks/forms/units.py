@@ -35,7 +35,7 @@ _ORIENTAL_MEANING = re.compile(
 _ORIENTAL_UNITS = re.compile("千(?=[克米瓦卡赫帕焦])|百分点|左右$|多边形|和尚")
 _FUNCTION_NAMES = """
 sin cos tan cot sec csc log ln exp max min gcd lcm sqrt arcsin arccos arctan sinh cosh tanh alpha beta gamma delta theta lambda sigma omega
-phi psi rho eta tau chi inf oo cis det abs floor ceil frac
+phi psi rho eta tau chi epsilon zeta iota kappa upsilon inf oo cis det abs floor ceil frac
 """  # noqa: E501
 _NAMES = frozenset(_FUNCTION_NAMES.split())
 
