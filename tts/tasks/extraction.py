@@ -9,27 +9,47 @@ states 42. A marker that states nothing ("the answer is unique") does not hide a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.marks import ANSWER_MARKS, marks_within, pattern_of
+from tts.thoughts import THINK
 
 # A token begins with a character of a set, for which `re` searches ten times faster than for alternatives.
 _BOX_TOKENS = re.compile(
     r"[\\{}](?:(?<=\\)(?:(?P<box>(?:boxed|fbox)\s*\{)|(?P<bare>boxed ?-?[0-9]+(?:[.,/][0-9]+)*(?![0-9A-Za-z{]))|.))?",
     re.DOTALL,
 )
+# Boxes of other spellings, and their spelling here.
+_SPELLINGS = (
+    (re.compile(r"<\|begin_of_box\|>|\\begin ?\{boxed\}|\\beginboxed(?![A-Za-z]|\s*\{)"), r"\\boxed{"),
+    (re.compile(r"<\|end_of_box\|>|\\end ?\{boxed\}|\\endboxed(?![A-Za-z])"), "}"),
+    (re.compile(r"\\(?:beginboxed|framebox(?:\s*\[[^\[\]]*\])*)(?=\s*\{)"), r"\\boxed"),
+)
+_PART = (
+    r"[(*\[]*(?:(?:for )?(?:[Pp]art|[Qq]uestion|[Pp]roblem|[Cc]ase) [(*]*(?:[A-Za-z]|[ivx]{1,4}|[1-9])"
+    r"|(?:[A-Ha-h]|[ivx]{1,4}|[1-9])(?=[).]))[)*:.\]]+|[(*\[]+(?:[a-h]|[ivx]{1,4}|[1-9])[)\]]+"
+)
+_APPROXIMATE = r"(?:about|roughly|numerically|approximately|approx\.?|\\approx|≈)"
+# Between a value and its approximation, which is no answer of its own.
+_ROUGHLY = re.compile(
+    r"[\s$,;(){}\\]*(?:(?:or|which is|that is|i\.e\.|is|=|\\text|\\q?quad)[\s$,;(){}\\]*){0,4}"
+    rf"(?:{_APPROXIMATE}[\s$,:~(){{}}\\]*)+"
+)
 _BETWEEN = re.compile(
-    r"(?:[\s$,;、]|\\[()\[\],;! ]|\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
+    r"(?:" + _PART + r"|[\s$,;、]|\\[()\[\],;! ]|\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
     r"|[A-Za-z](?:_[0-9])? ?=|for part \([a-z]\))*"
 )
-_CONNECTED = re.compile(r"[,;、]|and|or|和|或|以及|und|oder|et|ou")
+_CONNECTED = re.compile(r"[,;、]|and|or|和|或|以及|und|oder|et|ou|" + _PART)
 _LONGEST_BETWEEN = 60
 
-_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)(?:final[_ ]?)?answer>", re.IGNORECASE)
+_MEMBER = re.compile(r'"(?:final_?)?answer"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9.]+(?=\s*[,}]))', re.IGNORECASE)
 _TURN_ENDS = (
     "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "<|eom_id|>", "</s>",
     "<end_of_turn>", "<start_of_turn>", "<eos>", "[/INST]", "[INST]", "<|user|>", "<|start_header_id|>",
@@ -68,7 +88,7 @@ _FEW_WORDS = 3  # the most words of a remark that may yet be an answer, such as 
 _PAIRS = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"))
 
 _FILLER = re.compile(
-    r"(?:(?:indeed|simply|just|therefore|thus|then|clearly|definitely|now|also|hence|in fact|given by|equal to),? )+",
+    r"\A(?:(?:indeed|simply|just|therefore|thus|then|clearly|definitely|now|also|hence|in fact|given by|equal to),? )+",
     re.IGNORECASE,
 )
 _REMARK = re.compile(
@@ -87,6 +107,12 @@ yes no even odd true false zero one two three four five six seven eight nine ten
 never both neither half north south east west red blue green black white yellow
 """  # noqa: E501
 _PLAIN_ANSWERS = frozenset(_PLAIN_ANSWER_WORDS.split())
+# A sentence without a value, which states an answer only where nothing else does.
+_SENTENCE = re.compile(
+    r"(?:it|this|that|these|those|they|there|we|i|you|he|she|let)(?:['’][a-z]+)? [a-z]{2,}[^0-9$\\=]*"
+    r"|(?:to|in|by|as|if|so|the) [^0-9$\\=]* (?:is|are|was|were|has|have|can|will|would|should|must|do|does|need)\b[^0-9$\\=]*",
+    re.IGNORECASE,
+)
 _CONNECTIVE = (
     r"so|which|since|because|as|where|hence|thus|therefore|meaning|i\.?e\.?|that "
     r"is|we|given|assuming|when|after|but|with|in|from|by|using|"
@@ -111,7 +137,7 @@ _NUMBER = re.compile(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?%?")
 _PROSE = re.compile(r"[A-Za-z]{2,}(?:['’][a-z]+)?")
 
 
-_OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|frac|d?frac|sqrt|boxed|left|pm))\s*$")
+_OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|frac|d?frac|sqrt|boxed|left|pm|b(?:o(?:xe?)?)?|fra?|sq?r?)?)\s*$")
 
 
 class _Box(NamedTuple):
@@ -125,10 +151,24 @@ class _Box(NamedTuple):
 def last_box(text: str) -> str | None:
     r"""Return the content of the last complete box that is not empty, or None.
 
-    A box is `\boxed{…}` or `\fbox{…}`, and the last box is the box that opens last.
+    A box is `\boxed{…}` or `\fbox{…}`, or has another spelling of `usual_boxes`, and the last box is the box that opens last.
     """
-    boxes = _boxes(text)
+    boxes = _boxes(usual_boxes(text))
     return boxes[-1].content if boxes else None
+
+
+def usual_boxes(text: str) -> str:
+    r"""Return a text in which each box is written `\boxed{…}`, such as GLM's `<|begin_of_box|>`."""
+    for spelling, usual in _SPELLINGS if "box" in text else ():
+        text = spelling.sub(usual, text)
+    return text
+
+
+def _approximates(text: str, earlier: _Box, later: _Box) -> bool:
+    """Whether a box has an approximation, in decimals, of the value in the box before it."""
+    sign = re.match(rf"\s*{_APPROXIMATE}", later.content)
+    between = text[earlier.end : later.start] + ("" if sign is None else sign[0])
+    return len(between) <= _LONGEST_BETWEEN and "." in later.content and _ROUGHLY.fullmatch(between) is not None
 
 
 def last_boxes(text: str) -> str | None:
@@ -136,9 +176,12 @@ def last_boxes(text: str) -> str | None:
 
     Several contents are joined to one text, a list; mostly there is one box.
     """
+    text = usual_boxes(text)
     boxes = _boxes(text)
     if not boxes:
         return None
+    while len(boxes) > 1 and _approximates(text, boxes[-2], boxes[-1]):
+        del boxes[-1]
     contents = [boxes[-1].content]  # of connected boxes, from the last to the first
     for later, earlier in itertools.pairwise(reversed(boxes)):
         if not _is_connected(text, earlier, later):
@@ -152,7 +195,7 @@ def last_boxes(text: str) -> str | None:
 
 
 def _is_connected(text: str, earlier: _Box, later: _Box) -> bool:
-    """Whether two boxes have the same command, and only a comma or a word such as "and" between them, or nothing."""
+    """Whether two boxes have the same command, and only a comma, a part's name or a word such as "and" between them."""
     between = text[earlier.end : later.start]
     return (
         text[earlier.start + 1] == text[later.start + 1]
@@ -234,9 +277,9 @@ def announced_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | No
             following = text[marker_end : marker_end + _WINDOW]
             if index == 0 and not following.strip(" \t\r\n*_$.`"):
                 return None  # the text breaks off where its answer would be
-        elif not _is_remark(answer):
+        elif not _is_remark(answer) and not _SENTENCE.fullmatch(answer):
             return answer
-        elif last_remark is None and len(answer.split()) <= _FEW_WORDS:
+        elif last_remark is None and (len(answer.split()) <= _FEW_WORDS or not _is_remark(answer)):
             last_remark = answer
         if index >= _MOST_MARKERS:
             break
@@ -274,7 +317,8 @@ def _answer_in(text: str, marks: Sequence[str]) -> str | None:
 
 
 def own_turn(text: str) -> str:
-    """Return a text up to the first mark of a turn's end, such as `<|im_end|>`, that follows some text."""
+    """Return the response in a text, up to the first mark of a turn's end that follows some text."""
+    text = THINK.response(text)
     for mark in _TURN_ENDS:
         index = text.find(mark)
         if index >= 0 and text[:index].strip():
@@ -283,7 +327,7 @@ def own_turn(text: str) -> str:
 
 
 def last_tag(text: str) -> str | None:
-    """Return the last text that is not empty between `<answer>` and `</answer>`, or None."""
+    """Return the last text that is not empty in `<answer>`, else in a JSON member "answer", or None."""
     content_start: int | None = None
     content: str | None = None
     for tag in _TAG.finditer(text):
@@ -293,6 +337,9 @@ def last_tag(text: str) -> str | None:
         elif content_start is not None:
             content = text[content_start : tag.start()].strip() or content
             content_start = None
+    if content is None and (members := _MEMBER.findall(text)):
+        with contextlib.suppress(ValueError):
+            return str(json.loads(members[-1])).strip() or None
     return content
 
 

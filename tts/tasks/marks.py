@@ -67,6 +67,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "vi": ("đáp án:", "đáp án là", "đáp số:", "câu trả lời:", "câu trả lời là"),
     "zh": (
         "答案:",
+        "【答案】",
         "答案是",
         "答案为",
         "答案為",
@@ -88,6 +89,14 @@ ANSWER_MARKS: tuple[str, ...] = tuple(mark for marks in FOREIGN.values() for mar
 _HEADING = (
     r"(?<![^\n])[#>*_ \t]*(?:the[ ])?(?:final[ ]answer|最终答案|réponse[ ]finale|respuesta[ ]final)[*_ \t]*(?=\n|\Z)"
 )
+_LINE = r"(?<![^\n])[#>*_ \t-]*"
+
+
+def _heading(words: str) -> str:
+    """Return the pattern of words as a heading or in bold, without a colon."""
+    return rf"{_LINE}(?:\#[ \t]*[*_]*{words}[*_ \t]*(?=\n|\Z)|(?:\*\*|__){words}(?:\*\*|__)[ \t]*[:：]?[ \t]*)"
+
+
 _TO = r"(?:[ ]to[ ](?:the|this|your)[ ](?:question|problem))?"
 
 
@@ -95,11 +104,14 @@ _TO = r"(?:[ ]to[ ](?:the|this|your)[ ](?:question|problem))?"
 def pattern_of(marks: tuple[str, ...]) -> re.Pattern[str]:
     """Return a pattern of the English marks and of `marks`; a match of it ends where the answer begins."""
     english = [
-        r"(?<!\#)\#{4}(?!\#)",
+        r"(?<!\#)\#{4}(?!\#)(?=\s*\**\s*(?![0-9]{1,2}[.):] +[A-Z*]|[^\n]*:\**[ \t]*(?:\n|\Z))(?:[-+$€£¥~≈(\[{|.]*[0-9\\∞√π]|[-+(\[{$]*[A-Za-z](?![A-Za-z]|[.)] +\w)"
+        r"|(?:yes|no|true|false|none|undefined|infinite|infinity|impossible|(?-i:[a-z]+))\b(?![ \t]+\w)|(?:it|the answer) is ))",
         rf"(?<![^\W_])(?:(?:the|final)\s+)?answers?{_TO}\s+(?:is|are|equals|(?:would|should|must|will)\s+be)(?![^\W_])(?:[*_]*\s?[:：])?[*_]*",
         r"(?:(?<!\w)a|(?<![^\W_])(?:ans|answers?[ ]?))[*_]*[ ]?[:：][*_]*",
-        r"(?<!\w)answer[ ]?=(?!=)",
+        r"(?<!\w)answer(?:[ ]?=(?!=)|[*_]*\s*(?=\\\[|\$\$))|\[(?:final )?answer\][ ]?[:：]?",
+        rf"{_LINE}(?:final )?result[*_]*[ ]?[:：][*_]*",
         _HEADING,
+        _heading("(?:the )?(?:(?:correct|final) )?(?:answer|result)"),
     ]
     return re.compile("|".join([*english, *map(_mark_pattern, marks)]), re.IGNORECASE)
 
@@ -129,7 +141,8 @@ def _mark_pattern(mark: str) -> str:
     left_bound = r"(?<!\w)" if mark[0].isascii() or _has_case(mark[0]) else ""
     ending = r"[*_]*[ ]?[:：][*_]*" if mark.endswith(":") else r"(?:[*_]*\s?[:：])?[*_]*"
     right_bound = r"\b" if _has_case(mark[-1]) else ""
-    return left_bound + words + right_bound + ending
+    heading = f"|{_heading(words)}" if mark.endswith(":") else ""
+    return left_bound + words + right_bound + ending + heading
 
 
 def _has_case(character: str) -> bool:

@@ -49,6 +49,18 @@ CHOICE_MARKS: tuple[str, ...] = (
     "i pick",
     "i select",
     "i'd go with",
+    "i would pick",
+    "i'd pick",
+    "i'd choose",
+    "i would select",
+    "i'll go with",
+    "i'll pick",
+    "i'll choose",
+    "my pick is",
+    "correct one:",
+    "correct one is",
+    "right one is",
+    "best one is",
     "i will go with",
     "i go with",
     "i think it's",
@@ -82,7 +94,8 @@ _CHOICE = re.compile(
     rf"(?:[(（[]\s*(?P<enclosed>[A-Ja-j])\s*[)）\]]|(?P<bare>[A-J])(?![A-Za-z0-9_'’]))\}}?(?P<rest>.*)",
     re.DOTALL | re.IGNORECASE,
 )
-_ALTERNATIVE = re.compile(r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>|或|和|、)\s*\(?[A-J0-9](?!\w)", re.IGNORECASE)
+_ALTERNATIVE = re.compile(r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>|或|和|、)\s*(?:\(?(?-i:[A-J0-9])|\([A-J])(?!\w)", re.IGNORECASE)
+_SEVERAL = re.compile(r"[\s({\[$]*[A-J](?:[\s,;/&+、和()]*(?:and\b)?[\s()]*[A-J])+[\s)}\]$.]*")
 _BOLD = re.compile(r"\*\*\s*\(?([A-J])\)?[.:)]?\s*\*\*")
 _SMALL = re.compile(r"[\s*_`\"'$:]*([a-j])[\s*_`\"'$.)]*")
 _PARENTHESISED = re.compile(r"\(([A-J])\)")
@@ -93,7 +106,7 @@ _CALLED_RIGHT = re.compile(
     r"\s+(?:is|must be|seems)\s+(?:(?:the|definitely|clearly|therefore)\s+)*(?:correct|right|best|true|answer)\b",
     re.IGNORECASE,
 )
-_WITH_TEXT = re.compile(r"(?:\(([A-J])\)|([A-J])(?:[).:。、：]|(?=[\u4e00-\u9fff])))\s*\S.*")
+_WITH_TEXT = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])(?:[).:。、：]|(?=[\u4e00-\u9fff]))|([a-j])[).:](?=\s))\s*\S.*")
 _OTHER_LETTER = re.compile(r"(?:\(([A-J])\)|(?<!\w)([A-J])[).:])\s")
 
 
@@ -146,12 +159,14 @@ class MultipleChoiceTask(Task):
         return _lone_choice(_last_line(text)) or _whole_choice(text)
 
     def canonical(self, answer: str) -> str:
-        """Return the letter of a choice in any form, such as "(b)", "B." and "B) Paris".
+        """Return the letter of a choice in any form, such as "(b)", "b", "B." and "B) Paris".
 
-        Any other text is returned folded.
+        Several letters, as of a reference, are returned in order, and any other text folded.
         """
-        choice = _stated_choice(answer)
-        return fold_text(answer) if choice is None else choice
+        choice = _stated_choice(answer) or (_whole_choice(answer) if _SMALL.match(answer) else None)
+        if choice is not None:
+            return choice
+        return ", ".join(sorted(set(re.findall(r"[A-J]", answer)))) if _SEVERAL.fullmatch(answer) else fold_text(answer)
 
     def _marked_choice(self, text: str) -> str | None:
         """Return the choice after the last marker, on its line or the next line that is not blank; or None."""
@@ -164,9 +179,6 @@ class MultipleChoiceTask(Task):
         choice = _stated_choice(statement)
         if choice is not None:
             return choice
-        small_letter = _SMALL.fullmatch(statement)
-        if small_letter is not None:
-            return small_letter[1].upper()
         letters = set(_PARENTHESISED.findall(statement))
         return letters.pop() if len(letters) == 1 else None
 
@@ -202,15 +214,19 @@ def _whole_choice(text: str) -> str | None:
     """Return the choice of a reply that is one line: a letter and its text, without another letter."""
     line = text.strip().strip("*_")
     match = _WITH_TEXT.fullmatch(line)
+    if _SMALL.fullmatch(line) is not None:
+        return _stated_choice(line)
     if match is None or len(line) > 500:
         return None
-    letter = match[1] or match[2]
+    letter = (match[1] or match[2] or match[3]).upper()
     letters = {in_parentheses or bare for in_parentheses, bare in _OTHER_LETTER.findall(line)}
     return letter if letters <= {letter} else None
 
 
 def _stated_choice(text: str) -> str | None:
     """Return the choice that a text begins with; None if the text adds another choice, or the letter is a word."""
+    if (small := _SMALL.fullmatch(text)) is not None:
+        return small[1].upper()
     match = _CHOICE.fullmatch(text)
     if match is None:
         return None
