@@ -42,7 +42,9 @@ _ROUGHLY = re.compile(
     rf"(?:{_APPROXIMATE}[\s$,:~(){{}}\\]*)+"
 )
 _BETWEEN = re.compile(
-    r"(?:" + _PART + r"|[\s$,;、]|\\[()\[\],;! ]|\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
+    r"(?:"
+    + _PART
+    + r"|[\s$,;、]|\\[()\[\],;! ]|\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
     r"|[A-Za-z](?:_[0-9])? ?=|for part \([a-z]\))*"
 )
 _CONNECTED = re.compile(r"[,;、]|and|or|和|或|以及|und|oder|et|ou|" + _PART)
@@ -110,7 +112,8 @@ _PLAIN_ANSWERS = frozenset(_PLAIN_ANSWER_WORDS.split())
 # A sentence without a value, which states an answer only where nothing else does.
 _SENTENCE = re.compile(
     r"(?:it|this|that|these|those|they|there|we|i|you|he|she|let)(?:['’][a-z]+)? [a-z]{2,}[^0-9$\\=]*"
-    r"|(?:to|in|by|as|if|so|the) [^0-9$\\=]* (?:is|are|was|were|has|have|can|will|would|should|must|do|does|need)\b[^0-9$\\=]*",
+    r"|(?:to|in|by|as|if|so|the) [^0-9$\\=]* "
+    r"(?:is|are|was|were|has|have|can|will|would|should|must|do|does|need)\b[^0-9$\\=]*",
     re.IGNORECASE,
 )
 _CONNECTIVE = (
@@ -137,7 +140,9 @@ _NUMBER = re.compile(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?%?")
 _PROSE = re.compile(r"[A-Za-z]{2,}(?:['’][a-z]+)?")
 
 
-_OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|frac|d?frac|sqrt|boxed|left|pm|b(?:o(?:xe?)?)?|fra?|sq?r?)?)\s*$")
+_OPEN_END = re.compile(
+    r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|frac|d?frac|sqrt|boxed|left|pm|b(?:o(?:xe?)?)?|fra?|sq?r?)?)\s*$"
+)
 
 
 class _Box(NamedTuple):
@@ -151,7 +156,7 @@ class _Box(NamedTuple):
 def last_box(text: str) -> str | None:
     r"""Return the content of the last complete box that is not empty, or None.
 
-    A box is `\boxed{…}` or `\fbox{…}`, or has another spelling of `usual_boxes`, and the last box is the box that opens last.
+    A box is `\boxed{…}`, `\fbox{…}` or another spelling of `usual_boxes`. The last box is the box that opens last.
     """
     boxes = _boxes(usual_boxes(text))
     return boxes[-1].content if boxes else None

@@ -89,6 +89,12 @@ ANSWER_MARKS: tuple[str, ...] = tuple(mark for marks in FOREIGN.values() for mar
 _HEADING = (
     r"(?<![^\n])[#>*_ \t]*(?:the[ ])?(?:final[ ]answer|最终答案|réponse[ ]finale|respuesta[ ]final)[*_ \t]*(?=\n|\Z)"
 )
+# The mark of GSM8K, which has a value behind it, and is no heading of Markdown.
+_GSM8K = (
+    r"(?<!\#)\#{4}(?!\#)(?=\s*\**\s*(?![0-9]{1,2}[.):] +[A-Z*]|[^\n]*:\**[ \t]*(?:\n|\Z))"
+    r"(?:[-+$€£¥~≈(\[{|.]*[0-9\\∞√π]|[-+(\[{$]*[A-Za-z](?![A-Za-z]|[.)] +\w)|(?:it|the answer) is "
+    r"|(?:yes|no|true|false|none|undefined|infinite|infinity|impossible|(?-i:[a-z]+))\b(?![ \t]+\w)))"
+)
 _LINE = r"(?<![^\n])[#>*_ \t-]*"
 
 
@@ -104,8 +110,7 @@ _TO = r"(?:[ ]to[ ](?:the|this|your)[ ](?:question|problem))?"
 def pattern_of(marks: tuple[str, ...]) -> re.Pattern[str]:
     """Return a pattern of the English marks and of `marks`; a match of it ends where the answer begins."""
     english = [
-        r"(?<!\#)\#{4}(?!\#)(?=\s*\**\s*(?![0-9]{1,2}[.):] +[A-Z*]|[^\n]*:\**[ \t]*(?:\n|\Z))(?:[-+$€£¥~≈(\[{|.]*[0-9\\∞√π]|[-+(\[{$]*[A-Za-z](?![A-Za-z]|[.)] +\w)"
-        r"|(?:yes|no|true|false|none|undefined|infinite|infinity|impossible|(?-i:[a-z]+))\b(?![ \t]+\w)|(?:it|the answer) is ))",
+        _GSM8K,
         rf"(?<![^\W_])(?:(?:the|final)\s+)?answers?{_TO}\s+(?:is|are|equals|(?:would|should|must|will)\s+be)(?![^\W_])(?:[*_]*\s?[:：])?[*_]*",
         r"(?:(?<!\w)a|(?<![^\W_])(?:ans|answers?[ ]?))[*_]*[ ]?[:：][*_]*",
         r"(?<!\w)answer(?:[ ]?=(?!=)|[*_]*\s*(?=\\\[|\$\$))|\[(?:final )?answer\][ ]?[:：]?",

@@ -28,59 +28,16 @@ _FRAMING = Framing(
     tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128},
 )
 # Texts that announce a letter, besides the marks of an answer.
-CHOICE_MARKS: tuple[str, ...] = (
-    "correct:",
-    "answer -",
-    "i would go with",
-    "correct option:",
-    "correct option is",
-    "correct choice:",
-    "correct choice is",
-    "correct letter is",
-    "correct statement is",
-    "right option is",
-    "best option is",
-    "best choice is",
-    "option:",
-    "choice:",
-    "my choice is",
-    "i choose",
-    "i would choose",
-    "i pick",
-    "i select",
-    "i'd go with",
-    "i would pick",
-    "i'd pick",
-    "i'd choose",
-    "i would select",
-    "i'll go with",
-    "i'll pick",
-    "i'll choose",
-    "my pick is",
-    "correct one:",
-    "correct one is",
-    "right one is",
-    "best one is",
-    "i will go with",
-    "i go with",
-    "i think it's",
-    "i think it is",
-    "i believe it's",
-    "i believe it is",
-    "it must be",
-    "final choice:",
-    "selected option:",
-    "bonne réponse:",
-    "richtig ist",
-    "opción correcta:",
-    "opción correcta es",
-    "正确选项:",
-    "正确选项是",
-    "正确选项为",
-    "正确的是",
-    "选择",
-    "选项是",
-)
+_CHOICE_WORDS = """
+correct: | answer - | i would go with | correct option: | correct option is | correct choice: |
+correct choice is | correct letter is | correct statement is | right option is | best option is | best choice is |
+option: | choice: | my choice is | i choose | i would choose | i pick | i select | i'd go with | i would pick |
+i'd pick | i'd choose | i would select | i'll go with | i'll pick | i'll choose | my pick is | correct one: |
+correct one is | right one is | best one is | i will go with | i go with | i think it's | i think it is |
+i believe it's | i believe it is | it must be | final choice: | selected option: | bonne réponse: | richtig ist |
+opción correcta: | opción correcta es | 正确选项: | 正确选项是 | 正确选项为 | 正确的是 | 选择 | 选项是
+"""
+CHOICE_MARKS: tuple[str, ...] = tuple(mark.strip() for mark in _CHOICE_WORDS.split("|"))
 
 _WRAPPER = r"[\s*_`\"'$「【<]*"
 _FILLER = (
@@ -94,7 +51,9 @@ _CHOICE = re.compile(
     rf"(?:[(（[]\s*(?P<enclosed>[A-Ja-j])\s*[)）\]]|(?P<bare>[A-J])(?![A-Za-z0-9_'’]))\}}?(?P<rest>.*)",
     re.DOTALL | re.IGNORECASE,
 )
-_ALTERNATIVE = re.compile(r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>|或|和|、)\s*(?:\(?(?-i:[A-J0-9])|\([A-J])(?!\w)", re.IGNORECASE)
+_ALTERNATIVE = re.compile(
+    r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>|或|和|、)\s*(?:\(?(?-i:[A-J0-9])|\([A-J])(?!\w)", re.IGNORECASE
+)
 _SEVERAL = re.compile(r"[\s({\[$]*[A-J](?:[\s,;/&+、和()]*(?:and\b)?[\s()]*[A-J])+[\s)}\]$.]*")
 _BOLD = re.compile(r"\*\*\s*\(?([A-J])\)?[.:)]?\s*\*\*")
 _SMALL = re.compile(r"[\s*_`\"'$:]*([a-j])[\s*_`\"'$.)]*")

@@ -30,45 +30,13 @@ _RELATIONS = {
     "≤": "leq", "⩽": "leq", "≦": "leq", "≥": "geq", "⩾": "geq", "≧": "geq", "≠": "neq", "≈": "approx", "≃": "approx",
     "≅": "approx", "∪": "cup", "∩": "cap", "∈": "in", "→": "to", "≡": "equiv", "∨": "lor", "∧": "land",
 }  # fmt: skip
+_SMALL_NAMES = """
+alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega
+"""
 _GREEK = {
     unicodedata.lookup(f"GREEK SMALL LETTER {'LAMDA' if name == 'lambda' else name.upper()}"): name
-    for name in [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "pi",
-        "rho",
-        "sigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "chi",
-        "psi",
-        "omega",
-    ]
-} | {
-    "Γ": "Gamma",
-    "Δ": "Delta",
-    "Θ": "Theta",
-    "Λ": "Lambda",
-    "Ξ": "Xi",
-    "Π": "Pi",
-    "Σ": "Sigma",
-    "Φ": "Phi",
-    "Ψ": "Psi",
-    "Ω": "Omega",
-}
+    for name in _SMALL_NAMES.split()
+} | dict(zip("ΓΔΘΛΞΠΣΦΨΩ", ["Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega"], strict=True))
 _CIRCLED = {chr(0x2460 + index): str(index + 1) for index in range(20)}
 _CIRCLED_RUN = re.compile("[①-⑳](?:[ ,、，和]*[①-⑳])*")
 _OTHER = {

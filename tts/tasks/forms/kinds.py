@@ -10,20 +10,8 @@ from __future__ import annotations
 import math
 import re
 
-_MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-]
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _MONTH_NAMES.split()
 _MONTH_OF = {name: number for number, name in enumerate(_MONTHS, start=1)} | {
     name[:3]: number for number, name in enumerate(_MONTHS, start=1)
 }

@@ -42,6 +42,8 @@ _COMMANDS = {
     "colon": ":", "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ", "arcsec": "arcsec",
     "degree": r"^\\circ ", "percent": "%",
 }  # fmt: skip
+_QUOTED = r"[\"']((?:[^\"'])*)[\"']"
+_MOD = r"(?:\\[pb]?mod|\\(?:text|mathrm) ?\{ ?mod ?\}|(?<![A-Za-z\\])mod)(?![A-Za-z])"
 _BASES = {"two": "2", "eight": "8", "ten": "10", "sixteen": "16"}
 
 
@@ -56,12 +58,12 @@ _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"(?<=[0-9]) and (?:a|one)[ -]half", r" \\frac{1}{2}"),
-        (r"^\s*\[\s*[\"'][^\"']*[\"'](?:\s*,\s*[\"'][^\"']*[\"'])*\s*\]\s*$", lambda match: ", ".join(re.findall(r"[\"']([^\"']*)[\"']", match[0]))),
+        (rf"^\s*\[\s*{_QUOTED}(?:\s*,\s*{_QUOTED})*\s*\]\s*$", lambda match: ", ".join(re.findall(_QUOTED, match[0]))),
         (r"(?<=[0-9A-Za-z)}$])[ \t]*\n\s*\n\s*(?=[-+0-9A-Za-z$\\(])", ", "),
         (r"_(?:\{ ?)?\\(?:text|mathrm) ?\{ ?(two|eight|ten|sixteen) ?\}(?: ?\})?", _base),
         (r"(?<=[0-9A-F]) (?:\(|in )?base[ -]([0-9]+|two|eight|ten|sixteen)\)?$", _base),
         (r"^\s*\{ ?([a-z] ?(?:\\in ?\\mathbb ?\{?R\}? ?)?(?:\||:|\\mid)[^{}]+)\}\s*$", r"\\{\1\\}"),
-        (r"(?:[a-z] ?\\equiv ?(?=[^=]*mod))?(-?[0-9a-z]+) ?[({]?(?:\\[pb]?mod|\\(?:text|mathrm) ?\{ ?mod ?\}|(?<![A-Za-z\\])mod)(?![A-Za-z]) ?\{?([0-9a-z]+)[)}]?$", r"\1 (mod \2)"),
+        (rf"(?:[a-z] ?\\equiv ?)?(-?[0-9a-z]+) ?[({{]?{_MOD} ?\{{?([0-9a-z]+)[)}}]?$", r"\1 (mod \2)"),
         (r"&lt;", "<"),
         (r"&gt;", ">"),
         (r"\\(?:" + _FONTS + r")(?= ?\{)", r"\\text"),
@@ -141,8 +143,8 @@ _SET = r"\\in ?\\mathbb ?\{?[ZN]\}?(?:\^[+*]|_[+0])?"
 _INTEGER = r"(?:is |be )?(?:any |all |an |a )?(?:arbitrary )?(?:positive |non-?negative )?integers?"
 _REMARK = re.compile(
     rf"{_OPENS}(?:{_ROUGHLY}(?:[^()]*\)|{_GAP}$)|(?:for{_GAP}(?:all|every|any|each)|\\forall)(?![A-Za-z]).*"
-    rf"|(?:where |with |for )?{_GAP}(?:[a-zA-Z](?: ?, ?[a-z])*{_GAP}(?:{_SET}|{_INTEGER})|{_INTEGER}{_GAP}[a-z](?![a-z]))"
-    rf"{_GAP}\)?){_GAP}$|,{_GAP}(?:or |which is )?{_ROUGHLY} [^()]*$",
+    rf"|(?:where |with |for )?{_GAP}(?:[a-zA-Z](?: ?, ?[a-z])*{_GAP}(?:{_SET}|{_INTEGER})"
+    rf"|{_INTEGER}{_GAP}[a-z](?![a-z])){_GAP}\)?){_GAP}$|,{_GAP}(?:or |which is )?{_ROUGHLY} [^()]*$",
     re.DOTALL,
 )
 _SAID_TWICE = re.compile(r"(.*[0-9].*?) ?\(([A-Za-z][A-Za-z -]*)\)|([A-Za-z][A-Za-z -]*) ?\((.*[0-9].*)\)")
@@ -222,11 +224,7 @@ def normal_form(answer: str) -> str:
         return kind
     text = strip_unit(_without_variable(text))
     text = " ".join(_TEXT.sub(r" \1 ", text).split())
-    if _INEQUALITY.search(text) is not None:
-        text = _BOTH.sub(r"\\cap ", _OR.sub(r"\\cup ", text))
-    equations = _LINKED.split(text)
-    if len(equations) > 1 and all("=" in equation for equation in equations):
-        text = ",".join(equations)
+    text = _with_commas(text)
     if r"\begin" not in text:
         text = _LISTED.sub(",", _AND.sub(",", text))
     text = read_quantity(chinese_number(text.rstrip(_END)))
@@ -256,6 +254,14 @@ def _without_lead(text: str) -> str:
             return text
         text = shorter_text.strip().rstrip(_END)
     return text
+
+
+def _with_commas(text: str) -> str:
+    """Return a text whose equations are a list, and whose inequalities are sets, where words connect them."""
+    if _INEQUALITY.search(text) is not None:
+        return _BOTH.sub(r"\\cap ", _OR.sub(r"\\cup ", text))
+    equations = _LINKED.split(text)
+    return ",".join(equations) if all("=" in equation for equation in equations) else text
 
 
 def _without_remark(text: str) -> str:

@@ -10,6 +10,12 @@ from typing import Final
 _FENCE: Final = re.compile(r"([^\S\n]*)(`{3,}|~{3,})[^\S\n]*([^\n]*)")
 _LANGUAGE: Final = re.compile(r"\W*(\w*)")
 _PYTHON: Final = frozenset({"", "py", "python", "python2", "python3", "py3", "pypy", "pypy3", "ipython"})
+_BEGINS: Final = re.compile(
+    r"^(?:(?:async )?def |class |import |from \w|@\w|[ \t]+(?:return|if|for|while|[a-z_]\w* ?=))", re.MULTILINE
+)
+_PROSE: Final = re.compile(r"^(?:[-*>] ?)?[A-Z][a-z'’]*(?: [A-Za-z'’`(]+)+", re.MULTILINE)  # no line of a program
+_IMPORT: Final = re.compile(r"^(?:from[ \t]+\S+[ \t]+)?import[ \t]+(?:\([^()]*\)|[^\n]*)", re.MULTILINE)
+_NO_BREAK: Final = re.compile("^[^\"'\n]*[\xa0\u202f].*$", re.MULTILINE)
 _READS: Final = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinput\b|\bos\.read\s*\(\s*0\b")
 
 
@@ -76,9 +82,15 @@ def choose_block(text: str, names: Iterable[str] = (), *, reads: bool = False) -
     Returns:
         The block, by default the last block; the whole text where there is no block.
     """
+    text = _NO_BREAK.sub(lambda line: line[0].replace("\xa0", " ").replace("\u202f", " "), text)
+    first_fence = re.search(r"^[ \t]*(?:```|~~~)[ \t]*$", text, re.MULTILINE)
+    head = "" if first_fence is None else text[: first_fence.start()]
     blocks = code_blocks(text)
+    is_program = "```" not in head and head.strip() != "" and _PROSE.search(head) is None
+    if first_fence is not None and is_program and (_BEGINS.search(head) or not blocks):
+        blocks = [head, *code_blocks(text[first_fence.end() :])]  # the fence closes what the prompt has opened
     if not blocks:
-        return text
+        return _without_prose(text)
     called_names = set(names)
     best_block, best_count = blocks[-1], -1
     for block in reversed(blocks):
@@ -86,7 +98,30 @@ def choose_block(text: str, names: Iterable[str] = (), *, reads: bool = False) -
         count = len(_define(block, called_names)) if called_names else int(reads_input)
         if count > best_count:
             best_block, best_count = block, count
-    return best_block
+    earlier = "\n".join(blocks[: blocks.index(best_block)])
+    imports = [line[0] for line in _IMPORT.finditer(earlier) if _supplies(line[0], best_block)]
+    return "\n".join([*imports, best_block])
+
+
+def _without_prose(text: str) -> str:
+    """Return the program in a text without fences: what stands between its first and its last sentences."""
+    first_line = _BEGINS.search(text)
+    if first_line is None:
+        return text
+    introduction = text[: first_line.start()]
+    has_introduction = _PROSE.search(introduction) is not None or introduction.rstrip().endswith(":")
+    sentence = _PROSE.search(text, first_line.start())
+    return text[first_line.start() if has_introduction else 0 : len(text) if sentence is None else sentence.start()]
+
+
+def _supplies(statement: str, block: str) -> bool:
+    """Whether an import binds a name that a block uses and does not bind itself."""
+    names = re.findall(r"(?:\bas\s+)?([\w.*]+)(?=\s*(?:[,)#\n]|$))", statement.partition("import")[2])
+    own = " ".join(line[0] for line in _IMPORT.finditer(block))
+    used = (name.partition(".")[0] for name in names)
+    return any(
+        name == "*" or (re.search(rf"\b{name}\b", block) and not re.search(rf"\b{name}\b", own)) for name in used
+    )
 
 
 def _define(block: str, names: Iterable[str]) -> set[str]:
