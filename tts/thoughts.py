@@ -117,9 +117,10 @@ class ThoughtMarks:
         lowered = text.lower()
         known_marks = (mark for form in _TABLE.values() for mark in form[:2])
         marks = [mark.strip().lower() for mark in (self.open, self.close, *known_marks)]
-        num_unsettled = max(
-            next((size for size in range(len(mark) - 1, 0, -1) if lowered.endswith(mark[:size])), 0) for mark in marks
-        )
+        num_unsettled = 0
+        for mark in marks:
+            longest_first = range(len(mark) - (lowered.lstrip() != mark), num_unsettled, -1)
+            num_unsettled = next((size for size in longest_first if lowered.endswith(mark[:size])), num_unsettled)
         settled = text[: len(text) - num_unsettled]
         return self.thought(settled), self.response(settled)
 

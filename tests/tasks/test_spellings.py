@@ -21,6 +21,7 @@ from tts.tasks.base import Task
 from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.math import MathTask
 from tts.thoughts import THINK
+from tts.verifiers.code.blocks import choose_block
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed"
@@ -164,6 +165,39 @@ def test_things_of_one_form_are_equal_only_where_they_are_written_alike(
     check()
 
 
+VARIABLES = [
+    *"abcdfghijklmnopqrstuvwxyzABCDFGHIJKLMNOPQRSTUVWXYZ",
+    r"\alpha",
+    r"\theta",
+    r"\omega",
+    r"\pi",
+    r"\sin x",
+    "(x+1)",
+]
+POWERS = ["", "^2", "^n", "^{n+1}", "^{-1}"]
+UNITS = [" cm", "km", " minutes", r"\text{ m}", r"\text{cm}", "%", " apples", "°C", " km/h", "个"]
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(1, 40), st.integers(1, 60), st.sampled_from(VARIABLES), st.sampled_from(POWERS), st.booleans())
+def test_a_product_behind_a_minus_is_no_unit_of_a_range(
+    low: int, more: int, name: str, power: str, spaced: bool
+) -> None:
+    task, high = MathTask(), low + more
+    difference = f"{low} - {high}{name}{power}" if spaced else f"{low}-{high}{name}{power}"
+    assert task.equivalent(difference, rf"-{high} \cdot {name}{power}+{low}")
+    assert not task.equivalent(difference, f"{low}-{high}")
+    assert not task.equivalent(difference, f"{low}-{high} y_1{power}")
+    task.close()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_range_has_units(task: MathTask, unit: str) -> None:
+    assert task.equivalent(f"3-4{unit}", "3-4")
+    assert task.equivalent(f"3-4{unit}", "3 to 4")
+    assert not task.equivalent(f"3-4{unit}", "3-5")
+
+
 def test_ratios_are_equal_where_their_quotients_are(task: MathTask) -> None:
     @settings(deadline=None, max_examples=150)
     @given(st.integers(1, 400), st.integers(100, 400), st.integers(1, 400), st.integers(100, 400))
@@ -244,10 +278,10 @@ def test_a_user_adds_marks_of_a_further_language(name: str) -> None:
 # Public cases ---------------------------------------------------------------------------------------------------------
 
 
-def public_cases(name: str) -> list[dict[str, Any]]:
-    path = Path(DATA or ".") / "cases" / name
+def public_cases(name: str, folder: str = "cases") -> list[dict[str, Any]]:
+    path = Path(DATA or ".") / folder / name
     if not path.is_file():
-        pytest.skip("TTS_DATA_DIR has no cases")
+        pytest.skip(f"TTS_DATA_DIR has no {folder}")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
@@ -264,3 +298,24 @@ def test_public_outputs_are_read(task: MathTask) -> None:
     tasks = {name: task if name == "math" else tts.tasks.get(name) for name in {case["task"] for case in cases}}
     wrong = [case for case in cases if not is_read(tasks[case["task"]], case["text"], case["answer"])]
     assert len(wrong) <= len(cases) / 50, wrong
+
+
+@pytest.mark.skipif(not DATA, reason="TTS_DATA_DIR does not name a folder with cases")
+def test_further_pairs_have_their_right_verdict(task: MathTask) -> None:
+    cases = public_cases("pairs.jsonl", "cases4")
+    assert [case for case in cases if task.equivalent(case["a"], case["b"]) is not case["equal"]] == []
+
+
+@pytest.mark.skipif(not DATA, reason="TTS_DATA_DIR does not name a folder with cases")
+@pytest.mark.parametrize("divided", [True, False])
+def test_further_outputs_are_read_with_and_without_their_thought(task: MathTask, divided: bool) -> None:
+    wrong: list[dict[str, Any]] = []
+    for case in public_cases("outputs.jsonl", "cases4"):
+        text = THINK.response(case["text"]) if divided else case["text"]
+        if case["task"] == "code":
+            is_right = choose_block(text).strip() == case["answer"]
+        else:
+            is_right = is_read(task if case["task"] == "math" else tts.tasks.get(case["task"]), text, case["answer"])
+        if not is_right:
+            wrong.append(case)
+    assert wrong == []

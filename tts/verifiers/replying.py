@@ -12,6 +12,7 @@ from tts.backends.base import Backend, Sampling
 from tts.checks import Text, number, whole
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
+from tts.thoughts import THINK
 from tts.types import Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, Traits, Verifier
 
@@ -161,7 +162,8 @@ class ReplyingVerifier(AskingVerifier):
                 shown_prompts, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling
             )
             for replies in replies_by_prompt:
-                readings.append([read(reply) if reply.strip() else None for reply in replies if reply is not None])
+                responses = [THINK.response(reply) for reply in replies if reply is not None]
+                readings.append([read(response) if response.strip() else None for response in responses])
         num_unread = sum(verdicts.count(None) for verdicts in readings)
         calls.note_unread(f"replies of the {self.name} could not be read", num_unread, sum(map(len, readings)))
         known_verdicts = iter([[verdict for verdict in verdicts if verdict is not None] for verdicts in readings])

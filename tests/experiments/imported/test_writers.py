@@ -508,21 +508,18 @@ def test_no_answer_is_extracted_from_a_thought(name):
     assert "1 samples end within their thought, and have no answer" in pool.report.lines()
 
 
-def test_marks_that_were_not_given_are_told():
-    row = {
-        "problem": "p",
-        "reference": "4",
-        "text": ["<thinking>\\boxed{5}</thinking> The answer is 4", "[r] \\boxed{5} [/r] The answer is 4"],
-    }
-    pool = tts.Pool.from_rows([row])
-    assert (
-        "1 texts begin with '<thinking>', the mark of a thought, but its marks were not given: --thoughts '<thinking>'"
-        in pool.report.lines()
-    )
-    assert answers(tts.Pool.from_rows([row], thoughts="[r] [/r]")) == ["5", "4"]
-    assert answers(
-        tts.Pool.from_rows([{"problem": "p", "text": "<think>\\boxed{5}</think> The answer is 4"}], thoughts="none")
-    ) == ["5"]
+def test_known_marks_count_beside_those_that_are_given():
+    texts = ["<thinking>\\boxed{5}</thinking> The answer is 4", "[r] \\boxed{5} [/r] The answer is 4"]
+    row = {"problem": "p", "reference": "4", "text": texts}
+    assert answers(tts.Pool.from_rows([row])) == ["4", "5"]
+    assert answers(tts.Pool.from_rows([row], thoughts="[r] [/r]")) == ["4", "4"]
+
+
+def test_marks_that_are_not_used_are_told():
+    row = {"problem": "p", "reference": "4", "text": ["<think>\\boxed{5}</think> The answer is 4", "\\boxed{4}"]}
+    pool = tts.Pool.from_rows([row], thoughts="none")
+    assert answers(pool) == ["5", "4"]
+    assert any("1 texts have the marks of thoughts" in line and "--thoughts" in line for line in pool.report.lines())
     with pytest.raises(ConfigError, match="marks of thoughts is 'thnk'") as refused:
         tts.Pool.from_rows([row], thoughts="thnk")
     assert "or two marks and a space" in refused.value.hint

@@ -74,3 +74,36 @@ def test_the_block_that_the_tests_are_for_is_the_program(blocks: list[str], test
 @pytest.mark.parametrize("part", ["```", "```python\n", "~~~", " ", "`", "\t```\n", "```\n"])
 def test_long_texts_are_read_in_linear_time(part: str) -> None:
     assert isinstance(choose_block(part * 200_000, ["f"], reads=True), str)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{F}```",
+        f"{F}~~~\nIt adds one to x.",
+        f"It's simple:\n\n{F}\nIt returns the next number.",
+        f"Here is the function:\n{F}",
+        f"```python\n{F}```".replace("    ", "\xa0" * 4),
+        f"```python\n{F}```\nThat was it.",
+        F,
+    ],
+)
+def test_a_program_with_half_a_fence_or_prose_around_it_is_found(text: str) -> None:
+    assert choose_block(text).strip() == F.strip()
+
+
+def test_a_program_without_prose_stays_whole() -> None:
+    for program in (f"LIMIT = 3\n{F}print(f(LIMIT))\n", 'x = "a\xa0b"\n', "The answer is 4."):
+        assert choose_block(program) == program
+
+
+def test_a_block_has_the_imports_of_earlier_blocks_that_it_uses() -> None:
+    imports = "import math\nimport numpy as np\nfrom typing import (List,\n    Dict as D)\n"
+    program = "def f(x: List[int]) -> D:\n    return math.sqrt(x[0])\n"
+    found = choose_block(f"```python\n{imports}```\nThen:\n```python\n{program}```", ["f"])
+    assert found.endswith(program)
+    assert "import math" in found
+    assert "Dict as D" in found
+    assert "numpy" not in found
+    own = f"import math\n{program}"
+    assert choose_block(f"```python\nimport math\n```\n```python\n{own}```", ["f"]).count("import math") == 1

@@ -33,10 +33,16 @@ _RELATIONS = {
 _SMALL_NAMES = """
 alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega
 """
+_LARGE_NAMES = """
+Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega
+"""
 _GREEK = {
     unicodedata.lookup(f"GREEK SMALL LETTER {'LAMDA' if name == 'lambda' else name.upper()}"): name
     for name in _SMALL_NAMES.split()
-} | dict(zip("ΓΔΘΛΞΠΣΦΨΩ", ["Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega"], strict=True))
+} | {
+    unicodedata.lookup(f"GREEK CAPITAL LETTER {name.upper().replace('LAMBDA', 'LAMDA')}"): name
+    for name in _LARGE_NAMES.split()
+}
 _CIRCLED = {chr(0x2460 + index): str(index + 1) for index in range(20)}
 _CIRCLED_RUN = re.compile("[①-⑳](?:[ ,、，和]*[①-⑳])*")
 _OTHER = {
