@@ -75,7 +75,8 @@ class MultipleChoiceTask(Task):
     The answer is the first of these choices: in `<answer>`; in the last box (`\boxed{B}`); after the last marker
     ("Answer: (B)", "the answer is B.", a letter on the next line); a choice that is called right ("Option B is
     correct"); the last bold letter (`**C**`); a letter alone on the last line; a letter with its text as the whole
-    reply ("B) Paris"). Two letters at once ("B or C") are no choice.
+    reply ("B) Paris", "b. Paris"). A small letter is a choice where it stands alone. Two letters at once ("B or C") are
+    no choice.
 
     Args:
         marks: Texts that announce an answer in further languages, besides `tts.tasks.marks`, such as ("resultat:",

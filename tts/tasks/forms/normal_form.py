@@ -9,7 +9,9 @@ an answer (`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`). Neither is
 not `1/3`. A whole number before a fraction is a mixed number. Thousands are separated by a comma without a plain space:
 `1, 234` are two numbers, `1,\! 234`, `1{,}234`, `1'234` and `1_234` are one. Times, dates, ranges and telephone numbers
 are no arithmetic (`tts.tasks.forms.kinds`). An approximation after an exact value is dropped (`1/3\approx0.33`), and so
-is the word for one before a value.
+is the word for one before a value. So is a remark behind a value: "(approximately 3.14)", "for all x", "where k is an
+integer", or the number once more in words. What stands behind the second number of `1-2n` is a product, and no unit of a
+range. A list of texts in JSON is a list.
 """
 
 from __future__ import annotations
