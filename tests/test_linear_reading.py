@@ -10,11 +10,24 @@ from tts.backends.toy.language import read_sum
 from tts.errors import ConfigError
 from tts.serve.request_task import tools_of
 from tts.tasks.json import JsonTask
+from tts.tasks.math import MathTask
+from tts.thoughts import THINK
+from tts.verifiers.code.blocks import choose_block
 from tts.verifiers.judge import read_verdict
 from tts.verifiers.rules.schema import rule
 
 LONG = 600_000
-RUNS = {"blanks": " ", "tabs": "\t", "lines": "\n", "digits": "1", "tags": "<tool_call>", "terms": "1 + "}
+RUNS = {
+    "blanks": " ",
+    "tabs": "\t",
+    "lines": "\n",
+    "digits": "1",
+    "tags": "<tool_call>",
+    "terms": "1 + ",
+    "channels": "<|channel|>",
+    "headings": "#### ",
+    "ends": "</think>",
+}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 TOOLS = tools_of([TOOL], None, parallel=True)
 
@@ -29,6 +42,9 @@ READERS: dict[str, Callable[[str], object]] = {
     "sum": read_sum,
     "verdict": lambda text: read_verdict(text, "score"),
     "calls": lambda text: TOOLS and TOOLS.calls_in(text),
+    "thought": lambda text: THINK.split_settled_text(text) and None,
+    "answer": lambda text: MathTask().extract(text) and None,
+    "program": lambda text: choose_block(text) and None,
 }
 
 

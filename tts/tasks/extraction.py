@@ -29,12 +29,13 @@ _BOX_TOKENS = re.compile(
 _SPELLINGS = (
     (re.compile(r"<\|begin_of_box\|>|\\begin ?\{boxed\}|\\beginboxed(?![A-Za-z]|\s*\{)"), r"\\boxed{"),
     (re.compile(r"<\|end_of_box\|>|\\end ?\{boxed\}|\\endboxed(?![A-Za-z])"), "}"),
-    (re.compile(r"\\(?:beginboxed|framebox(?:\s*\[[^\[\]]*\])*)(?=\s*\{)"), r"\\boxed"),
+    (re.compile(r"\\(?:Boxed|beginboxed|framebox(?:\s*\[[^\[\]]*\])*)(?=\s*\{)"), r"\\boxed"),
 )
 _PART = (
     r"[(*\[]*(?:(?:for )?(?:[Pp]art|[Qq]uestion|[Pp]roblem|[Cc]ase) [(*]*(?:[A-Za-z]|[ivx]{1,4}|[1-9])"
-    r"|(?:[A-Ha-h]|[ivx]{1,4}|[1-9])(?=[).]))[)*:.\]]+|[(*\[]+(?:[a-h]|[ivx]{1,4}|[1-9])[)\]]+"
+    r"|(?:[A-Ha-h]|[ivx]{1,4}|[1-9])(?=[).]))[)*:.\]]+|(?:for )?[(*\[]+(?:[a-h]|[ivx]{1,4}|[1-9])[)\]]+"
 )
+_NEXT_PART = re.compile(r"[^\n]{0,60}\n[\s*#•-]*(?:[Pp]art )?\([b-h]\)[^\n]{0,100}")
 _APPROXIMATE = r"(?:about|roughly|numerically|approximately|approx\.?|\\approx|≈)"
 # Between a value and its approximation, which is no answer of its own.
 _ROUGHLY = re.compile(
@@ -42,9 +43,8 @@ _ROUGHLY = re.compile(
     rf"(?:{_APPROXIMATE}[\s$,:~(){{}}\\]*)+"
 )
 _BETWEEN = re.compile(
-    r"(?:"
-    + _PART
-    + r"|[\s$,;、]|\\[()\[\],;! ]|\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
+    r"(?:" + _PART + r"|\n[ \t]*[-*•][ \t]|[\s$,;、]|\\[()\[\],;! ]|"
+    r"\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
     r"|[A-Za-z](?:_[0-9])? ?=|for part \([a-z]\))*"
 )
 _CONNECTED = re.compile(r"[,;、]|and|or|和|或|以及|und|oder|et|ou|" + _PART)
@@ -99,7 +99,7 @@ _REMARK = re.compile(
     r"|rounded|required|needed|what|which|that\b|because|in (?:the )?(?:form|terms|simplest|lowest|fact)|expressed"
     r"|a (?:whole|single|positive|negative|real|valid)"
     r"|an? (?:integer|number|fraction|decimal|percentage)\b|always|only|still|now|indeed|to\b|as follows|below"
-    r"|above|shown|found|to be|within|plausible)",
+    r"|above|shown|found|to be|within|plausible|正确|对的|错误|唯一|合理)",
     re.IGNORECASE,
 )
 # A word in small letters that is no known answer counts as a remark.
@@ -112,8 +112,8 @@ _PLAIN_ANSWERS = frozenset(_PLAIN_ANSWER_WORDS.split())
 # A sentence without a value, which states an answer only where nothing else does.
 _SENTENCE = re.compile(
     r"(?:it|this|that|these|those|they|there|we|i|you|he|she|let)(?:['’][a-z]+)? [a-z]{2,}[^0-9$\\=]*"
-    r"|(?:to|in|by|as|if|so|the) [^0-9$\\=]* "
-    r"(?:is|are|was|were|has|have|can|will|would|should|must|do|does|need)\b[^0-9$\\=]*",
+    r"|(?:to|in|by|as|if|so) [^0-9$\\=]*"
+    r"|the [^0-9$\\=]* (?:is|are|was|were|has|have|can|will|would|should|must|do|does|need)\b[^0-9$\\=]*",
     re.IGNORECASE,
 )
 _CONNECTIVE = (
@@ -164,7 +164,7 @@ def last_box(text: str) -> str | None:
 
 def usual_boxes(text: str) -> str:
     r"""Return a text in which each box is written `\boxed{…}`, such as GLM's `<|begin_of_box|>`."""
-    for spelling, usual in _SPELLINGS if "box" in text else ():
+    for spelling, usual in _SPELLINGS if "box" in text or "Box" in text else ():
         text = spelling.sub(usual, text)
     return text
 
@@ -202,7 +202,7 @@ def last_boxes(text: str) -> str | None:
 def _is_connected(text: str, earlier: _Box, later: _Box) -> bool:
     """Whether two boxes have the same command, and only a comma, a part's name or a word such as "and" between them."""
     between = text[earlier.end : later.start]
-    return (
+    return _NEXT_PART.fullmatch(between) is not None or (
         text[earlier.start + 1] == text[later.start + 1]
         and len(between) <= _LONGEST_BETWEEN
         and _BETWEEN.fullmatch(between) is not None

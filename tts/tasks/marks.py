@@ -67,7 +67,6 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "vi": ("đáp án:", "đáp án là", "đáp số:", "câu trả lời:", "câu trả lời là"),
     "zh": (
         "答案:",
-        "【答案】",
         "答案是",
         "答案为",
         "答案為",
@@ -91,9 +90,9 @@ _HEADING = (
 )
 # The mark of GSM8K, which has a value behind it, and is no heading of Markdown.
 _GSM8K = (
-    r"(?<!\#)\#{4}(?!\#)(?=\s*\**\s*(?![0-9]{1,2}[.):] +[A-Z*]|[^\n]*:\**[ \t]*(?:\n|\Z))"
+    r"(?<!\#)\#{4}(?!\#)(?=\s*\**\s*(?![0-9]{1,2}[.):] +[A-Z*]|[^\n]{0,200}:\**[ \t]*(?:\n|\Z))"
     r"(?:[-+$€£¥~≈(\[{|.]*[0-9\\∞√π]|[-+(\[{$]*[A-Za-z](?![A-Za-z]|[.)] +\w)|(?:it|the answer) is "
-    r"|(?:yes|no|true|false|none|undefined|infinite|infinity|impossible|(?-i:[a-z]+))\b(?![ \t]+\w)))"
+    r"|(?:yes|no|true|false|none|undefined|infinite|infinity|impossible|(?-i:[a-z]+))\b(?![.)]?[ \t]+\w)))"
 )
 _LINE = r"(?<![^\n])[#>*_ \t-]*"
 
@@ -113,7 +112,8 @@ def pattern_of(marks: tuple[str, ...]) -> re.Pattern[str]:
         _GSM8K,
         rf"(?<![^\W_])(?:(?:the|final)\s+)?answers?{_TO}\s+(?:is|are|equals|(?:would|should|must|will)\s+be)(?![^\W_])(?:[*_]*\s?[:：])?[*_]*",
         r"(?:(?<!\w)a|(?<![^\W_])(?:ans|answers?[ ]?))[*_]*[ ]?[:：][*_]*",
-        r"(?<!\w)answer(?:[ ]?=(?!=)|[*_]*\s*(?=\\\[|\$\$))|\[(?:final )?answer\][ ]?[:：]?",
+        r"(?<!\w)answer(?:[ ]?=(?!=)|[*_]*\s*(?=\\[\[(]|\$))|[\[【]"
+        r"(?:(?:final|correct)[ ]|正确|最终|参考)?(?:answer|答案)[\]】][ ]?[:：]?",
         rf"{_LINE}(?:final )?result[*_]*[ ]?[:：][*_]*",
         _HEADING,
         _heading("(?:the )?(?:(?:correct|final) )?(?:answer|result)"),

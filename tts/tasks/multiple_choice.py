@@ -35,7 +35,9 @@ option: | choice: | my choice is | i choose | i would choose | i pick | i select
 i'd pick | i'd choose | i would select | i'll go with | i'll pick | i'll choose | my pick is | correct one: |
 correct one is | right one is | best one is | i will go with | i go with | i think it's | i think it is |
 i believe it's | i believe it is | it must be | final choice: | selected option: | bonne réponse: | richtig ist |
-opción correcta: | opción correcta es | 正确选项: | 正确选项是 | 正确选项为 | 正确的是 | 选择 | 选项是
+opción correcta: | opción correcta es | 正确选项: | 正确选项是 | 正确选项为 | 正确的是 | 选择 | 选项是 |
+i would answer | i would say | i'd say | i'd go for | i'll go for | let's go with | going with | we pick | we choose |
+one would be | my final choice is | correct letter: | answer —
 """
 CHOICE_MARKS: tuple[str, ...] = tuple(mark.strip() for mark in _CHOICE_WORDS.split("|"))
 
@@ -56,7 +58,7 @@ _ALTERNATIVE = re.compile(
 )
 _SEVERAL = re.compile(r"[\s({\[$]*[A-J](?:[\s,;/&+、和()]*(?:and\b)?[\s()]*[A-J])+[\s)}\]$.]*")
 _BOLD = re.compile(r"\*\*\s*\(?([A-J])\)?[.:)]?\s*\*\*")
-_SMALL = re.compile(r"[\s*_`\"'$:]*([a-j])[\s*_`\"'$.)]*")
+_SMALL = re.compile(r"[\s*_`\"'$:]*(?:(?i:option|choice|letter)\s+)?\(?([a-j])[\s*_`\"'$.)]*")
 _PARENTHESISED = re.compile(r"\(([A-J])\)")
 # "A" and "I" are words too: before a small letter they are a choice only where the sentence goes on with a reason.
 _REASON = re.compile(r"\s*(?:because|since|as|for|due|which|non|not)\b")
@@ -65,7 +67,9 @@ _CALLED_RIGHT = re.compile(
     r"\s+(?:is|must be|seems)\s+(?:(?:the|definitely|clearly|therefore)\s+)*(?:correct|right|best|true|answer)\b",
     re.IGNORECASE,
 )
-_WITH_TEXT = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])(?:[).:。、：]|(?=[\u4e00-\u9fff]))|([a-j])[).:](?=\s))\s*\S.*")
+_WITH_TEXT = re.compile(
+    r"(?:\(([A-Ja-j])\)|([A-J])(?:[).:。、：]|\s[—–-](?=\s)|(?=[\u4e00-\u9fff]))|([a-j])[).:](?=\s))\s*\S.*"
+)
 _OTHER_LETTER = re.compile(r"(?:\(([A-J])\)|(?<!\w)([A-J])[).:])\s")
 
 

@@ -9,9 +9,9 @@ an answer (`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`). Neither is
 not `1/3`. A whole number before a fraction is a mixed number. Thousands are separated by a comma without a plain space:
 `1, 234` are two numbers, `1,\! 234`, `1{,}234`, `1'234` and `1_234` are one. Times, dates, ranges and telephone numbers
 are no arithmetic (`tts.tasks.forms.kinds`). An approximation after an exact value is dropped (`1/3\approx0.33`), and so
-is the word for one before a value. So is a remark behind a value: "(approximately 3.14)", "for all x", "where k is an
-integer", or the number once more in words. What stands behind the second number of `1-2n` is a product, and no unit of a
-range. A list of texts in JSON is a list.
+is the word for one before a value. So is a remark behind a value: "(approximately 3.14)", "for all x",
+"where k is an integer", or the number once more in words. What stands behind the second number of `1-2n` is a product,
+and no unit of a range. A list of texts in JSON is a list.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _END = " .,;:"
 _GAP = r"(?: |\\(?:text|mathrm) ?\{|\})*+"
 _ROUGHLY = r"(?:approximately|approx\.?|about|roughly|around|nearly|or so|exactly|\\approx|\\sim)"
 _OPENS = r"(?<![ ,({])(?: |,|\(|\\(?:text|mathrm) ?\{)++(?:or |which is |that is |i\.e\.,? ?)?"
-_SET = r"\\in ?\\mathbb ?\{?[ZN]\}?(?:\^[+*]|_[+0])?"
+_SET = r"\\in ?(?:\\mathbb ?)?\{?[ZN]\}?(?:\^[+*]|_[+0])?"
 _INTEGER = r"(?:is |be )?(?:any |all |an |a )?(?:arbitrary )?(?:positive |non-?negative )?integers?"
 _REMARK = re.compile(
     rf"{_OPENS}(?:{_ROUGHLY}(?:[^()]*\)|{_GAP}$)|(?:for{_GAP}(?:all|every|any|each)|\\forall)(?![A-Za-z]).*"

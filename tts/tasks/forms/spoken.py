@@ -63,10 +63,10 @@ def read_quantity(text: str) -> str:
 
 def chinese_number(text: str) -> str:
     """Return a whole number in Chinese numerals, such as "四十二", in digits; any other text as it is."""
-    if _CHINESE.fullmatch(text) is None:
+    if _CHINESE.fullmatch(numerals := text.rstrip("个個只人元岁天次种")) is None:
         return text
     total = below_10000 = digit = 0
-    for character in text.replace("零", "").replace("〇", ""):
+    for character in numerals.replace("零", "").replace("〇", ""):
         if character in _CHINESE_DIGITS:
             digit = _CHINESE_DIGITS.index(character) % 10 or 2
         elif (scale := 10 ** _CHINESE_SCALES[character]) < 10_000:
