@@ -150,7 +150,7 @@ def test_a_tie_goes_to_the_answer_that_came_first(selection: Selection) -> None:
 
 
 def test_every_selection_is_in_the_table() -> None:
-    written = classes_with("search", ("select",))
+    written = {**classes_with("search", ("select",)), **classes_with("search/selections", ("choose",))}
     assert written
     assert {way for way in written if way not in SELECTIONS.entries.values()} == set()
 

@@ -6,8 +6,10 @@ It has the candidates that may win, their scores, and the weights and ranks of a
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +44,68 @@ class ByScore(Selection):
     def needs(self) -> Needs:
         """Return the needs: scores of all candidates."""
         return Needs(verifiers=(self.verifier,), scores_all=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByBallot(ByScore, ABC):
+    """Chooses by a ballot of the scores, and by majority where no score is known."""
+
+    only_voters: ClassVar[bool] = False  # whether only candidates that may win are scored
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """Whether the verifier is asked about the candidate."""
+        del agreeing
+        return not self.only_voters or bool(voters_of([candidate], self.truncated))
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by the scores of one call."""
+        voters = voters_of(candidates, self.truncated)
+        asked = voters if self.only_voters else list(range(len(candidates)))
+        scores = np.full(len(candidates), math.nan)
+        scores[asked] = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
+        if np.isnan(scores).all():
+            return vote_without_scores(candidates, voters)
+        ballot = Ballot(candidates, voters, (self.verifier, scores), bounds_of(search, self.verifier))
+        return await self.choose(ballot, search) if voters else ballot.select_class(ballot.units)
+
+    @abstractmethod
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
+        """Choose among candidates of which at least one may win and at least one score is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """Candidates with their scores, at least one of which is known.
+
+    Args:
+        candidates: All candidates.
+        voters: The indices of the candidates that may win.
+        scores: The role that scored, with its score of each candidate; NaN where it is unknown.
+        bounds: The range by which the scores are mapped.
+    """
+
+    candidates: Sequence[Candidate]
+    voters: Sequence[int]
+    scores: Scores
+    bounds: tuple[float, float]
+
+    @property
+    def estimates(self) -> NDArray[np.float64]:
+        """The scores, with the mean of the known ones in place of unknown ones."""
+        return estimate_unknown(self.scores[1])
+
+    @property
+    def units(self) -> NDArray[np.float64]:
+        """The estimates mapped to [0, 1]."""
+        return estimate_unknown(to_unit(self.scores[1], self.bounds))
+
+    def with_weights(self, weights: NDArray[np.float64]) -> list[Candidate]:
+        """Return the candidates with weights and scores."""
+        return with_weights(self.candidates, weights, self.scores)
+
+    def select_class(self, weights: NDArray[np.float64], voters: Sequence[int] | None = None) -> Selected:
+        """Return the choice by the sum of weights, among all voters or some of them; see `select_class`."""
+        return select_class(self.candidates, weights, self.voters if voters is None else voters, self.scores)
 
 
 def voters_of(candidates: Sequence[Candidate], truncated: str) -> list[int]:
@@ -90,16 +154,11 @@ def vote_without_scores(candidates: Sequence[Candidate], voters: Sequence[int]) 
     return replace(vote, confidence=math.nan) if vote.answers else vote
 
 
-def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDArray[np.float64]:
-    """Return a role's scores mapped from its verifier's range to [0, 1], estimated where they are unknown.
+def bounds_of(search: Search, verifier: str) -> tuple[float, float]:
+    """Return the range by which a role's scores are mapped.
 
     Scores of a strategy have no range: if all lie in [0, 1] they are unchanged, otherwise they are log-odds.
     """
-    return estimate_unknown(to_unit(scores, bounds_of(search, verifier)))
-
-
-def bounds_of(search: Search, verifier: str) -> tuple[float, float]:
-    """Return the range by which a role's scores are mapped; see `units_of`."""
     given_roles = search.scoring.given_roles
     if verifier in given_roles:
         return (0.0, 1.0) if given_roles[verifier] else (-math.inf, math.inf)

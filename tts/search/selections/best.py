@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import (
-    ByScore,
-    first_writing,
-    no_answer,
-    order_candidates,
-    scores_of,
-    share_of,
-    units_of,
-    vote_without_scores,
-    voters_of,
-    with_weights,
-)
-from tts.types import Candidate
-from tts.verifiers.base import estimate_unknown
+from tts.search.selections._common import Ballot, ByBallot, first_writing, order_candidates, share_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Best(ByScore):
+class Best(ByBallot):
     """Chooses the answer of the candidate with the highest score (plain best-of-N).
 
     Among equal scores the first candidate is chosen.
@@ -52,17 +36,10 @@ class Best(ByScore):
 
     registered_as = "best"
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
         """Choose by highest score."""
-        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        voters = voters_of(candidates, self.truncated)
-        if np.isnan(scores).all():
-            return vote_without_scores(candidates, voters)
-        weights = units_of(scores, search, self.verifier)
-        estimates = estimate_unknown(scores)
-        order = sorted(voters, key=lambda i: (-estimates[i], i))
-        judged = with_weights(candidates, weights, (self.verifier, scores))
-        ranked = order_candidates(judged, order)
-        if not order:
-            return Selected((), ranked, no_answer(candidates))
+        del search
+        weights, estimates = ballot.units, ballot.estimates
+        judged = ballot.with_weights(weights)
+        ranked = order_candidates(judged, sorted(ballot.voters, key=lambda i: (-estimates[i], i)))
         return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, weights))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,20 +12,11 @@ from numpy.typing import NDArray
 from tts.checks import number
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import (
-    ByScore,
-    scores_of,
-    select_class,
-    vote_without_scores,
-    voters_of,
-    warn_of_scores,
-)
-from tts.types import Candidate
-from tts.verifiers.base import estimate_unknown
+from tts.search.selections._common import Ballot, ByBallot, warn_of_scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Borda(ByScore):
+class Borda(ByBallot):
     """Chooses the answer with most votes, where candidates vote by their rank.
 
     The candidate of rank r among N has (N - r + 1) ** exponent votes.
@@ -61,25 +51,15 @@ class Borda(ByScore):
     """
 
     registered_as = "borda"
+    only_voters = True
     exponent: Annotated[float, number(0, 100)] = 0.5
 
-    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """Whether the candidate may win, because the verifier is asked only about such candidates."""
-        del agreeing
-        return candidate.answer_class is not None and (self.truncated == "vote" or not candidate.truncated)
-
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
         """Choose by votes."""
         warn_of_scores(self, search, "confidence(measure='certainty')")
-        voters = voters_of(candidates, self.truncated)
-        scores = np.full(len(candidates), math.nan)  # [candidates], unknown for those without an answer
-        scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
-        if np.isnan(scores).all():
-            return vote_without_scores(candidates, voters)
-        ranked_scores = np.full(len(candidates), -math.inf)  # candidates without an answer are behind all others
-        ranked_scores[voters] = estimate_unknown(scores[voters])
-        votes = ballots(ranked_scores, self.exponent)
-        return select_class(candidates, votes, voters, (self.verifier, scores))
+        ranked_scores = np.full(len(ballot.candidates), -math.inf)  # candidates without an answer are behind all others
+        ranked_scores[ballot.voters] = ballot.estimates[ballot.voters]
+        return ballot.select_class(ballots(ranked_scores, self.exponent))
 
 
 def ballots(scores: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:

@@ -5,7 +5,6 @@ Each vote weighs its candidate's confidence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,24 +13,13 @@ import numpy as np
 from tts.checks import Count, number
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import (
-    ByScore,
-    bounds_of,
-    scores_of,
-    select_class,
-    units_of,
-    vote_without_scores,
-    voters_of,
-    warn_of_scores,
-)
-from tts.types import Candidate
-from tts.verifiers.base import estimate_unknown
+from tts.search.selections._common import Ballot, ByBallot, warn_of_scores
 
 _LEAST_KEPT = 5  # candidates whose vote is more than the choice of the best
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeepConfidence(ByScore):
+class DeepConfidence(ByBallot):
     """Chooses the answer with the largest sum of scores among the highest-scored candidates.
 
     The other candidates are dropped.
@@ -72,20 +60,14 @@ class DeepConfidence(ByScore):
     keep: Annotated[float, number(1e-9, 100)] | None = None
     among: Count | None = None
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
         """Choose the answer with the largest sum of confidence among the kept candidates."""
         is_online = self.among is not None
         windows = "lowest" if is_online else "tail"  # the windows of tokens whose confidence the paper takes
         warn_of_scores(self, search, f"confidence(measure='top', over='{windows}')")
-        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        voters = voters_of(candidates, self.truncated)
-        if np.isnan(scores[voters]).all():
-            return vote_without_scores(candidates, voters)
-        is_positive = bounds_of(search, self.verifier)[0] >= 0
-        estimates = estimate_unknown(scores)
-        positive_scores = estimates if is_positive else units_of(scores, search, self.verifier)
-        measured = [i for i in voters if self.among is None or candidates[i].index < self.among] or voters
+        voters, estimates = ballot.voters, ballot.estimates
+        positive_scores = estimates if ballot.bounds[0] >= 0 else ballot.units
+        measured = [i for i in voters if self.among is None or ballot.candidates[i].index < self.among] or voters
         keep = self.keep or max(10.0, 100 * min(1.0, _LEAST_KEPT / len(measured)))
         threshold = np.percentile(estimates[measured], 100 - keep)
-        weights = np.where(estimates >= threshold, positive_scores, 0.0)
-        return select_class(candidates, weights, voters, (self.verifier, scores))
+        return ballot.select_class(np.where(estimates >= threshold, positive_scores, 0.0))

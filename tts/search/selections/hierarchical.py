@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import (
-    ByScore,
-    members_of,
-    scores_of,
-    select_class,
-    units_of,
-    vote_without_scores,
-    voters_of,
-)
-from tts.types import Candidate
+from tts.search.selections._common import Ballot, ByBallot, members_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hierarchical(ByScore):
+class Hierarchical(ByBallot):
     """Chooses within each group by `weighted`, then among the groups' winners by `weighted`.
 
     The selection is for chains of revisions, where each chain is a group. A group's winner is the candidate of the
@@ -51,15 +41,12 @@ class Hierarchical(ByScore):
 
     registered_as = "hierarchical"
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
         """Choose by summed score, group by group, then among the winners of the groups."""
-        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        voters = voters_of(candidates, self.truncated)
-        if np.isnan(scores).all():
-            return vote_without_scores(candidates, voters)
-        units = units_of(scores, search, self.verifier)
+        del search
+        candidates, units = ballot.candidates, ballot.units
         groups: dict[int, list[int]] = {}
-        for i in voters:
+        for i in ballot.voters:
             groups.setdefault(candidates[i].group, []).append(i)
         winners: list[int] = []
         for group in groups.values():
@@ -68,4 +55,4 @@ class Hierarchical(ByScore):
             winners.append(max(winning_class, key=lambda i: units[i]))
         weights = np.zeros(len(candidates))
         weights[winners] = units[winners]
-        return select_class(candidates, weights, sorted(winners), (self.verifier, scores))
+        return ballot.select_class(weights, sorted(winners))

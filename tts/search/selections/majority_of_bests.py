@@ -6,7 +6,6 @@ Best-of-m is run over bootstrap samples of the candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +14,11 @@ from numpy.typing import NDArray
 from tts.checks import Count
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, vote_without_scores, voters_of
-from tts.types import Candidate
-from tts.verifiers.base import estimate_unknown
+from tts.search.selections._common import Ballot, ByBallot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MajorityOfBests(ByScore):
+class MajorityOfBests(ByBallot):
     """Chooses the most likely answer of best-of-m.
 
     The m candidates are drawn at random, with replacement, from all N candidates. A subset of one is a majority vote.
@@ -56,24 +53,16 @@ class MajorityOfBests(ByScore):
     """
 
     registered_as = "majority_of_bests"
+    only_voters = True
     subset: Count | None = None
 
-    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """Whether the candidate may win, because the verifier is asked only about such candidates."""
-        del agreeing
-        return candidate.answer_class is not None and (self.truncated == "vote" or not candidate.truncated)
-
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
         """Choose by the probability of each candidate to be the best of m."""
-        voters = voters_of(candidates, self.truncated)
-        scores = np.full(len(candidates), math.nan)
-        scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
-        if np.isnan(scores).all():
-            return vote_without_scores(candidates, voters)
-        root_rounded_up = math.isqrt(len(voters) - 1) + 1
-        chances = np.zeros(len(candidates))
-        chances[voters] = best_of_chances(estimate_unknown(scores[voters]), self.subset or root_rounded_up)
-        return select_class(candidates, chances, voters, (self.verifier, scores))
+        del search
+        root_rounded_up = math.isqrt(len(ballot.voters) - 1) + 1
+        chances = np.zeros(len(ballot.candidates))
+        chances[ballot.voters] = best_of_chances(ballot.estimates[ballot.voters], self.subset or root_rounded_up)
+        return ballot.select_class(chances)
 
 
 def best_of_chances(scores: NDArray[np.float64], m: int) -> NDArray[np.float64]:

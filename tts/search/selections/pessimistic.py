@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,20 +11,11 @@ from numpy.typing import NDArray
 from tts.checks import choice, number_above
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import (
-    ByScore,
-    scores_of,
-    select_class,
-    units_of,
-    vote_without_scores,
-    voters_of,
-    with_weights,
-)
-from tts.types import Candidate
+from tts.search.selections._common import Ballot, ByBallot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pessimistic(ByScore):
+class Pessimistic(ByBallot):
     """Chooses by the law of InferenceTimePessimism.
 
     The law gives score r the probability max(0, r - threshold) / (N beta).
@@ -67,20 +57,15 @@ class Pessimistic(ByScore):
     beta: Annotated[float, number_above(0)] = 0.1
     by: Annotated[str, choice("mass", "draw")] = "mass"
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
         """Choose by the law (the probabilities of the candidates)."""
-        voters = voters_of(candidates, self.truncated)
-        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        if np.isnan(scores[voters]).all():
-            return vote_without_scores(candidates, voters)
-        units = units_of(scores, search, self.verifier)
-        law = np.zeros(len(candidates))
-        law[voters] = pessimistic_law(units[voters], self.beta)
-        most_likely = select_class(candidates, law, voters, (self.verifier, scores))
+        law = np.zeros(len(ballot.candidates))
+        law[ballot.voters] = pessimistic_law(ballot.units[ballot.voters], self.beta)
+        most_likely = ballot.select_class(law)
         if self.by == "mass":
             return most_likely
-        drawn_index = int(search.rng("pessimistic").choice(len(candidates), p=law / law.sum()))
-        drawn = with_weights(candidates, law, (self.verifier, scores))[drawn_index]
+        drawn_index = int(search.rng("pessimistic").choice(len(law), p=law / law.sum()))
+        drawn = ballot.with_weights(law)[drawn_index]
         others = (c for c in most_likely.ranked if c.index != drawn.index)
         return Selected((drawn.answer or "",), (drawn, *others), most_likely.confidence)
 

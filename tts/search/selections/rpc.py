@@ -6,7 +6,6 @@ Before the vote, the paths of the less probable mode are dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -18,16 +17,7 @@ from scipy.special import gamma
 from tts.checks import whole
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import (
-    ByScore,
-    scores_of,
-    select_class,
-    units_of,
-    vote_without_scores,
-    voters_of,
-    warn_of_scores,
-)
-from tts.types import Candidate
+from tts.search.selections._common import Ballot, ByBallot, warn_of_scores
 
 _LEAST = 1e-12  # a smaller probability is raised to this one: the law has no density at 0
 # the share, and then shape and scale of each law: the start of the fit, and its limits
@@ -36,7 +26,7 @@ _LIMITS = ((0.2, 0.8), *((0.01, None),) * 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rpc(ByScore):
+class Rpc(ByBallot):
     """Drops the paths of the low mode of the probabilities, and votes with the others.
 
     The answer with the highest sum of probabilities over its distinct paths is chosen.
@@ -70,25 +60,21 @@ class Rpc(ByScore):
     registered_as = "rpc"
     least: Annotated[int, whole(2)] = 10
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
         """Choose by the summed probability of distinct paths."""
         warn_of_scores(self, search, "confidence")
-        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        voters = voters_of(candidates, self.truncated)
-        if np.isnan(scores).all():
-            return vote_without_scores(candidates, voters)
-        weights = units_of(scores, search, self.verifier)  # [candidates]
-        known = np.flatnonzero(~np.isnan(scores))  # the indices of known probabilities
+        weights = ballot.units  # [candidates]
+        known = np.flatnonzero(~np.isnan(ballot.scores[1]))  # the indices of known probabilities
         if len(known) >= self.least:
             is_dropped = await search.run(improbable, weights[known])
             weights[known[is_dropped]] = 0.0
         texts: set[str] = set()
-        for i, candidate in enumerate(candidates):
+        for i, candidate in enumerate(ballot.candidates):
             text = candidate.trajectory.response
             if text in texts:  # each text counts once
                 weights[i] = 0.0
             texts.add(text)
-        return select_class(candidates, weights, voters, (self.verifier, scores))
+        return ballot.select_class(weights)
 
 
 class Mixture(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,13 +11,11 @@ from numpy.typing import NDArray
 from tts.checks import number_above
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, scores_of, select_class, units_of, vote_without_scores, voters_of
-from tts.types import Candidate
-from tts.verifiers.base import estimate_unknown
+from tts.search.selections._common import Ballot, ByBallot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighted(ByScore):
+class Weighted(ByBallot):
     """Chooses the answer with the largest sum of its candidates' scores (weighted best-of-N).
 
     Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores are mapped from
@@ -51,17 +48,12 @@ class Weighted(ByScore):
     registered_as = "weighted"
     temperature: Annotated[float, number_above(0)] | None = None
 
-    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+    async def choose(self, ballot: Ballot, search: Search) -> Selected:
         """Choose the answer with the largest sum of scores."""
-        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
-        voters = voters_of(candidates, self.truncated)
-        if np.isnan(scores).all():
-            return vote_without_scores(candidates, voters)
+        del search
         if self.temperature is None:
-            weights = units_of(scores, search, self.verifier)
-        else:
-            weights = exponentials(estimate_unknown(scores), self.temperature)
-        return select_class(candidates, weights, voters, (self.verifier, scores))
+            return ballot.select_class(ballot.units)
+        return ballot.select_class(exponentials(ballot.estimates, self.temperature))
 
 
 def exponentials(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
