@@ -64,7 +64,7 @@ class ByBallot(ByScore, ABC):
         scores = np.full(len(candidates), math.nan)
         scores[asked] = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
         if np.isnan(scores).all():
-            return vote_without_scores(candidates, voters)
+            return vote_without_scores(candidates, voters, (self.verifier, scores))
         ballot = Ballot(candidates, voters, (self.verifier, scores), bounds_of(search, self.verifier))
         return await self.choose(ballot, search) if voters else ballot.select_class(ballot.units)
 
@@ -148,9 +148,11 @@ async def scores_of(
     return scores
 
 
-def vote_without_scores(candidates: Sequence[Candidate], voters: Sequence[int]) -> Selected:
+def vote_without_scores(
+    candidates: Sequence[Candidate], voters: Sequence[int], scores: Scores | None = None
+) -> Selected:
     """Return the majority's choice where no score is known, so that its confidence is unknown too (NaN)."""
-    vote = select_class(candidates, np.ones(len(candidates)), voters)
+    vote = select_class(candidates, np.ones(len(candidates)), voters, scores)
     return replace(vote, confidence=math.nan) if vote.answers else vote
 
 

@@ -96,7 +96,7 @@ class BestOfMajority(ByScore):
         scores[asked] = asked_scores
         if np.isnan(scores).all():
             order = sorted(kept, key=lambda kind: (-votes[kind], kind))
-            vote = self._select(candidates, members, order, None)
+            vote = self._select(candidates, members, order, (self.verifier, scores))
             return replace(vote, confidence=math.nan) if vote.answers else vote
         estimates = np.zeros(total)
         estimates[asked] = estimate_unknown(asked_scores)
@@ -116,7 +116,7 @@ class BestOfMajority(ByScore):
         candidates: Sequence[Candidate],
         members: Mapping[int, list[int]],
         order: Sequence[int],
-        scores: Scores | None,
+        scores: Scores,
     ) -> Selected:
         """Return the choice of the first k classes of answers in an order.
 
@@ -124,7 +124,7 @@ class BestOfMajority(ByScore):
             candidates: All candidates.
             members: The indices of candidates, by class.
             order: The classes that may be chosen, the best first.
-            scores: The role and its scores; None: no score is known.
+            scores: The role and its scores.
         """
         chosen = order[: self.k]
         judged = with_weights(candidates, np.ones(len(candidates)), scores)

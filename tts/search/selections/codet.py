@@ -82,7 +82,7 @@ class CodeT(Selection):
         outcomes = self._outcomes(candidates, scores, search)
         is_unknown = [bool(np.isnan(outcomes[i]).any()) for i in voters]
         if len(voters) and np.isnan(outcomes[voters]).all():
-            return vote_without_scores(candidates, voters)
+            return vote_without_scores(candidates, voters, (self.verifier, scores))
         passed = np.apply_along_axis(estimate_unknown, 0, outcomes[voters], otherwise=0.0)  # [voters, tests]
         # who passes the same tests is one group; of candidates with unknown outcomes nobody knows that
         keys = [b"%d " % i * is_unknown[i] + row.tobytes() for i, row in enumerate(passed)]
