@@ -56,7 +56,18 @@ _TABLE: Final[Mapping[str, tuple[str, str, str, str]]] = {
         r"</details\s*>",
     ),
 }
+# By name, what every mark has in small letters, where that is not the whole mark: texts without it are not searched.
+_STEMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "<think>": ("think", "thought", "reason", "scratchpad", "cot"),
+    "harmony": ("<|channel|>",),
+    "analysis": ("analysis", "assistantfinal"),
+    "<|channel>": ("<|channel>", "<channel|>"),
+    "<unused94>": ("<unused94>", "<unused95>"),
+    "granite": ("my thought process:", "my response:"),
+    "details": ("details",),
+}
 _ORDINARY: Final = ("granite", "details")  # whose ends stand in other texts too, and end only what they have opened
+_Form = tuple[re.Pattern[str], re.Pattern[str], bool, tuple[str, ...]]
 _NEAR: Final = 500  # characters of a line, on each side of a mark, in which quotation marks are looked for
 
 
@@ -95,7 +106,16 @@ class ThoughtMarks:
 
         Both are 0 where the text has no thought. While the thought goes on, both are the length of the text.
         """
-        forms = [form for form in _forms(self.open.strip(), self.close.strip()) if form[2] or form[0].match(text)]
+        forms: list[_Form] = []
+        lowered = text.lower()
+        for form in _forms(self.open.strip(), self.close.strip()):
+            for stem in form[3]:
+                if stem in lowered:
+                    if form[2] or form[0].match(text):
+                        forms.append(form)
+                    break
+        if not forms:
+            return (len(text), len(text)) if self.opened else (0, 0)
         start, end = max((mark.span() for form in forms for mark in _marks(form[1], text, 0)), default=(0, 0))
         is_open = self.opened and end == 0
         openings = (mark for form in forms for mark in _marks(form[0], text, end))
@@ -152,20 +172,24 @@ KNOWN: Final[Mapping[str, ThoughtMarks]] = {name: ThoughtMarks(*form[:2]) for na
 
 def without_marks(text: str) -> str:
     """Return a text without known marks of thoughts, so that no part of it is a thought."""
-    for opening, end, _is_free in _forms(THINK.open, THINK.close):
+    for opening, end, *_ in _forms(THINK.open, THINK.close):
         text = end.sub("", opening.sub("", text))
     return text
 
 
 @functools.lru_cache(maxsize=64)
-def _forms(opening: str, end: str) -> tuple[tuple[re.Pattern[str], re.Pattern[str], bool], ...]:
-    """Return the patterns of openings and ends, own and known ones, and whether an end counts without its opening."""
+def _forms(opening: str, end: str) -> tuple[_Form, ...]:
+    """Return the patterns of openings and ends, own and known ones.
+
+    With each are whether an end counts without its opening, and the stems, of which every text with a mark has one.
+    """
     forms = {"": (opening, end, "" if opening else "(?!)", ""), **_TABLE}
     return tuple(
         (
             re.compile(open_pattern or re.escape(open_text.strip()), re.IGNORECASE),
             re.compile(end_pattern or re.escape(end_text.strip()), re.IGNORECASE),
             name not in _ORDINARY,
+            _STEMS.get(name, (open_text.strip().lower(), end_text.strip().lower())),
         )
         for name, (open_text, end_text, open_pattern, end_pattern) in forms.items()
     )
