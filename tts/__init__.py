@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tts import renamed
 from tts.lazy import lazy_exports
 
 if TYPE_CHECKING:
@@ -87,5 +86,3 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)
-
-renamed.install()

@@ -11,11 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from tts.characters import HALVES
 from tts.errors import ConfigError, quote, unknown_name
-from tts.renamed import refuse_old_names
 from tts.types import Message, Problem, Prompt
 
 
@@ -400,7 +399,3 @@ def without_duplicates(what: str, values: list[Any], hint: str = "leave one out"
             raise ConfigError(f"{what} has {value} twice, but each may be there once", hint=hint)
         seen.add(repr(value))
     return values
-
-
-if not TYPE_CHECKING:
-    __getattr__ = refuse_old_names(__name__)

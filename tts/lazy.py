@@ -12,8 +12,6 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from tts.renamed import successor
-
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the `__getattr__`, `__dir__` and `__all__` of a package.
@@ -29,7 +27,7 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
     def load(name: str) -> Any:
         if name not in module_of:
-            raise AttributeError(successor(f"{package}.{name}") or f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(module_of[name])
         value = getattr(module, name) if hasattr(module, name) else importlib.import_module(f"{module.__name__}.{name}")
         setattr(sys.modules[package], name, value)

@@ -32,7 +32,6 @@ from typing import Any
 
 from tts.checks import check_complete
 from tts.errors import ConfigError, MissingDependency, TTSError, unknown_name
-from tts.renamed import warn_of_defaults
 
 _INNER = "<locals>"  # in the qualified name of what a function defines
 FORM = "write NAME(parameter=value) | STOP RULE | SELECTION, for example best_of_n(n=8) | majority"
@@ -428,7 +427,6 @@ class WrittenCall:
             raise self.add_position(failure) from None
         check_complete(factory)
         self._check_known(table.kind, factory)
-        warn_of_defaults(name, parameters)
         try:
             part = factory(**parameters)
         except TTSError:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tts.errors import ConfigError
-from tts.renamed import refuse_old_members
 
 HOW_MARKS = 'such as ("<think>", "</think>"), or ("", "</think>") where the prompt of a server has opened the thought'
 _TAG = r"(?:[a-z]+[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|cot)\s*>"
@@ -71,7 +70,6 @@ _Form = tuple[re.Pattern[str], re.Pattern[str], bool, tuple[str, ...]]
 _NEAR: Final = 500  # characters of a line, on each side of a mark, in which quotation marks are looked for
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class ThoughtMarks:
     """The texts between which a model thinks before it responds.

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from tts import display
 from tts.errors import ConfigError, HintsKeywords
-from tts.renamed import refuse_old_members
 from tts.thoughts import THINK, ThoughtMarks
 
 Status = Literal["active", "finished", "truncated", "failed"]
@@ -118,7 +117,6 @@ class AnswerForm:
 Part = str | Picture | ToolCall | ToolResult | ToolOffer | AnswerForm
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation.
@@ -184,7 +182,6 @@ def prompt_text(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class Problem(HintsKeywords):
     """One task to solve.

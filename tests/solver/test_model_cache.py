@@ -12,7 +12,6 @@ import pytest
 
 import tts
 from tests.support.guard import LIMIT_S, program, run_at_once
-from tts import renamed
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
@@ -240,16 +239,6 @@ class SizedBackend(ToyBackend):
     @classmethod
     def from_record(cls, record, **options):
         raise TypeError("size must be a number")
-
-
-def test_an_option_that_was_removed_is_refused_with_the_reason(monkeypatch):
-    record = dataclasses.replace(TOY, backend=f"{__name__}:SizedBackend", options=(("size", "large"),))
-    monkeypatch.setitem(renamed.OPTIONS, f"{record.backend}.size", "removed: one size fits all")
-    with pytest.raises(
-        ConfigError,
-        match=r"does not take the options size='large'.*SizedBackend.size was removed: one size fits all\)$",
-    ):
-        ModelCache().backend(record)
 
 
 def test_options_that_a_backend_does_not_take_are_named_with_its_reason():

@@ -22,7 +22,6 @@ from tts.allocator.difficulty import Floats, Whole
 from tts.allocator.values import ProblemStates, Values
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError
-from tts.renamed import refuse_old_members
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +47,6 @@ class WaveGrant:
     even: bool = False
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocator:
     """Divides the rest of a budget among problems, wave by wave. `next` depends only on its argument.

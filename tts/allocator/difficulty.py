@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tts.errors import ConfigError, quote
-from tts.renamed import refuse_old_members
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -42,7 +41,6 @@ _ROUNDS = 200
 _SETTLED = 1e-7
 
 
-@refuse_old_members
 @dataclass(frozen=True, eq=False)
 class Population:
     """The distribution of problems over kinds: the prior for one problem, which is learnt from many.

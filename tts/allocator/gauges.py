@@ -29,7 +29,6 @@ from numpy.typing import ArrayLike
 from tts.allocator.difficulty import RATES, Floats, Population
 from tts.allocator.ridge import ridge
 from tts.errors import ConfigError
-from tts.renamed import refuse_old_members
 
 # that `auto` makes: mean log-probability of the samples so far, and the probe of the prompt
 Reading = Literal["logprob", "probe"]
@@ -80,7 +79,6 @@ class Guess:
         return np.broadcast_to(self.strength * known, (len(reading), len(rate)))
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class Gauge:
     """A number that is linear in the angle of the success rate, with normal errors.
@@ -167,7 +165,6 @@ class Gauge:
         return np.where(np.isfinite(reading)[:, None], -(error**2) / (2 * variance[:, None]), 0.0)
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptProbe:
     """A linear reading of the policy's hidden state at the end of the prompt, before any sample.

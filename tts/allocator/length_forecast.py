@@ -29,7 +29,6 @@ from tts.characters import join_surrogates
 from tts.checks import check_number
 from tts.errors import ConfigError, HintsKeywords, quote
 from tts.files import read_small
-from tts.renamed import refuse_old_members
 from tts.search.algorithms.embedding import HashedNgrams
 from tts.search.lengths import QUANTILE
 from tts.types import Problem
@@ -37,10 +36,9 @@ from tts.types import Problem
 _NGRAMS = HashedNgrams(size=3, dimensions=128)
 _FORMAT = 1
 _FIELDS = ("weight", "bias", "low", "high", "above")
-_REFIT = "make it again with LengthForecast.fitted"
+_REFIT = "make it again with LengthForecast.fit"
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthForecast(HintsKeywords):
     """Forecasts the length of a problem's solutions in tokens from its prompt.

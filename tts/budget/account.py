@@ -31,7 +31,6 @@ from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limit
 from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger, price_usage
 from tts.display import grid
 from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
-from tts.renamed import refuse_old_members
 from tts.types import Usage
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
@@ -51,7 +50,6 @@ class Exhausted(Exception):
         self.unit = unit
 
 
-@refuse_old_members
 class Account(HintsKeywords):
     """Limits that are never passed, and what was spent of them.
 

@@ -15,7 +15,6 @@ from numbers import Real
 from typing import Any
 
 from tts.errors import ConfigError, HintsKeywords, quote, unknown_name
-from tts.renamed import refuse_old_members
 
 # units whose limits users give as whole numbers
 WHOLE_UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
@@ -138,7 +137,6 @@ class Rates:
         }
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class RowCost:
     """An upper bound of the cost of one row, as a function of the tokens that the row may generate.

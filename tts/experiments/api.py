@@ -39,7 +39,6 @@ from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
 from tts.experiments.study.stored import check_servers, imported_settings, stored_config
-from tts.renamed import refuse_old_members
 from tts.trace.export.filters import Filters
 from tts.trace.export.forms import FORMS, form_of
 from tts.trace.export.records import SearchRows
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@refuse_old_members
 @hint_methods
 class Study(Replayable):
     """A scaling study.

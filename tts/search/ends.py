@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError, quote
-from tts.renamed import refuse_old_names
 
 
 class Until(Enum):
@@ -263,7 +262,3 @@ class SearchEnded(Exception):
     def out_of_budget(self) -> bool:
         """Whether a limit other than time ended the search, and no stop rule."""
         return self.stop is None and self.reason.startswith("budget") and self.reason != "budget: seconds"
-
-
-if not TYPE_CHECKING:
-    __getattr__ = refuse_old_names(__name__)

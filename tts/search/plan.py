@@ -9,11 +9,8 @@ text, without parameters that have their default values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tts.errors import ConfigError, TTSError, unknown_name
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
-from tts.renamed import refuse_old_names
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES, Plan
 
 
@@ -98,7 +95,3 @@ def _table_of(name: str, scope: Scope) -> Registry | None:
 
 _TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 _PLACES = Registry("stop rule or selection", "tts.registry", {})
-
-
-if not TYPE_CHECKING:
-    __getattr__ = refuse_old_names(__name__)

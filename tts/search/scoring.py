@@ -31,7 +31,6 @@ from tts.characters import join_surrogates, prompt_in_whole_characters
 from tts.checks import check_number, check_text
 from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError, quote, unknown_name
 from tts.randomness import hash64
-from tts.renamed import refuse_old_members
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import NGRAMS, Embedder
 from tts.search.costs import Costs
@@ -508,7 +507,6 @@ def _add_unknown(total: Counter[tuple[str, str]], more: Mapping[tuple[str, str],
             total[what, kind] += amount
 
 
-@refuse_old_members
 class MeteredCalls:
     """Implements `tts.verifiers.base.Calls` for one scoring call.
 

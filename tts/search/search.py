@@ -28,7 +28,6 @@ from tts.budget.ledger import Call
 from tts.characters import join_surrogates
 from tts.checks import check_int, check_prompt, check_text
 from tts.errors import ConfigError
-from tts.renamed import refuse_old_names, successor
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers, Candidates
@@ -166,7 +165,7 @@ class Search:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(successor(f"Search.{name}") or f"a search has no attribute {name!r}")
+            raise AttributeError(f"a search has no attribute {name!r}")
 
     # What may be read -------------------------------------------------------------------------------------------------
 
@@ -894,7 +893,3 @@ async def learn_length(search: Search, end: SearchEnded) -> bool:
         return False
     await complete_best(search)
     return True
-
-
-if not TYPE_CHECKING:
-    __getattr__ = refuse_old_names(__name__)

@@ -22,7 +22,6 @@ from tts.checks import check_part
 from tts.errors import CapabilityError, ConfigError, quote, unknown_name
 from tts.models import registry
 from tts.models.registry import ModelRecord
-from tts.renamed import successor
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.solver.event_loop import LoopThread
@@ -285,10 +284,8 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
         if unknown_option is not None:
             raise unknown_option from None
         options_text = ", ".join(f"{name}={value!r}" for name, value in record.options)
-        renamings = [successor(f"{record.backend}.{name}") for name, _ in record.options]
         raise ConfigError(
-            f"the backend {record.backend!r} does not take the options {options_text}: {failure}",
-            hint=", ".join(line for line in renamings if line),
+            f"the backend {record.backend!r} does not take the options {options_text}: {failure}"
         ) from failure
 
 

@@ -26,7 +26,6 @@ from tts.errors import ConfigError, HintsKeywords, TTSError, VerifierError, hint
 from tts.logs import get_logger
 from tts.models import registry
 from tts.models.registry import ModelRecord
-from tts.renamed import refuse_old_members
 from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
@@ -62,7 +61,6 @@ BudgetLike = Budget | Account | float | Mapping[str, float]
 ExpectedTokens = int | Callable[[Problem], int]
 
 
-@refuse_old_members
 @hint_methods
 class Solver(HintsKeywords):
     """Models, verifiers and a task, kept ready to solve problems; a context manager.

@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from tts.errors import ConfigError
-from tts.renamed import refuse_old_members
 from tts.statistics.proportions import LEVEL, Estimate, numbers
 from tts.statistics.resampling import RESAMPLES, Floats, bootstrap_kinds, kinds, vector
 
@@ -48,7 +47,6 @@ class Fit:
     gap: float
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class CoverageLaw:
     """coverage(k) = exp(a k^b) with a, b <= 0: the logarithm of coverage falls as a power of k."""
@@ -62,7 +60,6 @@ class CoverageLaw:
         return np.exp(self.a.value * np.asarray(k, np.float64) ** self.b.value)
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class Saturation:
     """The law accuracy(N) = ceiling (1 - (1 - chance)^N), and its point of saturation.

@@ -5,12 +5,11 @@ A new task is one class and one line here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts.checks import check_complete, check_part
 from tts.errors import ConfigError, quote
 from tts.registry import Registry, parse_call
-from tts.renamed import refuse_old_names
 from tts.tasks.base import Task
 
 TASKS = {
@@ -77,7 +76,3 @@ def _make_task(task_class: Any, subject: str) -> Task:
 def _complete(task: Any, subject: str) -> Task:
     check_part(task, Task, subject)
     return task
-
-
-if not TYPE_CHECKING:
-    __getattr__ = refuse_old_names(__name__)

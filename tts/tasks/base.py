@@ -22,11 +22,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tts.errors import HintsKeywords
 from tts.registry import ClassName
-from tts.renamed import refuse_old_names
 from tts.tasks.framing import OPEN_ENDED, Framing
 from tts.types import Problem, Prompt
 
@@ -181,7 +180,3 @@ def find_stop(text: str, stops: Sequence[str], start: int = 0) -> int | None:
         if index >= 0:
             ends.append(index + len(stop))
     return min(ends, default=None)
-
-
-if not TYPE_CHECKING:
-    __getattr__ = refuse_old_names(__name__)

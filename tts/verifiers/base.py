@@ -35,7 +35,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,6 @@ from tts.checks import check_int, check_parameters, check_text
 from tts.errors import ConfigError, HintsKeywords, VerifierError, quote
 from tts.models.registry import ModelRecord
 from tts.registry import ClassName
-from tts.renamed import refuse_old_names
 from tts.tasks.base import Task
 from tts.types import Problem, Prompt, Trajectory
 
@@ -576,7 +575,3 @@ def to_log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDA
         return np.clip(scores, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
     r = np.clip(to_unit(scores, bounds), _LEAST_UNIT, 1 - _LEAST_UNIT)
     return np.log(r) - np.log1p(-r)
-
-
-if not TYPE_CHECKING:
-    __getattr__ = refuse_old_names(__name__)

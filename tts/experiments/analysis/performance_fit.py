@@ -35,7 +35,6 @@ from tts.experiments.analysis.recorded_search import RecordedSearch
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import load_problems
 from tts.experiments.study.record import Cell, RecordedSample, Result
-from tts.renamed import refuse_old_members
 from tts.scopes import file_scope
 from tts.search.parts import Plan, Selection
 from tts.search.plan import parse
@@ -86,7 +85,6 @@ class PlainSampling(NamedTuple):
     tokens: Floats
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True, eq=False)
 class PerformanceData:
     """The data of a study's problems from which a performance model is fitted.

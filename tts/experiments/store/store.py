@@ -37,7 +37,6 @@ from tts.experiments.store.rows import (
 )
 from tts.experiments.store.schema import CHECKSUMS, SOURCES, connect, explain_errors
 from tts.experiments.study.record import RESULT_VERSION, Cell, CellCounts, Result, StoredStudy
-from tts.renamed import refuse_old_members
 
 _PAGE: Final = 1000  # results read in one query
 _BATCH: Final = 10_000  # cells added in one transaction
@@ -55,7 +54,6 @@ def default_store() -> Path:
     return Path(".tts", "store.sqlite")
 
 
-@refuse_old_members
 class Store:
     """Cells and results in a file. Threads may share an object; each process opens its own.
 

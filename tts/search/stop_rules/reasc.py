@@ -13,7 +13,6 @@ from scipy.special import betainc
 
 from tts.checks import Amount, Proportion, Text, check_number, number
 from tts.errors import ConfigError
-from tts.renamed import refuse_old_members
 from tts.search.ends import StopDecision
 from tts.search.needs import Needs
 from tts.search.parameters import Aggregate
@@ -24,7 +23,6 @@ from tts.verifiers.base import estimate_unknown
 _LARGEST = 700.0  # the greatest exponent of a weight
 
 
-@refuse_old_members
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReASC(StopRule):
     """Stops when the leading answer is unlikely to be overtaken, and returns it.
