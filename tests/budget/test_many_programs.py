@@ -26,6 +26,7 @@ from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget
 from tts.errors import BudgetExceeded, EngineError, VerifierError
 from tts.randomness import hash64
+from tts.search.needs import Needs
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.stop_rules.never import Never
@@ -61,7 +62,8 @@ Make = Callable[[np.random.Generator, int], ProblemRun]
 class Continuing(Program):
     """A program that asks for no probabilities of next tokens, which functions and servers do not give."""
 
-    needs = ("steps", "extend")  # type: ignore[misc]
+    def needs(self) -> Needs:
+        return Needs(capabilities=("steps", "extend"), verifiers=self.verifiers)
 
 
 def pick(rng: np.random.Generator, things: Sequence[Any]) -> Any:

@@ -99,58 +99,6 @@ class Declaring(Asking):
         return tts.Needs(capabilities=("next_logprobs",), verifiers=("main",))
 
 
-class OfTwo(Asking):
-    """Declares as classes of 0.2 do."""
-
-    needs = ("steps",)  # type: ignore[assignment]
-    verifiers = ("main",)
-    gives_scores = ("own",)
-    prompts = ("fuse",)
-    effort = "low"
-    thought_tokens = 8
-    compares_in = "usd"
-
-    @property
-    def needs_of_models(self) -> dict[str, tuple[str, ...]]:
-        return {"large": ("steps",)}
-
-    def check_task(self, task: tts.Task) -> None:
-        raise tts.ConfigError("not this one")
-
-
-class PairsOfTwo(Last):
-    judge = "main"
-    pairs_each = 3
-    scores_all = True
-    verifiers = ("main",)
-
-
-class JudgedOfTwo(Second):
-    verifier = "main"
-    aggregate = "min"
-
-
-class OddlyOfTwo(Second):
-    verifier = "main"  # without an aggregation no score was read
-
-
-def test_a_class_of_the_last_version_declares_by_attributes() -> None:
-    part = OfTwo()
-    assert needs_of(part) == tts.Needs(
-        capabilities=("steps", "efforts"),
-        verifiers=("main",),
-        scores=("own",),
-        prompts=("fuse",),
-        thought_tokens=8,
-        unit="usd",
-        models={"large": ("steps",)},
-        task=part.check_task,
-    )
-    assert needs_of(PairsOfTwo()) == tts.Needs(verifiers=("main",), pairs={"main": 3}, scores_all=True)
-    assert needs_of(JudgedOfTwo()) == tts.Needs(verifiers=("main",), aggregate="min")
-    assert needs_of(OddlyOfTwo()) == tts.Needs()
-
-
 def test_what_is_declared_is_refused_before_anything_is_spent_and_the_rest_when_it_is_asked_for() -> None:
     """The words are the same, and what was spent is said."""
 
@@ -187,8 +135,13 @@ def test_what_is_no_needs_is_named() -> None:
     class Odd(Twice):
         needs = "steps"  # type: ignore[assignment]
 
+    class Names(Twice):
+        needs = ("steps",)  # type: ignore[assignment]
+
     with pytest.raises(tts.ConfigError, match=r"the needs of Odd are 'steps', but must be tts\.Needs"):
         solved(Odd)
+    with pytest.raises(tts.ConfigError, match=r"the needs of Names are \('steps',\), but must be tts\.Needs"):
+        solved(Names)
     with pytest.raises(tts.ConfigError, match=r"capabilities is 'steps', but must be a tuple of names"):
         tts.Needs(capabilities="steps")  # type: ignore[arg-type]
     with pytest.raises(tts.ConfigError, match=r"a capability of Needs is 'step', but no .*steps"):
@@ -247,7 +200,15 @@ def test_a_stop_rule_and_a_selection_are_one_method_each() -> None:
     class Scored(Last):
         verifier = "main"
 
+    class Unread(Second):
+        verifier = "main"  # without an aggregate no score is read
+
+    class Watching(Unread):
+        aggregate = "min"
+
     assert needs_of(Scored()) == tts.Needs(verifiers=("main",))
+    assert needs_of(Watching()) == tts.Needs(verifiers=("main",), aggregate="min")
+    assert needs_of(Unread()) == tts.Needs()
     assert Scored().may_score(solution.candidates[0], 0)
 
 

@@ -25,7 +25,10 @@ class Written(tts.Strategy):
 
     def __init__(self, body: Body, gives: Sequence[str] = ()) -> None:
         self.body = body
-        self.gives_scores = tuple(gives)
+        self.gives = tuple(gives)
+
+    def needs(self) -> tts.Needs:
+        return tts.Needs(scores=self.gives)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         made = await self.body(search)

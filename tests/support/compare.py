@@ -429,11 +429,13 @@ _AGGREGATES = ("last", "min", "prod", "mean")
 class RandomCalls(tts.Strategy):
     """Calls a search at random, in any order, as its seed says."""
 
-    needs = ("steps", "extend")
     sized_by_budget = ()
 
     def __init__(self, seed: int, verifiers: tuple[str, ...]) -> None:
         self.seed, self.verifiers = seed, verifiers
+
+    def needs(self) -> tts.Needs:
+        return tts.Needs(capabilities=("steps", "extend"), verifiers=self.verifiers)
 
     def __str__(self) -> str:
         return OWN

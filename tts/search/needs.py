@@ -108,50 +108,23 @@ class Needs:
 def needs_of(part: Any) -> Needs:
     """Return the needs of a strategy, stop rule or selection.
 
-    A class of 0.2 may have an attribute `needs` with names of capabilities in place of the method.
-
     Raises:
-        ConfigError: the declaration is neither a `Needs` nor a tuple or list of names.
+        ConfigError: the declaration is no `Needs`.
     """
     declared: Any = part.needs() if callable(part.needs) else part.needs
     if isinstance(declared, Needs):
         return declared
-    if isinstance(declared, tuple | list):
-        return needs_of_attributes(part, tuple(declared))
     raise ConfigError(
         f"the needs of {type(part).__name__} are {quote(declared)}, but must be tts.Needs",
         hint="for example def needs(self): return tts.Needs(capabilities=('steps',))",
     )
 
 
-def needs_of_attributes(part: object, capabilities: tuple[str, ...] = ()) -> Needs:
-    """Return the needs that the attributes of a part state.
-
-    These attributes are the parameter `verifier`, and the attributes by which classes of 0.2 declare their needs.
-    """
-    fields: dict[str, Any] = {}
-    for name, attribute in _ATTRIBUTES.items():
-        value = getattr(part, attribute, None)
-        if value:
-            fields[name] = value
+def needs_of_parameters(part: object) -> Needs:
+    """Return the needs that the parameters `verifier` and `aggregate` of a part name."""
     role = getattr(part, "verifier", None)
-    judge = getattr(part, "judge", None)
-    vectors = getattr(part, "embeds_by", None)
-    if isinstance(role, str) and getattr(part, "verifiers", None) is None:
-        fields["verifiers"] = (role,)
-    if getattr(part, "effort", None):
-        capabilities = (*capabilities, "efforts")
-    if isinstance(judge, str):
-        fields["pairs"] = {judge: getattr(part, "pairs_each", 0)}
-    return Needs(capabilities=capabilities, vectors=vectors or False, **fields)
-
-
-# field of `Needs` -> attribute of 0.2
-_ATTRIBUTES = {
-    "verifiers": "verifiers", "aggregate": "aggregate", "scores_all": "scores_all", "scores": "gives_scores",
-    "models": "needs_of_models", "prompts": "prompts", "task": "check_task", "machine": "check_machine",
-    "thought_tokens": "thought_tokens", "unit": "compares_in",
-}  # fmt: skip
+    verifiers = (role,) if isinstance(role, str) else ()
+    return Needs(verifiers=verifiers, aggregate=getattr(part, "aggregate", None) or "last")
 
 
 def writers(*roles: str) -> dict[str, tuple[str, ...]]:

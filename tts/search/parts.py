@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 from tts.checks import check_complete, check_parameters, check_part
 from tts.errors import ConfigError, HintsKeywords, quote
 from tts.registry import ClassName, Registry, make_default, remember, state_of, text_of
-from tts.search.needs import Needs, needs_of_attributes
+from tts.search.needs import Needs, needs_of_parameters
 from tts.types import Candidate
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Strategy(Named, HintsKeywords, ABC):
         A run that lacks a declared need is refused before anything is spent. Other needs are refused when they are
         first used. By default the only declared need is the verifier of the parameter `verifier`.
         """
-        return needs_of_attributes(self)
+        return needs_of_parameters(self)
 
     def size(self, units: int | None) -> Self:
         """Return the strategy with its None parameters filled in from the size of the budget.
@@ -336,7 +336,7 @@ class StopRule(Named, HintsKeywords, ABC):
 
         By default the parameters `verifier` and `aggregate` name the verifier and its aggregate.
         """
-        return Needs() if getattr(self, "aggregate", None) is None else needs_of_attributes(self)
+        return Needs() if getattr(self, "aggregate", None) is None else needs_of_parameters(self)
 
     @abstractmethod
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
@@ -371,7 +371,7 @@ class Selection(Named, HintsKeywords, ABC):
         By default the only declared need is the verifier of the parameter `verifier`. Other needs are refused when they
         are first used.
         """
-        return needs_of_attributes(self)
+        return needs_of_parameters(self)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """Return whether the selection's verifiers may ever score a candidate.
