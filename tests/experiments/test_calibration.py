@@ -114,12 +114,6 @@ def test_several_settings_are_refused_with_their_names(tmp_path: Path) -> None:
     assert calibrate_study(two, 0.5, strategy=PLAN).n == 100
 
 
-def test_the_old_command_says_what_has_replaced_it() -> None:
-    done = CliRunner().invoke(app, ["verifiers", "threshold", "--risk", "0.1"])
-    assert done.exit_code == 2
-    assert "error: tts verifiers threshold is gone since 0.3\nhint: tts calibrate --run STUDY --risk 0.1" in done.output
-
-
 def test_imported_samples_are_calibrated_at_a_size(tmp_path: Path) -> None:
     rows = [
         {"problem": f"p{i}", "answer": "1" if i % 20 else "2", "reference": "1"} for i in range(200) for _ in range(4)

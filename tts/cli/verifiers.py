@@ -134,18 +134,6 @@ def report(
     typer.echo(reporting.as_json(quality) if as_json else visible(reporting.as_text(quality)))
 
 
-@verifiers.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-@within_boundary
-def threshold() -> None:
-    """Say what has replaced this command."""
-    from tts.errors import ConfigError
-
-    raise ConfigError(
-        "tts verifiers threshold is gone since 0.3",
-        hint="tts calibrate --run STUDY --risk 0.1 writes a file of thresholds",
-    )
-
-
 def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:
 
     template, readout = record.template, record.readout
