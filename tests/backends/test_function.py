@@ -331,7 +331,7 @@ def test_a_cut_row_costs_what_others_took_and_not_the_most_there_could_be() -> N
 
     def slow(ask: tts.Ask) -> Answer:
         if ask.seed % 3:
-            released.wait(5)
+            released.wait(LIMIT_S)
         return Answer("A: 7", tokens=9)
 
     budget = tts.Budget(samples=8, seconds=0.5)
@@ -345,9 +345,15 @@ def test_a_cut_row_costs_what_others_took_and_not_the_most_there_could_be() -> N
     def failing(ask: tts.Ask) -> Answer:
         raise ValueError
 
-    budget = tts.Budget(samples=2)
-    failed = tts.solve(
-        "3 + 4", budget, backend=failing, strategy="best_of_n(n=2) | majority", task="arithmetic", on_error="keep"
-    )
+    with pytest.raises(tts.errors.EngineError) as caught:
+        tts.solve(
+            "3 + 4",
+            tts.Budget(samples=2),
+            backend=failing,
+            strategy="best_of_n(n=2) | majority",
+            task="arithmetic",
+        )
+    failed = caught.value.partial
+    assert failed is not None
     assert failed.usage.estimated
-    assert failed.usage.tokens < 1000  # what the task's solutions take
+    assert failed.usage.tokens < 10_000  # what the task's solutions take, and not a million for each row

@@ -151,7 +151,8 @@ def test_equivalence_is_reflexive_and_symmetric_and_agrees_with_its_cheap_parts(
 @settings(**QUICK)
 def test_an_answer_is_a_text_that_is_there_and_never_empty(task: Any, text: str) -> None:
     answer = task.extract(text)
-    assert answer is None or (answer.strip() and answer in text)
+    # the letter of a choice may be small in the text
+    assert answer is None or (answer.strip() and answer.casefold() in text.casefold())
 
 
 def test_constants_are_constants(task: Any) -> None:

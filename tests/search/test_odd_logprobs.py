@@ -42,7 +42,7 @@ def search(plan: str, model: OddLogprobs, verifier: Any, seed: int) -> tts.Solut
 def test_no_log_probability_ends_a_search(plan: str) -> None:
     for model in MODELS:
         for over in ("mean", "sum"):
-            found = search(plan, model, Confidence(measure="logprob", over=over), seed=2)
+            found = search(plan, model, Confidence(measure="logprob", over=over, odds=(1.0, 0.0)), seed=2)
             assert found.error is None
             assert found.answer in {c.answer for c in found.candidates}
             assert all(
@@ -62,7 +62,7 @@ def test_no_log_probability_ends_a_search_of_any_strategy(plan: str) -> None:
         for verifier in (
             "toy(error=0.1)",
             "confidence",
-            Confidence(measure="logprob", over="sum"),
+            Confidence(measure="logprob", over="sum", odds=(1.0, 0.0)),
             Confidence(over="lowest", window=2),
         ):
             for seed in range(5):

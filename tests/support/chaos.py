@@ -140,7 +140,7 @@ class ChaosBackend(Backend):
     def _break(self, rows: RowSet, samples: Sequence[Sample], lost: Sequence[int]) -> None:
         for index in lost:
             self._drop_state(samples[index], samples[index])
-            self.counters.generated_tokens += rows.request.rows[index].max_tokens
+            self.counters.generated_tokens += rows.request.unseen_cost(rows.request.rows[index].max_tokens)
         rows.fail(EngineError("the whole call broke"))
 
     def _drop_state(self, sample: Sample, instead: Sample) -> Sample:

@@ -99,14 +99,14 @@ class Votes:
         proportion. So no number is too large for the table.
 
         Samples without a single answer have the chance 0, and any first answer would raise it. So one more sample is
-        worth a problem's first one, times the chance of an answer: after n samples without one it is 1 / (n + 2) under
-        an even prior, against 1 / 2 at first.
+        worth a problem's first one, times the chance of an answer: after n samples without one it is 1 / (2n + 2) under
+        Jeffreys' prior, against 1 / 2 at first.
         """
         most_for_index = max(1, 3 * self.most // 4)
         chance = _read(self.chance, leader, second, samples, self.most)
         index_read = _read(self.index, leader, second, samples, most_for_index)
         index = index_read / np.maximum(1.0, samples / most_for_index)
-        first_index = self.index[0, 0, 0] * 2 / (samples + 2)
+        first_index = self.index[0, 0, 0] / (samples + 1)
         return np.where(leader > 0, chance, 0.0), np.where(leader > 0, index, first_index)
 
 

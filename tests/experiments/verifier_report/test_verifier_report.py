@@ -114,14 +114,14 @@ def test_each_way_of_making_steps_one_is_measured_and_one_is_gone_by() -> None:
 
 
 def by_subsets(samples: Sequence[tuple[Any, ...]], size: int) -> tuple[float, float]:
-    """Return the mean score and the accuracy of the highest known score among those with an answer, over all subsets in
-    all orders.
+    """Return the mean known score and the accuracy of the highest score among those with an answer, over all subsets in
+    all orders. An unknown score is the mean of all known ones.
     """
+    mean = float(np.nanmean([score for _, score in samples]))
     proxies, right = [], []
     for subset in itertools.permutations(samples, size):
         answered = [(score, kind) for kind, score in subset if kind is not None]
-        known = [pair for pair in answered if not math.isnan(pair[0])]
-        best = max(known, key=lambda pair: pair[0]) if known else answered[0] if answered else (math.nan, None)
+        best = max(answered, key=lambda pair: mean if math.isnan(pair[0]) else pair[0], default=(math.nan, None))
         right.append(best[1] == 0)
         proxies.append(best[0])
     return float(np.nanmean(proxies)), float(np.mean(right))

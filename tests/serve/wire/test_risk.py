@@ -71,6 +71,7 @@ def with_thresholds(folder: Path, *thresholds: float | None) -> Path:
     data = json.loads((folder / "thresholds.json").read_text())
     for link, threshold in zip(data["links"], thresholds, strict=True):
         link["threshold"] = threshold
+    data["digest"] = Thresholds.model_validate(data).content_digest
     path = folder / f"{thresholds}.json"
     path.write_text(json.dumps(data))
     return path

@@ -127,7 +127,7 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
     takes_subsets = not reading.first and reading.unit == "samples"
     if takes_subsets and stop_rule is None and getattr(selection, "temperature", None) is None:
         closed_form = _CLOSED.get(type(selection))
-        if closed_form is not None and not (reads_scores and _depends_on_subset(pool, selection)):
+        if closed_form is not None and not _goes_by_ranks(pool, selection):
             averages = closed_form(pool, selection, reading)
             return _closed_form_means(pool, averages, reading.sizes, verified=reads_scores)
     if isinstance(plan, Measure):
@@ -137,15 +137,9 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
     return _means(pool, reading, outcomes, verified=reads_scores)
 
 
-def _depends_on_subset(pool: ProblemPool, selection: Any) -> bool:
-    """Return whether a sample's weight depends on the others of its run.
-
-    It does where its score is unknown, or where scores count by their ranks.
-    """
-    recorded = RecordedScores(pool)
-    scores = recorded.aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
-    by_ranks = isinstance(selection, Weighted) and is_half_infinite(recorded.range_of(selection.verifier))
-    return by_ranks or bool(np.isnan(scores).any())
+def _goes_by_ranks(pool: ProblemPool, selection: Any) -> bool:
+    """Return whether scores count by their ranks among those of a run, so that no sample has a weight of its own."""
+    return isinstance(selection, Weighted) and is_half_infinite(RecordedScores(pool).range_of(selection.verifier))
 
 
 def _closed_form_means(

@@ -304,7 +304,7 @@ class RecordedSearch:
 
     def _stop(self, candidates: list[Candidate]) -> tuple[int, StopDecision | None]:
         """Return the number of drawn candidates, and the stop rule's decision; None: the rule did not fire."""
-        if not self._draws_at_once:
+        if self._stop_rule is not None and not self._draws_at_once:
             drawn_candidates = Candidates()  # this list counts the votes of each class as candidates are appended
             for candidate in candidates:
                 drawn_candidates.append(candidate)
