@@ -32,7 +32,7 @@ from tts.experiments.store.store import Store, default_store
 from tts.statistics import Difference, holm
 
 NOTHING, CONTROL = "nothing", "control"
-PATH = "confidence(measure='logprob', over='sum')"
+PATH = "confidence(measure='logprob', over='sum', odds=(1.0, 0.0))"
 VOTE, WEIGHTED = "best_of_n | majority", "best_of_n | weighted"
 # by what scores: plans, each held against the first of its group
 PLANS: dict[str, tuple[str, ...]] = {
