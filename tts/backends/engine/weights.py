@@ -18,7 +18,7 @@ from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, ValueHead
 from tts.backends.loading.digests import file_digest, tensors_digest
 from tts.backends.loading.gguf import llama_weights, read_gguf, tokenizer_from_gguf
 from tts.backends.loading.hub import NOT_LOADED, first_line, local_first, quiet, unavailable
-from tts.backends.loading.models import refuse_quantized
+from tts.backends.loading.models import check_weights
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, head_path, locate
 
@@ -80,9 +80,9 @@ def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
                 folder, local_files_only=True, trust_remote_code=False
             )
             generation = _generation(folder)
-        refuse_quantized(record.name, config)
+        check_weights(record.name, config)
         weights = _weights(folder)
-        refuse_quantized(record.name, config, weights)
+        check_weights(record.name, config, weights)
     except ConfigError:
         raise
     except NOT_LOADED as failure:

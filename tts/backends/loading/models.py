@@ -79,14 +79,14 @@ def _read(location: str, dtype: torch.dtype, *, local_files_only: bool) -> Loade
     config = transformers.AutoConfig.from_pretrained(
         location, local_files_only=local_files_only, trust_remote_code=False
     )
-    refuse_quantized(location, config)
+    check_weights(location, config)
     model = transformers.AutoModelForCausalLM.from_pretrained(
         location, dtype=dtype, local_files_only=local_files_only, trust_remote_code=False
     )
     return LoadedModel(model, tokenizer, weights_digest(model))
 
 
-def refuse_quantized(name: str, config: Any, weights: Mapping[str, torch.Tensor] | None = None) -> None:
+def check_weights(name: str, config: Any, weights: Mapping[str, torch.Tensor] | None = None) -> None:
     """Raise ConfigError for a quantised checkpoint, whose numbers are no weights without their scales.
 
     Args:
