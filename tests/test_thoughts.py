@@ -88,6 +88,7 @@ def test_a_text_may_begin_inside_of_its_thought_or_think_twice(name: str) -> Non
         "Here is my response: 4",
         "<details><summary>More</summary>4</details>",
         "the final answer, assistant: 4",
+        "<refusal><reason>out of range</reason></refusal>",
     ],
 )
 def test_ordinary_texts_and_quoted_marks_are_no_thoughts(text: str) -> None:

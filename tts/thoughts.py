@@ -15,7 +15,7 @@ from typing import Any, Final
 from tts.errors import ConfigError
 
 HOW_MARKS = 'such as ("<think>", "</think>"), or ("", "</think>") where the prompt of a server has opened the thought'
-_TAG = r"(?:[a-z]+[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|cot)\s*>"
+_TAG = r"(?:[a-z]+[:_])?(?:think(?:ing)?|thoughts?|reasoning|scratchpad|cot)\s*>"
 _ASSISTANT = r"(?:<\|start\|>\s*assistant\s*)?"
 _MESSAGE = r"[^<|]*(?:<\|constrain\|>[^<|]*)?<\|message\|>"
 # By name: the texts of the marks, and the patterns of what models write; "": the text itself.
