@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
@@ -106,10 +107,24 @@ class SearchStream(EventsReply):
         search = self._search
         try:
             outcome = outcome_of(search, search.result())
+            choices = (self._with_sent(outcome.choices[0]), *outcome.choices[1:])
+            outcome = dataclasses.replace(outcome, choices=choices)
             self._check_sent(outcome.choices[0])
         except Exception as failure:  # noqa: BLE001 - sent in the stream
             return self._frames.fail(api_error(failure))
         return self._frames.end(outcome)
+
+    def _with_sent(self, choice: AnswerChoice) -> AnswerChoice:
+        """Return the first answer as a continuation of what was sent.
+
+        Where the model began to think again after text was sent, this text stays before the response. The later thought
+        is left out.
+        """
+        has_thought_again = bool(self._sent_text) and self._sent_text.strip() in choice.thought
+        if not has_thought_again or not choice.thought.startswith(self._sent_thought):
+            return choice
+        text = f"{self._sent_text}\n\n{choice.text or ''}"
+        return dataclasses.replace(choice, thought=self._sent_thought, text=text)
 
     def _check_sent(self, choice: AnswerChoice) -> None:
         """Refuse an answer that does not continue the text that was sent.

@@ -85,3 +85,30 @@ def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
     found = read_stream(path.partition("/")[0], SimpleNamespace(text="\n".join(lines)))
     whole_found = read(path.partition("/")[0], whole)
     assert (found.text, found.finish, found.usage) == (whole_found.text, whole_found.finish, whole_found.usage)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_model_that_thinks_twice_keeps_its_stream(path):
+    """Text that was sent before the second thought stays, and the response follows it."""
+    content = "<think>First 5?</think>Let me check again. <think>Or 3?</think>The answer is 4."
+    goes_on, holds = threading.Semaphore(0), threading.Event()
+
+    def between() -> None:
+        if holds.is_set():
+            assert goes_on.acquire(timeout=LIMIT_S)
+
+    with serving_script(lambda _: {"content": content}, between) as upstream:
+        models = {"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}}
+        with serving(models=models) as server, httpx.Client(timeout=LIMIT_S) as http:
+            url = f"{url_of(server)}/{path}"
+            assert http.post(url, json=body(path, stream=False)).status_code == 200
+            for _ in range(20):
+                goes_on.release()
+            holds.set()
+            with http.stream("POST", url, json=body(path)) as reply:
+                seen = [piece for line in reply.iter_lines() for piece in pieces(path, line)]
+    written = {kind: "".join(text for one, text in seen if one == kind) for kind in ("text", "error")}
+    assert written["error"] == ""
+    assert written["text"].endswith("The answer is 4.")
+    assert "First" not in written["text"]
+    assert "Or 3" not in written["text"]
