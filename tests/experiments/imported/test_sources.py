@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tts
 from tests.experiments.trials import trial
 from tts.errors import ConfigError
+from tts.experiments.imported.fields import text_in
 
 CASES = Path(os.environ.get("TTS_DATA_DIR", "")) / "cases4"
 needs_cases = pytest.mark.skipif(not os.environ.get("TTS_DATA_DIR"), reason="TTS_DATA_DIR names no folder of cases")
@@ -296,3 +297,25 @@ def test_a_text_that_is_a_patch_is_the_patch(text):
     drawn = tts.Pool.from_rows(rows, task="patch").problems[0].drawn
     assert drawn[0].answer == PATCH.format("b")
     assert [one.answer_class for one in drawn] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("command", [r"\frac{3}{2}", r"\theta", r"\nu", r"\beta+\rho", r"\alpha"])
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize("escape", [False, True])
+def test_a_reference_in_a_list_keeps_its_commands(command, quote, escape):
+    """Lists in texts have LaTeX with single backslashes too, which JSON and Python read as a form feed or a tab."""
+    written = command.replace("\\", "\\\\") if escape else command
+    rows = [
+        {"problem": "p", "sample": i, "text": rf"\boxed{{{text}}}", "reference": f"[{quote}{written}{quote}]"}
+        for i, text in enumerate([command, "7"])
+    ]
+    assert mean(tts.Pool.from_rows(rows, task="math")) == 0.5
+
+
+def test_a_text_that_is_nested_deeply_is_read_as_it_is():
+    """The import then refuses it in one line, as any other text that is none."""
+    for outer in (lambda inner: [inner], lambda inner: {"content": inner}):
+        nested: Any = "4"
+        for _ in range(5000):
+            nested = outer(nested)
+        assert not isinstance(text_in(nested), str)

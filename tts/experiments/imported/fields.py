@@ -59,6 +59,8 @@ _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 # reasons why a sample ended, at a limit or by itself
 _CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
+_DEEPEST: Final = 8  # of nested parts of a message
+_COMMAND: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?=[A-Za-z])(?!u[0-9a-fA-F]{4})")
 _LONGEST: Final = 100_000  # characters of a reference that is read as a list
 _PARTS: Final = (None, "text", "output_text", "input_text")  # types of the parts of a message that are its text
 # names of costs, lengths and times, which are no scores
@@ -345,31 +347,34 @@ def identity_in(row: Mapping[str, Any], name: str, place: str) -> str:
     return identity
 
 
-def text_in(content: Any) -> Any:
+def text_in(content: Any, depth: int = _DEEPEST) -> Any:
     """Return the text of parts, of a message, or of the model's last message that is not blank.
 
-    Other values, and lists of them, are returned as they are.
+    Other values, lists of them, and what is nested deeper than `depth`, are returned as they are.
     """
-    if isinstance(content, Mapping) and "content" in content:
-        return text_in(content["content"])
-    if not isinstance(content, list) or not content:
+    if depth and isinstance(content, Mapping) and "content" in content:
+        return text_in(content["content"], depth - 1)
+    if not depth or not isinstance(content, list) or not content:
         return content
     items = cast("list[Any]", content)
     if not all(isinstance(item, Mapping) for item in items):
-        return [text_in(item) for item in items]
+        return [text_in(item, depth - 1) for item in items]
     if any("role" in item for item in items):
-        texts = [text_in(item.get("content")) for item in items if item.get("role") == "assistant"]
+        texts = [text_in(item.get("content"), depth - 1) for item in items if item.get("role") == "assistant"]
         return next((text for text in reversed(texts) if isinstance(text, str) and text.strip()), "")
     parts = [item for item in items if item.get("type") in _PARTS and isinstance(item.get("text"), str)]
     return "\n".join(str(part["text"]) for part in parts) if any("type" in item for item in items) else content
 
 
 def listing(text: Any) -> Any:
-    """Return the texts of a list that a text writes in the form of JSON or Python; another value as it is."""
+    """Return the texts of a list that a text writes in the form of JSON or Python; another value as it is.
+
+    A single backslash before a letter begins a command of LaTeX, not an escape.
+    """
     if not isinstance(text, str) or text[:1] not in ("[", "(") or len(text) >= _LONGEST:
         return text
     try:
-        value = ast.literal_eval(text)
+        value = ast.literal_eval(_COMMAND.sub(r"\1\\\\", text))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text
     if not isinstance(value, list | tuple):
