@@ -55,18 +55,26 @@ _TABLE: Final[Mapping[str, tuple[str, str, str, str]]] = {
         r"</details\s*>",
     ),
 }
-# By name, what every mark has in small letters, where that is not the whole mark: texts without it are not searched.
+# By name, the words in small letters of which every mark has one: a text without them is not searched. The other names
+# of the table are forms of the first.
 _STEMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "<think>": ("think", "thought", "reason", "scratchpad", "cot"),
-    "harmony": ("<|channel|>",),
+    "<think>": ("think", "thought", "reasoning", "scratchpad", "cot"),
+    "[THINK]": ("think",),
+    "harmony": ("channel",),
     "analysis": ("analysis", "assistantfinal"),
-    "<|channel>": ("<|channel>", "<channel|>"),
-    "<unused94>": ("<unused94>", "<unused95>"),
+    "<|channel>": ("channel",),
+    "◁think▷": ("think",),
+    "<unused94>": ("<unused9",),
+    "<|begin_of_thought|>": ("thought",),
+    "<|START_THINKING|>": ("think",),
     "granite": ("my thought process:", "my response:"),
     "details": ("details",),
 }
+_WORDS: Final = tuple(dict.fromkeys(stem for stems in _STEMS.values() for stem in stems))
 _ORDINARY: Final = ("granite", "details")  # whose ends stand in other texts too, and end only what they have opened
 _Form = tuple[re.Pattern[str], re.Pattern[str], bool, tuple[str, ...]]
+_KNOWN_MARKS: Final = tuple(dict.fromkeys(mark.strip().lower() for form in _TABLE.values() for mark in form[:2]))
+_LONGEST_MARK: Final = 200  # characters, of a mark of a model of the user's too
 _NEAR: Final = 500  # characters of a line, on each side of a mark, in which quotation marks are looked for
 
 
@@ -104,14 +112,15 @@ class ThoughtMarks:
 
         Both are 0 where the text has no thought. While the thought goes on, both are the length of the text.
         """
-        forms: list[_Form] = []
-        lowered = text.lower()
-        for form in _forms(self.open.strip(), self.close.strip()):
-            for stem in form[3]:
-                if stem in lowered:
-                    if form[2] or form[0].match(text):
-                        forms.append(form)
-                    break
+        lowered, own = text.lower(), (self.open.strip().lower(), self.close.strip().lower())
+        present = {word for word in (*_WORDS, *own) if word in lowered}
+        if not present:
+            return (len(text), len(text)) if self.opened else (0, 0)
+        forms = [
+            form
+            for form in _forms(self.open.strip(), self.close.strip())
+            if not present.isdisjoint(form[3]) and (form[2] or form[0].match(text))
+        ]
         if not forms:
             return (len(text), len(text)) if self.opened else (0, 0)
         start, end = max((mark.span() for form in forms for mark in _marks(form[1], text, 0)), default=(0, 0))
@@ -123,29 +132,34 @@ class ThoughtMarks:
 
     def thought(self, text: str) -> str:
         """Return the thought of a path's text as far as it is written, without its marks; "" if there is none."""
-        thought = text[: self.split(text)[0]].strip()
-        openings = (form[0].match(thought) for form in _forms(self.open.strip(), self.close.strip()))
-        return thought[max((mark.end() for mark in openings if mark is not None), default=0) :].strip()
+        return self._parts(text)[0]
 
     def split_settled_text(self, text: str) -> tuple[str, str]:
         """Return thought and response of an unfinished text.
 
         A last piece of the text that may yet become a mark is left out.
         """
-        lowered = text.lower()
-        known_marks = (mark for form in _TABLE.values() for mark in form[:2])
-        marks = [mark.strip().lower() for mark in (self.open, self.close, *known_marks)]
+        end = text[-_LONGEST_MARK:].lower()
+        is_whole = len(text) <= _LONGEST_MARK
         num_unsettled = 0
-        for mark in marks:
-            longest_first = range(len(mark) - (lowered.lstrip() != mark), num_unsettled, -1)
-            num_unsettled = next((size for size in longest_first if lowered.endswith(mark[:size])), num_unsettled)
-        settled = text[: len(text) - num_unsettled]
-        return self.thought(settled), self.response(settled)
+        for mark in (self.open.strip().lower(), self.close.strip().lower(), *_KNOWN_MARKS):
+            longest_first = range(len(mark) - (not is_whole or end.lstrip() != mark), num_unsettled, -1)
+            num_unsettled = next((size for size in longest_first if end.endswith(mark[:size])), num_unsettled)
+        return self._parts(text[: len(text) - num_unsettled])
 
     def response(self, text: str) -> str:
         """Return what stands after the thought of a path's text; "" while the thought goes on."""
-        begin = self.split(text)[1]
-        return text[begin:].lstrip() if begin else text
+        return self._parts(text)[1]
+
+    def _parts(self, text: str) -> tuple[str, str]:
+        """Return thought and response of a text."""
+        end, begin = self.split(text)
+        if not begin:
+            return "", text
+        thought = text[:end].strip()
+        openings = (form[0].match(thought) for form in _forms(self.open.strip(), self.close.strip()))
+        opening_end = max((mark.end() for mark in openings if mark is not None), default=0)
+        return thought[opening_end:].strip(), text[begin:].lstrip()
 
     def continue_prompt(self, prompt: object) -> ThoughtMarks:
         """Return these marks for the paths after a prompt.
@@ -181,7 +195,7 @@ def _forms(opening: str, end: str) -> tuple[_Form, ...]:
 
     With each are whether an end counts without its opening, and the stems, of which every text with a mark has one.
     """
-    forms = {"": (opening, end, "" if opening else "(?!)", ""), **_TABLE}
+    forms = {"": (opening, end, "" if opening else "(?!)", ""), **{name: _TABLE[name] for name in _STEMS}}
     return tuple(
         (
             re.compile(open_pattern or re.escape(open_text.strip()), re.IGNORECASE),
