@@ -4,7 +4,6 @@ import importlib.util
 import runpy
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -74,11 +73,9 @@ def test_an_answer_is_equivalent_to_its_normal_form(task: MathTask, a: str, b: s
 @pytest.mark.parametrize(("a", "b"), CASES["LONG"])
 def test_long_answers_are_refused_without_a_worker(a: str, b: str):
     task = MathTask()
-    started = time.monotonic()
     assert task.equivalent(a, b) is False
     assert task.equivalent(b, a) is False
     assert task.equivalent(a, f" {a}\n") is True
-    assert time.monotonic() - started < 2.0
     assert task.checker.pids == ()
 
 

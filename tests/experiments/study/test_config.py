@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import pytest
@@ -233,13 +232,11 @@ BOMB = "\n".join(
 )
 def test_a_study_that_no_memory_holds_is_refused_in_one_line_before_it_is_built(text: str, cause: str):
     problems = "" if "problems:" in text else "problems: {dataset: arithmetic, limit: 1}\n"
-    began = process_time()
     with pytest.raises(ConfigError) as caught:
         read_study(f"name: large\nmodels: toy\n{problems}strategies: [single]\n{text}\n")
     assert cause in caught.value.cause
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
-    assert process_time() - began < 2.0
 
 
 def test_the_cells_of_all_problems_are_counted_before_a_model_is_loaded():
