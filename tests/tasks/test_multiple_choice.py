@@ -49,12 +49,19 @@ TEXTS: list[tuple[str, str | None]] = [
     ("the answer is a mystery", None),
     ("Answer: B or C", None),
     ("Answer: (B) or (C)", None),
-    ("Answer: A, B", None),
+    ("Answer: A, B", "A, B"),
     ("Answer: A/B", None),
     ("Answer: B + C", None),
     ("Answer: none", None),
     ("Answer: K", None),
     ("Answer: BC", None),
+    ("Answer: CAB", None),
+    ("Answer: **A**, **C**", "A, C"),
+    ("The correct options are A, B and D.", "A, B, D"),
+    (r"\boxed{\text{A and C}}", "A, C"),
+    ("<answer>D, B</answer>", "B, D"),
+    ("So:\n**A and C**", "A, C"),
+    ("Answer: A, A", None),
     ("x = a\na", None),
     (r"\boxed{5}", None),
 ]
@@ -73,6 +80,13 @@ def test_equal_choices_are_equal_however_dressed():
         assert task.equivalent(spelling, "B")
         assert task.decide("C", spelling) is False
     assert task.equivalent("Paris ", "paris")
+
+
+def test_a_reference_of_several_letters_is_equal_to_an_answer_of_them():
+    task = MultipleChoiceTask()
+    for reference in ("AC", "A,C", "C, A", "A;C", "(A) and (C)", "A and C"):
+        assert task.equivalent(str(task.extract("So the answer is A and C.")), reference)
+        assert not task.equivalent("A", reference)
 
 
 @pytest.mark.parametrize(

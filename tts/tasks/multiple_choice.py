@@ -37,7 +37,8 @@ correct one is | right one is | best one is | i will go with | i go with | i thi
 i believe it's | i believe it is | it must be | final choice: | selected option: | bonne réponse: | richtig ist |
 opción correcta: | opción correcta es | 正确选项: | 正确选项是 | 正确选项为 | 正确的是 | 选择 | 选项是 |
 i would answer | i would say | i'd say | i'd go for | i'll go for | let's go with | going with | we pick | we choose |
-one would be | my final choice is | correct letter: | answer —
+one would be | my final choice is | correct letter: | answer — | correct options are | correct answers are |
+correct choices are | correct statements are | answers are | answers:
 """
 CHOICE_MARKS: tuple[str, ...] = tuple(mark.strip() for mark in _CHOICE_WORDS.split("|"))
 
@@ -56,7 +57,12 @@ _CHOICE = re.compile(
 _ALTERNATIVE = re.compile(
     r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>|或|和|、)\s*(?:\(?(?-i:[A-J0-9])|\([A-J])(?!\w)", re.IGNORECASE
 )
-_SEVERAL = re.compile(r"[\s({\[$]*[A-J](?:[\s,;/&+、和()]*(?:and\b)?[\s()]*[A-J])+[\s)}\]$.]*")
+# Several letters, separated by commas or "and".
+_SEVERAL = re.compile(
+    r"[\s({\[$*]*(?:(?:\\text\{|(?:[Oo]ptions|[Cc]hoices|[Ll]etters|[Ss]tatements)\s)\s*)?"
+    r"(?P<letters>[(*]*[A-J][)*]*(?:\s*(?:[,;、和]\s*(?:and|&)?|and|&)\s*[(*]*[A-J][)*]*)+)[\s)}\]$.*]*"
+)
+_BESIDE = re.compile(r"(?=[A-H]{2})A?B?C?D?E?F?G?H?")
 _BOLD = re.compile(r"\*\*\s*\(?([A-J])\)?[.:)]?\s*\*\*")
 _SMALL = re.compile(r"[\s*_`\"'$:]*(?:(?i:option|choice|letter)\s+)?\(?([a-j])[\s*_`\"'$.)]*")
 _PARENTHESISED = re.compile(r"\(([A-J])\)")
@@ -79,8 +85,9 @@ class MultipleChoiceTask(Task):
     The answer is the first of these choices: in `<answer>`; in the last box (`\boxed{B}`); after the last marker
     ("Answer: (B)", "the answer is B.", a letter on the next line); a choice that is called right ("Option B is
     correct"); the last bold letter (`**C**`); a letter alone on the last line; a letter with its text as the whole
-    reply ("B) Paris", "b. Paris"). A small letter is a choice where it stands alone. Two letters at once ("B or C") are
-    no choice.
+    reply ("B) Paris", "b. Paris"). A small letter is a choice where it stands alone. Several
+    letters that all are meant ("B and C") are "B, C". Letters of which one is meant ("B or C"), or that stand side by
+    side ("BC"), are no choice.
 
     Args:
         marks: Texts that announce an answer in further languages, besides `tts.tasks.marks`, such as ("resultat:",
@@ -125,12 +132,12 @@ class MultipleChoiceTask(Task):
     def canonical(self, answer: str) -> str:
         """Return the letter of a choice in any form, such as "(b)", "b", "B." and "B) Paris".
 
-        Several letters, as of a reference, are returned in order, and any other text folded.
+        Several letters, and those of a reference side by side ("BC"), are "B, C". Any other text is folded.
         """
         choice = _stated_choice(answer) or (_whole_choice(answer) if _SMALL.match(answer) else None)
-        if choice is not None:
-            return choice
-        return ", ".join(sorted(set(re.findall(r"[A-J]", answer)))) if _SEVERAL.fullmatch(answer) else fold_text(answer)
+        if choice is None and _BESIDE.fullmatch(answer.strip()):
+            return ", ".join(answer.strip())
+        return fold_text(answer) if choice is None else choice
 
     def _marked_choice(self, text: str) -> str | None:
         """Return the choice after the last marker, on its line or the next line that is not blank; or None."""
@@ -169,6 +176,8 @@ def _bold_choice(text: str) -> str | None:
 def _lone_choice(line: str) -> str | None:
     """Return the choice that is alone on a line, or None."""
     match = _CHOICE.fullmatch(line)
+    if _SEVERAL.fullmatch(line) is not None and line.count(" ") + line.count(","):
+        return _stated_choice(line)
     if match is None or match["rest"].strip(" \t\r.)*_`$\"'}。」】>"):
         return None
     return _letter(match)
@@ -188,9 +197,16 @@ def _whole_choice(text: str) -> str | None:
 
 
 def _stated_choice(text: str) -> str | None:
-    """Return the choice that a text begins with; None if the text adds another choice, or the letter is a word."""
+    """Return the choice that a text begins with, or the choices that it consists of.
+
+    Returns:
+        None if the text has alternatives, or the letter is a word.
+    """
     if (small := _SMALL.fullmatch(text)) is not None:
         return small[1].upper()
+    if (several := _SEVERAL.fullmatch(text)) is not None:
+        letters = re.findall(r"[A-J]", several["letters"])
+        return ", ".join(sorted(letters)) if len(set(letters)) == len(letters) else None
     match = _CHOICE.fullmatch(text)
     if match is None:
         return None
