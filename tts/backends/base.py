@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,7 +37,7 @@ from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.backends.prompt_logprobs import PromptLogprobs, Top
 from tts.budget.budget import Rates
 from tts.characters import join_surrogates
-from tts.errors import CapabilityError, ConfigError, HintsKeywords, quote
+from tts.errors import CapabilityError, ConfigError, EngineError, HintsKeywords, quote
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
 from tts.registry import ClassName
@@ -361,6 +362,36 @@ class Sample:
     tops: tuple[tuple[Top, ...], ...] = ()
 
 
+def whole_count(name: str, value: Any, most: int | None = None) -> int:
+    """Return a count that a backend has reported, as an `int`.
+
+    Args:
+        name: The name of the count, for the error.
+        value: The reported count.
+        most: The greatest count that is possible; None: any.
+
+    Raises:
+        EngineError: The value is no whole number of at least 0, or is above `most`.
+    """
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if is_whole and 0 <= value <= (value if most is None else most):
+        return int(value)
+    rule = "a whole number of at least 0" if most is None else f"a whole number from 0 to {most}"
+    raise EngineError(f"the backend reports {name} = {quote(value)}, but must report {rule}", kind="BadReply")
+
+
+def model_seconds(value: Any) -> float:
+    """Return the seconds that a backend has reported.
+
+    Raises:
+        EngineError: The value is no finite number of at least 0.
+    """
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return float(value)
+    rule = "a finite number of at least 0"
+    raise EngineError(f"the backend reports seconds = {quote(value)}, but must report {rule}", kind="BadReply")
+
+
 @dataclass(slots=True)
 class Counters:
     """A backend's own count of all tokens that it computed.
@@ -385,18 +416,19 @@ class RowSet:
     """The rows of one request, resolved one by one by the backend and awaited one by one by the search.
 
     Both sides run in the thread of one event loop. `prompt_tokens` and `reused_tokens` are the input tokens that the
-    request computed and reused. Both counts are final when every row is resolved.
+    request computed and reused. Both counts are final when every row is resolved. A count that is no whole number of at
+    least 0 raises an EngineError where it is set.
     """
 
     __slots__ = (
         "_drafts",
         "_failure",
+        "_prompt_tokens",
+        "_reused_tokens",
         "_unresolved",
         "_waiter",
         "cancelled",
-        "prompt_tokens",
         "request",
-        "reused_tokens",
         "samples",
     )
 
@@ -404,12 +436,30 @@ class RowSet:
         self.request = request
         self.samples: list[Sample | None] = [None] * len(request.rows)
         self.cancelled = False
-        self.prompt_tokens = 0
-        self.reused_tokens: int | None = 0
+        self._prompt_tokens = 0
+        self._reused_tokens: int | None = 0
         self._unresolved = len(request.rows)
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
         self._drafts: dict[int, Callable[[], Draft]] = {}
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The input tokens that the request computed."""
+        return self._prompt_tokens
+
+    @prompt_tokens.setter
+    def prompt_tokens(self, count: int) -> None:
+        self._prompt_tokens = whole_count("prompt_tokens", count)
+
+    @property
+    def reused_tokens(self) -> int | None:
+        """The input tokens that the request reused; None: not known."""
+        return self._reused_tokens
+
+    @reused_tokens.setter
+    def reused_tokens(self, count: int | None) -> None:
+        self._reused_tokens = None if count is None else whole_count("reused_tokens", count)
 
     def show_draft(self, index: int, draft: Callable[[], Draft]) -> None:
         """Register the draft of a row under way (called by a backend that can show drafts).
@@ -429,20 +479,32 @@ class RowSet:
         """Resolve a row, once (called by the backend).
 
         Lone surrogates in the sample's texts are replaced. Log-probabilities pass `clean_logprobs`, and spreads pass
-        `clean_spreads`, so that every reader gets finite numbers, or none.
+        `clean_spreads`, so that every reader gets finite numbers, or none. A sample with an impossible count or time
+        fails; its cost is estimated (`SampleRequest.unseen_cost`).
         """
         if self.samples[index] is not None:
             raise AssertionError(f"row {index} was resolved twice")
-        text, error = join_surrogates(sample.text), join_surrogates(sample.error)
-        logprobs, spreads = clean_logprobs(sample.logprobs), clean_spreads(sample.spreads)
-        sampling_logprobs = clean_logprobs(sample.sampling_logprobs)
-        given_numbers = (sample.logprobs, sample.spreads, sample.sampling_logprobs)
-        has_clean_texts = text is sample.text and error is sample.error
-        if not has_clean_texts or given_numbers != (logprobs, spreads, sampling_logprobs):
-            sample = dataclasses.replace(
-                sample, text=text, error=error, logprobs=logprobs, spreads=spreads, sampling_logprobs=sampling_logprobs
-            )
-        self.samples[index] = sample
+        most = self.request.rows[index].max_tokens
+        try:
+            num_tokens = whole_count("num_tokens", sample.num_tokens, most)
+            lost_tokens = whole_count("lost_tokens", sample.lost_tokens, num_tokens)
+            seconds = model_seconds(sample.seconds)
+        except EngineError as failure:
+            num_tokens, lost_tokens, seconds = self.request.unseen_cost(most), 0, 0.0
+            error = f"{failure.kind}: {failure}"
+            sample = Sample("", (), (), "error", sample.handle, num_tokens, estimated=True, error=error)
+        cleaned = {
+            "text": join_surrogates(sample.text),
+            "error": join_surrogates(sample.error),
+            "logprobs": clean_logprobs(sample.logprobs),
+            "spreads": clean_spreads(sample.spreads),
+            "sampling_logprobs": clean_logprobs(sample.sampling_logprobs),
+            "num_tokens": num_tokens,
+            "lost_tokens": lost_tokens,
+            "seconds": seconds,
+        }
+        changes = {name: value for name, value in cleaned.items() if getattr(sample, name) is not value}
+        self.samples[index] = dataclasses.replace(sample, **changes) if changes else sample
         self._unresolved -= 1
         self._wake()
 
@@ -518,8 +580,8 @@ class TaskRows(RowSet):
     def settle(self, index: int, sample: Sample) -> None:
         """Resolve a row and count its tokens, unless it was resolved before or all rows have failed."""
         if self.waits(index):
-            self.counters.generated_tokens += sample.num_tokens
             self.resolve(index, sample)
+            self.counters.generated_tokens += sample.num_tokens
 
     def cancel(self) -> None:
         """Cancel the tasks at once."""
@@ -547,6 +609,9 @@ class Reply(Generic[T]):
         reused: The input tokens that the call reused; None: not known.
         seconds: The model seconds of the item.
         prompt: The computed tokens of a prompt that a process model had to read before the path.
+
+    Raises:
+        EngineError: A count is no whole number of at least 0, or `seconds` is no finite number of at least 0.
     """
 
     value: T
@@ -554,6 +619,13 @@ class Reply(Generic[T]):
     reused: int | None = 0
     seconds: float = 0.0
     prompt: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("computed", "reused", "prompt"):
+            count = getattr(self, name)
+            if type(count) is not int or count < 0:
+                object.__setattr__(self, name, None if name == "reused" and count is None else whole_count(name, count))
+        model_seconds(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

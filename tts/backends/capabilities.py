@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tts.backends.base import Backend, Reply, Sampling
+from tts.backends.base import Backend, Reply, Sampling, whole_count
 from tts.backends.metadata import ValueHeadMetadata, capability_hint, metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs, check_top
 from tts.backends.text.tokenized_text import TokenizedText
@@ -79,6 +79,15 @@ def counts_texts(backend: Backend) -> bool:
     return metadata_of(backend).count_text is not None
 
 
+def count_tokens(backend: Backend, prompt: Prompt) -> int:
+    """Return the number of tokens that a prompt renders to.
+
+    Raises:
+        EngineError: The backend counts no whole number of at least 0.
+    """
+    return whole_count("count(prompt)", backend.count(prompt))
+
+
 def text_bound(backend: Backend, text: str) -> int:
     """Return the most tokens that a text can be after a path.
 
@@ -89,5 +98,5 @@ def text_bound(backend: Backend, text: str) -> int:
         return 0
     count_text = metadata_of(backend).count_text
     if count_text is not None:
-        return count_text(text)
-    return max(backend.count(text), len(text.encode()))
+        return whole_count("count_text(text)", count_text(text))
+    return max(count_tokens(backend, text), len(text.encode()))

@@ -28,9 +28,9 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
-from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger, price_usage
+from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger, check_usage, price_usage
 from tts.display import grid
-from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
+from tts.errors import BudgetExceeded, ConfigError, EngineError, HintsKeywords
 from tts.types import Usage
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
@@ -833,6 +833,7 @@ class Lease:
         "_account",
         "_amounts",
         "_granted",
+        "_is_unknown",
         "_is_void",
         "_kind",
         "_model",
@@ -850,7 +851,7 @@ class Lease:
         self._kind, self._model, self._rows = kind, model, rows
         self._granted, self._rates = granted, rates
         self._priced: Amounts | None = None
-        self._is_void = False
+        self._is_unknown = self._is_void = False
         self.usage = Usage()
 
     async def __aenter__(self) -> Self:
@@ -864,6 +865,7 @@ class Lease:
             self._account.settle(self._amounts)
             return
         usage, spent = price_usage(self.usage, self._rates, self._priced)
+        spent = self._amounts if self._is_unknown else spent
         call = Call(self._kind, self._model, self._rows, self._granted, usage)
         try:
             self._account.settle(self._amounts, spent, call)
@@ -877,7 +879,16 @@ class Lease:
         Args:
             usage: The whole cost of the call so far.
             priced: The flops and dollars of the call in whole units, if they do not follow from the rates of the lease.
+
+        Raises:
+            EngineError: A count or a price is no whole number of at least 0. The whole lease is spent then.
         """
+        try:
+            check_usage(usage, priced or {})
+        except EngineError:
+            tokens, samples = self._amounts.get("tokens", self._granted), self._amounts.get("samples", 0)
+            self.usage, self._is_unknown = Usage(generated_tokens=tokens, samples=samples, estimated=True), True
+            raise
         self.usage, self._priced = usage, priced
 
     def void(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tts.budget.budget import USD_UNIT, Rates
+from tts.errors import EngineError
 from tts.types import Usage
 
 Amounts = Mapping[str, int]  # whole numbers by unit; dollars in 1e-15
@@ -103,6 +104,10 @@ class Ledger:
         return sum_usage([call.usage for call in self.calls])
 
 
+_COUNTS = (
+    *("prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens"),
+    *("verifier_tokens", "verifier_reused_tokens", "verifier_calls", "samples"),
+)
 # the name, the default and the getter of each field; made once, because each solution and each reply sums usages
 _FIELDS: tuple[tuple[str, Any, Callable[[Usage], Any]], ...] = tuple(
     (field.name, field.default, operator.attrgetter(field.name)) for field in dataclasses.fields(Usage)
@@ -127,6 +132,18 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
         else:
             totals[name] = None if None in values else sum(values, default)
     return Usage(**totals)
+
+
+def check_usage(usage: Usage, priced: Mapping[str, int]) -> None:
+    """Check the counts and prices of a call before they are booked.
+
+    Raises:
+        EngineError: A count or a price is no whole number of at least 0; `reused_tokens` may be None, too.
+    """
+    for name, amount in {**{name: getattr(usage, name) for name in _COUNTS}, **priced}.items():
+        if (type(amount) is not int or amount < 0) and not (amount is None and name == "reused_tokens"):
+            rule = "a whole number of at least 0"
+            raise EngineError(f"a call reports {name} = {amount!r}, but must report {rule}", kind="BadReply")
 
 
 def sum_known(counts: Sequence[int | None]) -> int | None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import TEMPLATE_TOKENS, Backend, Extension, Reply
-from tts.backends.capabilities import require, text_bound
+from tts.backends.capabilities import count_tokens, require, text_bound
 from tts.backends.finite import clean_law
 from tts.backends.metadata import BackendMetadata, metadata_of
 from tts.backends.reads import read
@@ -84,7 +84,7 @@ class Prompts:
             PromptTooLong: the prompt leaves no room in the context. Exhausted: the budget cannot pay the reading.
         """
         backend = self._backends[model]
-        tokens = backend.count(prompt)
+        tokens = count_tokens(backend, prompt)
         if backend.context is not None and tokens >= backend.context:
             raise PromptTooLong(
                 f"the prompt has {tokens} tokens, but the model's context (on the backend {backend.name!r}) holds "
@@ -211,7 +211,7 @@ class Prompts:
         if t.model == model or (t.node, model) in self._foreign_handles:
             return 0
         backend = self._backends[model]
-        return backend.count(self._tree.asked[t.root.node]) + text_bound(backend, t.full_text)
+        return count_tokens(backend, self._tree.asked[t.root.node]) + text_bound(backend, t.full_text)
 
     def _nearest(self, t: Trajectory, model: str) -> tuple[Trajectory, Any] | None:
         """Return the nearest ancestor that a model holds, with its handle.

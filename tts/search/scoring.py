@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Backend, Reply, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
-from tts.backends.capabilities import text_bound
+from tts.backends.capabilities import count_tokens, text_bound
 from tts.backends.finite import clean_law
 from tts.backends.metadata import metadata_of
 from tts.backends.prompt_logprobs import law_of_tops
@@ -701,7 +701,7 @@ class MeteredCalls:
 
     def count(self, prompt: Prompt) -> int:
         """See `Calls.count`."""
-        return self._backend.count(prompt)
+        return count_tokens(self._backend, prompt)
 
     def note_unread(self, what: str, number: int, of: int) -> None:
         """See `Calls.note_unread`."""
@@ -735,7 +735,7 @@ class MeteredCalls:
         seconds = self.seconds_left()
         if seconds is not None and seconds <= 0:
             raise Exhausted("seconds")
-        self._check(sum(self._backend.count(prompt) + written for prompt in prompts))
+        self._check(sum(count_tokens(self._backend, prompt) + written for prompt in prompts))
         return await self._read(self._backend.open(prompts), opens=True)
 
     async def _end(self, row_sets: Sequence[RowSet]) -> None:

@@ -22,7 +22,7 @@ from enum import Enum
 from functools import cached_property
 
 from tts.backends.base import Backend
-from tts.backends.capabilities import require
+from tts.backends.capabilities import count_tokens, require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
 from tts.budget.budget import Rates, RowCost
@@ -514,7 +514,7 @@ class RowSizes:
     def root_tokens(self) -> int:
         """The tokens of the "solve" prompt. The tokenizer counts them until the prompt is read."""
         if not self._tree.nodes:
-            return self._backends["policy"].count(self._task.prompt(self._problem, "solve", ()))
+            return count_tokens(self._backends["policy"], self._task.prompt(self._problem, "solve", ()))
         return self._tree.prompt_tokens[0]
 
     def sample_bound(self, model: str = "policy") -> RowCost:
