@@ -24,14 +24,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import NoReturn, Self
 
 from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
-from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger, check_usage, price_usage
+from tts.budget.lease import Lease
+from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger
 from tts.display import grid
-from tts.errors import BudgetExceeded, ConfigError, EngineError, HintsKeywords
-from tts.types import Usage
+from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
 _LOOKED_AT = 32  # the most waiting accounts that are looked at when an amount becomes free
@@ -526,7 +525,17 @@ class Account(HintsKeywords):
             granted: The most tokens that the rows may generate.
             rates: The rates of the model, from which flops and dollars follow; None: the call costs neither.
         """
-        return Lease(self, amounts, kind=kind, model=model, rows=rows, granted=granted, rates=rates)
+        held = {unit: amount for unit, amount in amounts.items() if unit in self.units}
+        return Lease(
+            held,
+            acquire=self.acquire,
+            settle=self.settle,
+            kind=kind,
+            model=model,
+            rows=rows,
+            granted=granted,
+            rates=rates,
+        )
 
     def keep(self, by_key: Mapping[object, Amounts]) -> None:
         """Hold amounts for later calls, by key, until they are freed.
@@ -820,80 +829,6 @@ class _Waiter:
         """End the wait; called in the loop of the waiting call."""
         if not self.future.done():
             self.future.set_result(None)
-
-
-class Lease:
-    """The amounts that one call may spend, for the block of an `async with`; see `Account.lease`.
-
-    Attributes:
-        usage: The spend of the call so far, without flops and dollars.
-    """
-
-    __slots__ = (
-        "_account",
-        "_amounts",
-        "_granted",
-        "_is_unknown",
-        "_is_void",
-        "_kind",
-        "_model",
-        "_priced",
-        "_rates",
-        "_rows",
-        "usage",
-    )
-
-    def __init__(
-        self, account: Account, amounts: Amounts, *, kind: str, model: str, rows: int, granted: int, rates: Rates | None
-    ) -> None:
-        self._account = account
-        self._amounts = {unit: amount for unit, amount in amounts.items() if unit in account.units}
-        self._kind, self._model, self._rows = kind, model, rows
-        self._granted, self._rates = granted, rates
-        self._priced: Amounts | None = None
-        self._is_unknown = self._is_void = False
-        self.usage = Usage()
-
-    async def __aenter__(self) -> Self:
-        await self._account.acquire(self._amounts)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._is_void:
-            self._account.settle(self._amounts)
-            return
-        usage, spent = price_usage(self.usage, self._rates, self._priced)
-        spent = self._amounts if self._is_unknown else spent
-        call = Call(self._kind, self._model, self._rows, self._granted, usage)
-        try:
-            self._account.settle(self._amounts, spent, call)
-        except BudgetExceeded:
-            if kind is None or not issubclass(kind, asyncio.CancelledError):
-                raise
-
-    def spend(self, usage: Usage, *, priced: Amounts | None = None) -> None:
-        """Note the spend of the call so far.
-
-        Args:
-            usage: The whole cost of the call so far.
-            priced: The flops and dollars of the call in whole units, if they do not follow from the rates of the lease.
-
-        Raises:
-            EngineError: A count or a price is no whole number of at least 0. The whole lease is spent then.
-        """
-        try:
-            check_usage(usage, priced or {})
-        except EngineError:
-            tokens, samples = self._amounts.get("tokens", self._granted), self._amounts.get("samples", 0)
-            self.usage, self._is_unknown = Usage(generated_tokens=tokens, samples=samples, estimated=True), True
-            raise
-        self.usage, self._priced = usage, priced
-
-    def void(self) -> None:
-        """Take the lease back: nothing was called, and no row is added to the ledger."""
-        self._is_void = True
 
 
 def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget | Account:

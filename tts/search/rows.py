@@ -33,8 +33,9 @@ from tts.backends.base import (
 from tts.backends.metadata import metadata_of
 from tts.backends.reads import cancelled_and_done, wait_for_change
 from tts.blame import Blame
-from tts.budget.account import Account, Exhausted, Lease
+from tts.budget.account import Account, Exhausted
 from tts.budget.budget import RowCost
+from tts.budget.lease import Lease
 from tts.budget.ledger import Amounts, Call, sum_known
 from tts.errors import EngineError, quote
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream

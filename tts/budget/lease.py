@@ -1,0 +1,96 @@
+"""The lease of one call: the amounts that the call may spend, and the booking of its spend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from tts.budget.budget import Rates
+from tts.budget.ledger import Amounts, Call, check_usage, price_usage
+from tts.errors import BudgetExceeded, EngineError
+from tts.types import Usage
+
+
+class Lease:
+    """The amounts that one call may spend, for the block of an `async with`; see `Account.lease`.
+
+    Attributes:
+        usage: The spend of the call so far, without flops and dollars.
+    """
+
+    __slots__ = (
+        "_acquire",
+        "_amounts",
+        "_granted",
+        "_is_unknown",
+        "_is_void",
+        "_kind",
+        "_model",
+        "_priced",
+        "_rates",
+        "_rows",
+        "_settle",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        amounts: Amounts,
+        *,
+        acquire: Callable[[Amounts], Awaitable[None]],
+        settle: Callable[[Amounts, Amounts | None, Call | None], None],
+        kind: str,
+        model: str,
+        rows: int,
+        granted: int,
+        rates: Rates | None,
+    ) -> None:
+        self._amounts, self._acquire, self._settle = amounts, acquire, settle
+        self._kind, self._model, self._rows = kind, model, rows
+        self._granted, self._rates = granted, rates
+        self._priced: Amounts | None = None
+        self._is_unknown = self._is_void = False
+        self.usage = Usage()
+
+    async def __aenter__(self) -> Self:
+        await self._acquire(self._amounts)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_void:
+            self._settle(self._amounts, None, None)
+            return
+        usage, spent = price_usage(self.usage, self._rates, self._priced)
+        spent = self._amounts if self._is_unknown else spent
+        call = Call(self._kind, self._model, self._rows, self._granted, usage)
+        try:
+            self._settle(self._amounts, spent, call)
+        except BudgetExceeded:
+            if kind is None or not issubclass(kind, asyncio.CancelledError):
+                raise
+
+    def spend(self, usage: Usage, *, priced: Amounts | None = None) -> None:
+        """Note the spend of the call so far.
+
+        Args:
+            usage: The whole cost of the call so far.
+            priced: The flops and dollars of the call in whole units, if they do not follow from the rates of the lease.
+
+        Raises:
+            EngineError: A count or a price is no whole number of at least 0. The whole lease is spent then.
+        """
+        try:
+            check_usage(usage, priced or {})
+        except EngineError:
+            tokens, samples = self._amounts.get("tokens", self._granted), self._amounts.get("samples", 0)
+            self.usage, self._is_unknown = Usage(generated_tokens=tokens, samples=samples, estimated=True), True
+            raise
+        self.usage, self._priced = usage, priced
+
+    def void(self) -> None:
+        """Take the lease back: nothing was called, and no row is added to the ledger."""
+        self._is_void = True
