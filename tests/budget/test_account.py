@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tts
 from tests.support.guard import LIMIT_S
 from tests.support.repeats import repeats
 from tts.budget.account import Account, Exhausted
 from tts.budget.budget import Budget, Rates
 from tts.budget.ledger import UNITS, Books, Call
-from tts.errors import BudgetExceeded, ConfigError
+from tts.errors import BudgetExceeded, ConfigError, EngineError, TTSError
 from tts.types import Usage
 
 
@@ -32,6 +33,12 @@ async def call(account: Account, most: int, spent: int) -> None:
     async with account.lease({"tokens": most}, kind="expand") as lease:
         await asyncio.sleep(0)
         lease.spend(spend(spent))
+
+
+async def hold(account: Account, most: int) -> None:
+    """Hold an amount until the task is cancelled."""
+    async with account.lease({"tokens": most}, kind="expand"):
+        await asyncio.Event().wait()
 
 
 def check_balanced(account: Account) -> None:
@@ -269,10 +276,13 @@ def test_a_waiting_lease_ends_with_the_time() -> None:
     account = Account(Budget(tokens=100, seconds=0.05), clock=lambda: now[0], started=0.0)
 
     async def run() -> None:
-        async with account.part().lease({"tokens": 80}, kind="expand"):
-            with pytest.raises(Exhausted) as end:
-                await call(account.part(), 50, 50)
-            assert end.value.unit == "seconds"
+        waiting = call(account.part(), 50, 50)
+        holding = asyncio.create_task(hold(account.part(), 80))
+        await asyncio.sleep(0)
+        with pytest.raises(Exhausted) as end:
+            await waiting
+        assert end.value.unit == "seconds"
+        holding.cancel()
 
     asyncio.run(run())
 
@@ -570,10 +580,12 @@ def test_waiting_for_more_ends_with_the_next_amount_that_is_freed() -> None:
     async def run() -> None:
         with pytest.raises(Exhausted):
             await account.part().wait_for_more("tokens")  # nobody holds any
-        async with account.part().lease({"tokens": 60}, kind="expand"):
-            waiting = asyncio.ensure_future(account.part().wait_for_more("tokens"))
-            await asyncio.sleep(0)
-            assert not waiting.done()
+        holding = asyncio.create_task(hold(account.part(), 60))
+        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(account.part().wait_for_more("tokens"))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        holding.cancel()
         await asyncio.wait_for(waiting, LIMIT_S)
 
     asyncio.run(run())
@@ -591,4 +603,93 @@ def test_a_call_that_outlives_its_part_gives_back_what_it_held() -> None:
 
     asyncio.run(run())
     assert (account.left, account.spent["tokens"]) == ({"tokens": 993}, 7)
+    check_balanced(account)
+
+
+@pytest.mark.parametrize("tokens", [-5, 2.5, True, float("nan"), np.int64(3)], ids=repr)
+def test_a_spend_that_is_no_whole_number_costs_the_whole_lease(tokens: Any) -> None:
+    account = Account(Budget(tokens=100))
+
+    async def run() -> None:
+        async with account.lease({"tokens": 60}, kind="expand", granted=60) as lease:
+            lease.spend(spend(tokens))
+
+    with pytest.raises(EngineError, match="generated_tokens"):
+        asyncio.run(run())
+    check_balanced(account)
+    assert account.spent["tokens"] == 60
+    assert account.ledger.total() == Usage(generated_tokens=60, estimated=True)
+
+
+# Searches inside searches ---------------------------------------------------------------------------------------------
+
+
+def model_of(account: Account, *, is_async: bool, strategy: str = "single") -> Any:
+    """Return a model that is itself a search on an account."""
+
+    def leaf(ask: tts.Ask) -> tts.Answer:
+        return tts.Answer(r"\boxed{3}", min(5, ask.max_tokens))
+
+    def write(_ask: tts.Ask) -> tts.Answer:
+        inner = tts.solve("inner", account, backend=leaf, task="math", strategy=strategy)
+        return tts.Answer(rf"\boxed{{{inner.answer}}}", 5)
+
+    async def awrite(_ask: tts.Ask) -> tts.Answer:
+        inner = await tts.asolve("inner", account, backend=leaf, task="math", strategy=strategy)
+        return tts.Answer(rf"\boxed{{{inner.answer}}}", 5)
+
+    return awrite if is_async else write
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("n", [1, 4])
+def test_a_search_inside_a_search_that_holds_all_is_refused_with_the_reason(n: int, *, is_async: bool) -> None:
+    account = Account(Budget(tokens=200))
+    model = model_of(account, is_async=is_async)
+    with pytest.raises(TTSError, match="runs inside a call of an account of tokens=200"):
+        tts.solve("outer", account, backend=model, task="math", strategy=f"best_of_n(n={n})")
+    check_balanced(account)
+
+
+def test_a_search_inside_a_verifier_of_a_search_is_refused_with_the_reason() -> None:
+    account = Account(Budget(samples=1))
+    model = model_of(account, is_async=False)
+
+    def write(_ask: tts.Ask) -> tts.Answer:
+        return tts.Answer(r"\boxed{3}", 5)
+
+    found = tts.solve(
+        "outer",
+        account,
+        backend=write,
+        task="math",
+        verifier=lambda _problem, _text: float(model(_text).tokens),
+        strategy="best_of_n(n=1) | best",
+    )
+    assert account.spent["samples"] == 1
+    assert found.stopped_by
+    check_balanced(account)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_search_inside_a_search_that_leaves_enough_is_paid(*, is_async: bool) -> None:
+    account = Account(Budget(tokens=400))
+    model = model_of(account, is_async=is_async)
+    found = tts.solve(
+        "outer", account, backend=model, task="math", strategy="single", sampling=tts.Sampling(max_tokens=100)
+    )
+    assert found.answer == "3"
+    assert account.spent["tokens"] == 10
+
+
+def test_searches_inside_of_two_searches_on_one_account_come_to_an_end() -> None:
+    account = Account(Budget(tokens=200))
+    model = model_of(account, is_async=True)
+
+    async def run() -> list[Any]:
+        calls = [tts.asolve("outer", account, backend=model, task="math", strategy="best_of_n(n=2)") for _ in range(3)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    ends = asyncio.run(asyncio.wait_for(run(), LIMIT_S))
+    assert all(isinstance(end, tts.Solution | TTSError) for end in ends)
     check_balanced(account)

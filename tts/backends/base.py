@@ -22,6 +22,7 @@ A *handle* is an immutable state to continue and fork any number of times until 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -563,14 +564,16 @@ class TaskRows(RowSet):
 
     Attributes:
         counters: The counters of the backend, to which generated tokens are added.
+        context: The context of the search, in which the rows run, whichever row's end starts them.
         tasks: The tasks to cancel; the backend adds and removes them.
     """
 
-    __slots__ = ("counters", "tasks")
+    __slots__ = ("context", "counters", "tasks")
 
     def __init__(self, request: SampleRequest, counters: Counters) -> None:
         super().__init__(request)
         self.counters = counters
+        self.context = contextvars.copy_context()
         self.tasks: set[asyncio.Task[Any]] = set()
 
     def waits(self, index: int) -> bool:

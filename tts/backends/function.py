@@ -210,7 +210,7 @@ class FunctionBackend(Backend):
         while self._waiting and len(self._tasks) < self._concurrency:
             rows, index = self._waiting.popleft()
             if rows.waits(index):
-                task = asyncio.get_running_loop().create_task(self._row(rows, index))
+                task = asyncio.get_running_loop().create_task(self._row(rows, index), context=rows.context)
                 self._tasks[task] = rows
                 task.add_done_callback(self._end_task)
 

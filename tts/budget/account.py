@@ -27,10 +27,11 @@ from contextlib import suppress
 from typing import NoReturn, Self
 
 from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
-from tts.budget.lease import Lease
+from tts.budget.lease import ENCLOSING, Lease
 from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger
 from tts.display import grid
 from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
+from tts.types import Usage
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
 _LOOKED_AT = 32  # the most waiting accounts that are looked at when an amount becomes free
@@ -528,12 +529,10 @@ class Account(HintsKeywords):
         held = {unit: amount for unit, amount in amounts.items() if unit in self.units}
         return Lease(
             held,
+            account=self,
             acquire=self.acquire,
             settle=self.settle,
-            kind=kind,
-            model=model,
-            rows=rows,
-            granted=granted,
+            call=Call(kind, model, rows, granted, Usage()),
             rates=rates,
         )
 
@@ -759,9 +758,12 @@ class Account(HintsKeywords):
         if not held_by_others or amount > owner._books.remainder(unit) + held_by_others:
             raise Exhausted(unit)
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(self, amount, loop, loop.create_future())
+        leases = (lease for lease in ENCLOSING.get() if lease.is_open and lease.account._lock is self._lock)
+        enclosing: tuple[Account, ...] = tuple(lease.account for lease in leases)
+        waiter = _Waiter(self, amount, loop, loop.create_future(), enclosing)
         owner._waiting[unit][waiter] = None
-        self._note_asleep(1)
+        for account in waiter.sleepers:
+            account._note_asleep(1)
         owner._wake(unit)
         return waiter
 
@@ -779,6 +781,11 @@ class Account(HintsKeywords):
                 del owner._waiting[unit][waiter]
                 owner._num_woken[unit] -= 1
                 owner._wake(unit)  # the next waiting call may take the amounts that this one leaves
+        if waiter.is_refused and waiter.enclosing:
+            raise BudgetExceeded(
+                f"this search runs inside a call of {owner._label()}, which holds the {unit} that it waits for",
+                hint="give the inner search a budget of its own, or the outer one a smaller budget",
+            )
         if waiter.is_refused:
             raise Exhausted(unit)
 
@@ -809,21 +816,31 @@ class Account(HintsKeywords):
         if not waiter.is_woken:
             waiter.is_woken = True
             self._num_woken[unit] += 1
-            waiter.account._note_asleep(-1)
+            for account in waiter.sleepers:
+                account._note_asleep(-1)
             with suppress(RuntimeError):  # the loop of the call has ended
                 waiter.loop.call_soon_threadsafe(waiter.finish)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Waiter:
-    """A call of an account that waits for an amount of a unit."""
+    """A call of an account that waits for an amount of a unit.
+
+    `enclosing` has the accounts whose own calls run the code that waits. They wait as well.
+    """
 
     account: Account
     amount: int
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[None]
+    enclosing: tuple[Account, ...] = ()
     is_woken: bool = False
     is_refused: bool = False
+
+    @property
+    def sleepers(self) -> tuple[Account, ...]:
+        """The accounts that can free nothing while the call waits."""
+        return (self.account, *self.enclosing)
 
     def finish(self) -> None:
         """End the wait; called in the loop of the waiting call."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tts.backends.base import Backend
+from tts.backends.capabilities import count_tokens
 from tts.budget.account import Account
 from tts.budget.budget import Budget, format_limits
 from tts.logs import RepeatLimit, get_logger
@@ -64,7 +65,7 @@ def _unshown(problem: Problem, verifier: Verifier, backend: Backend, expected: i
     """Yield the warning that prompts of a verifier are too long to be shown."""
     if not isinstance(verifier, ReplyingVerifier):
         return
-    question_tokens = max((backend.count(prompt) for prompt in verifier.empty_prompts(problem)), default=0)
+    question_tokens = max((count_tokens(backend, prompt) for prompt in verifier.empty_prompts(problem)), default=0)
     if question_tokens + expected <= verifier.room:
         return
     prompt_size = f"the {verifier.name}'s question and the problem take {question_tokens:,} tokens"
@@ -97,7 +98,7 @@ def _unpaid(
     rates = {role: token_rates(scorer, backends[scorer.model]) for role, scorer in scorers.items()}
     account = budget if isinstance(budget, Account) else Account(budget)
     policy = backends["policy"]
-    cost = Costs(account, scorers, tuple(scorers), rates, pairs).row_cost(policy, policy.count(problem.prompt))
+    cost = Costs(account, scorers, tuple(scorers), rates, pairs).row_cost(policy, count_tokens(policy, problem.prompt))
     for unit in account.units:
         score_cost, limit = cost.reserve(unit, 1), account.limit(unit)
         solution_cost = min(cost.generation(unit, expected), limit // 2)
