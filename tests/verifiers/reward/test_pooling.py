@@ -106,6 +106,45 @@ def test_a_server_that_returns_step_tokens_alone_gives_the_same(name: str, model
     assert found[0].steps == found[1].steps
 
 
+def activated(name: str) -> Any:
+    """Return the change of a reply by a server that activates, whatever it is asked for."""
+    readout = reward_record.load(name).readout
+    is_softmax = readout.kind == "labels" or readout.activation == "softmax"  # type: ignore[union-attr]
+
+    def change(reply: dict[str, Any]) -> dict[str, Any]:
+        for entry in reply["data"]:
+            member = "probs" if "probs" in entry else "data"
+            rows = torch.tensor(entry[member])
+            entry[member] = (rows.softmax(-1) if is_softmax else rows.sigmoid()).tolist()
+        return reply
+
+    return change
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_server_that_activates_is_refused_with_the_command(name: str, models: dict[str, Any]) -> None:
+    server = Pooling(outputs_of(name, models[name][1]), change=activated(name))
+    with serving(server) as url, pytest.raises(VerifierError, match="probabilities") as refused:
+        ask(made(url, models, name), [path(STEPS)], Counting(), PROBLEM)
+    assert "vllm serve" in refused.value.hint
+    assert '"use_activation": false' in refused.value.hint
+
+
+def test_few_outputs_from_0_to_1_are_taken_as_they_are(models: dict[str, Any]) -> None:
+    name = "skywork-o1-prm-1.5b"
+    within = Pooling(lambda ids: [[0.25 + 0.01 * i] for i in range(len(ids))], steps=None)
+    few = Pooling(lambda ids: [[0.25] if i else [-3.0] for i in range(len(ids))])
+    with serving(within) as url, pytest.raises(VerifierError, match="probabilities"):
+        ask(made(url, models, name), [path(STEPS)], Counting(), PROBLEM)
+    with serving(few) as url:
+        verifier = made(url, models, name)
+        few.outputs = lambda ids: [[-3.0] for _ in ids]
+        ask(verifier, [path(STEPS)], Counting(), PROBLEM)
+        few.outputs = within.outputs
+        (score,) = ask(verifier, [path(STEPS)], Counting(), PROBLEM)
+    assert all(0.5 < step < 0.8 for step in score.steps), "one output outside of [0, 1] has shown what they are"
+
+
 def test_a_server_may_flatten_one_output_for_each_token(models: dict[str, Any]) -> None:
     name = "skywork-o1-prm-1.5b"
 

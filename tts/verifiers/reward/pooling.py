@@ -34,6 +34,7 @@ KEY_VARIABLE = "TTS_REWARD_KEY"  # a separate variable: the key of the policy's 
 _HOW_KEY = f"put the server's key into the environment variable {KEY_VARIABLE}"
 # failures of requests that the server did not accept; these are retried, and not charged
 _NOT_TAKEN = ("ConnectionFailed", "RateLimited", "Unavailable")
+_ENOUGH = 8  # outputs that all lie within [0, 1] are taken for probabilities
 # vLLM's names of models whose output layer is reduced to a few tokens
 _CLASSIFIERS = {
     "llama": "LlamaForSequenceClassification",
@@ -164,7 +165,9 @@ class PoolingModel(Pooled):
     Requests have token ids, so that the server's tokenizer and template are not used, and ask for outputs before any
     activation. A process model is requested at /pooling (task token_classify): one row of outputs for every token, or
     for every step token if the server was started with one. An outcome model is requested at /classify: one row for the
-    last token. A reply in any other form is refused with the command that starts the server.
+    last token. A reply in any other form is refused with the command that starts the server. So is a server that sends
+    probabilities, because it does not know `use_activation` or is set to activate. It is seen from softmax rows of sum
+    1, or from `_ENOUGH` outputs that all lie within [0, 1].
 
     Accounting:
         - A trajectory is charged whole for every score; the server may reuse prefixes, which costs the same here.
@@ -182,6 +185,7 @@ class PoolingModel(Pooled):
         super().__init__(renderer, f"the server {server.url}", server.batch)
         self.server = server
         self._has_answered = False
+        self._num_within = 0  # outputs within [0, 1] so far; -1: one lay outside, so none is a probability
         self._key = Key.find(KEY_VARIABLE) if os.environ.get(KEY_VARIABLE) else Key()
 
     async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
@@ -276,17 +280,41 @@ class PoolingModel(Pooled):
             raise self.other(
                 f"about {num_texts} texts of {num_read} tokens, where {len(solutions)} of {num_sent} were sent"
             )
-        return [self.scores(rows, solution) for rows, solution in zip(rows_by_solution, solutions, strict=True)]
+        scores = [self.scores(rows, solution) for rows, solution in zip(rows_by_solution, solutions, strict=True)]
+        self._check_outputs(np.concatenate([rows.reshape(-1, self.outputs) for rows in rows_by_solution]))
+        return scores
+
+    def _check_outputs(self, rows: Floats) -> None:
+        """Check that rows of outputs are not probabilities, to which the activation would be applied twice.
+
+        Raises:
+            VerifierError: The server has applied the activation.
+        """
+        readout = self.renderer.record.readout
+        rows = rows[np.isfinite(rows).all(axis=1)]
+        if self._num_within < 0 or not rows.size or (isinstance(readout, Head) and readout.activation == "none"):
+            return
+        if not ((rows >= 0) & (rows <= 1)).all():
+            self._num_within = -1
+            return
+        self._num_within += rows.size
+        is_softmax = not isinstance(readout, Head) or readout.activation == "softmax"
+        has_sums = bool(np.allclose(rows.sum(axis=1), 1, atol=0.01))
+        if has_sums if is_softmax else self._num_within >= _ENOUGH:
+            raise VerifierError(
+                f"{self.where} answered probabilities, all from 0 to 1, where outputs before the activation were asked "
+                "for (use_activation=false)",
+                hint="a newer vLLM knows use_activation; or let the server activate nothing: "
+                f"{server_command(self.renderer.record, use_activation=False)}",
+            )
 
 
-def server_command(record: RewardRecord) -> str:
-    """Return the command that starts a server of a reward model."""
+def server_command(record: RewardRecord, **pooling: Any) -> str:
+    """Return the command that starts a server of a reward model, with more settings of its pooler."""
     overrides, pooler = pooling_settings(record)
-    command = f"vllm serve {record.model} --runner pooling"
-    if not overrides:
-        return command
-    overrides_text = json.dumps(overrides, ensure_ascii=False)
-    return f"{command} --hf-overrides '{overrides_text}' --pooler-config '{json.dumps(pooler)}'"
+    options = {"--hf-overrides": overrides, "--pooler-config": pooler | pooling}
+    texts = [f" {name} '{json.dumps(values, ensure_ascii=False)}'" for name, values in options.items() if values]
+    return f"vllm serve {record.model} --runner pooling{''.join(texts)}"
 
 
 def pooling_settings(record: RewardRecord) -> tuple[dict[str, Any], dict[str, Any]]:
