@@ -65,6 +65,7 @@ class BatchServer:
     fails: Any = None
     strange: list[Any] = field(default_factory=list)
     event: Callable[[str], None] = lambda _name: None
+    download: Callable[[bytes, int], bytes] = lambda content, _number: content
     page: int = 2
     has_batches: bool = True
     files: dict[str, bytes] = field(default_factory=dict)
@@ -106,11 +107,9 @@ class BatchServer:
                 return 200, {"id": name, "object": "file", "bytes": len(self.files[name]), "purpose": "batch"}
             case "GET", ["files", name, "content"]:
                 self.note("fetched")
-                return (
-                    (200, self.files[name])
-                    if name in self.files
-                    else (404, {"error": {"message": "No such File object"}})
-                )
+                if name not in self.files:
+                    return 404, {"error": {"message": "No such File object"}}
+                return 200, self.download(self.files[name], self.events["fetched"])
             case "POST", ["batches"]:
                 posted = json.loads(content)
                 assert posted["completion_window"] == "24h"

@@ -159,7 +159,16 @@ def test_thoughts_without_a_report_are_charged_all_that_was_granted(logprobs: bo
             },
             (5, 10, None, 3),  # a server that reports thoughts beside what was said
         ),
-        ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 9}}, None),
+        # counts that contradict each other: the largest
+        ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 9}}, (9, 7, 9, 0)),
+        (
+            {"prompt_tokens": 33, "completion_tokens": 14, "total_tokens": 47, "reasoning_tokens": 95305},
+            (33, 95319, None, 95305),
+        ),
+        (
+            {"prompt_tokens": 5, "completion_tokens": 7, "completion_tokens_details": {"reasoning_tokens": 8}},
+            (5, 15, None, 8),
+        ),
         ({"prompt_tokens": -1, "completion_tokens": 7}, None),
         ({"prompt_tokens": 5.0, "completion_tokens": 7.0}, (5, 7, None, 0)),
         ({"prompt_tokens": 5, "completion_tokens": 7.5}, None),
@@ -186,7 +195,7 @@ def test_thoughts_without_a_report_are_charged_all_that_was_granted(logprobs: bo
         ),
         (
             {"prompt_tokens": 9, "completion_tokens": 7, "prompt_cache_hit_tokens": 10, "prompt_cache_miss_tokens": 3},
-            None,
+            (10, 7, 10, 0),
         ),
         ({"prompt_tokens": True, "completion_tokens": 7}, None),
         ({"completion_tokens": 7}, None),

@@ -17,7 +17,7 @@ import pytest
 
 import tts
 from tests.backends.openai.making import FULL, PROMPT, QUICK, drawn, on
-from tests.backends.openai.saying import Asked, Saying, delta, event, head, row, whole
+from tests.backends.openai.saying import ONCE, Asked, Saying, delta, event, head, row, whole
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.openai.access import ServerAccess
 from tts.backends.openai.backend import OpenAIBackend
@@ -25,7 +25,7 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key, ServerError, event_error, no_room, stated_wait, status_error
 from tts.backends.openai.probe import probe_server
 from tts.backends.openai.replicas import Replicas
-from tts.backends.openai.reply import ServerReply, usage_of
+from tts.backends.openai.reply import ServerReply, usage_in, usage_of
 from tts.models.record import ModelRecord
 from tts.models.registry import rates
 
@@ -171,7 +171,34 @@ def test_what_is_written_to_a_cache_is_read_from_every_spelling() -> None:
         usage = usage_of(told)
         assert usage is not None
         assert (usage.prompt, usage.written) == (100, 60)
-    assert usage_of(base | {"cache_creation_input_tokens": 101}) is None
+    largest = usage_of(base | {"cache_creation_input_tokens": 101})
+    assert largest is not None
+    assert (largest.prompt, largest.written) == (101, 101)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 7}},
+        {"choices": [], "usage": None, "x_groq": {"id": "r", "usage": {"prompt_tokens": 5, "completion_tokens": 7}}},
+        {
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {},
+                    "finish_reason": "stop",
+                    "usage": {"prompt_tokens": 5, "completion_tokens": 7},
+                }
+            ]
+        },
+    ],
+)
+def test_a_report_is_read_where_servers_put_it(event: Any) -> None:
+    reply = ServerReply(1)
+    reply.take(event)
+    assert reply.usage is not None
+    assert (reply.usage.prompt, reply.usage.generated) == (5, 7)
+    assert usage_in({"choices": None, "x_groq": {"error": "none"}}) is None
 
 
 def test_the_price_of_cache_writes_is_a_bound_of_computed_tokens() -> None:
@@ -199,6 +226,8 @@ def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
         assert found.usage.usd == pytest.approx((9 * (3 if told else 3.75) + 6 * 15) / 1e6)
 
 
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+MINUTE = {"error": {"code": 429, "message": f"{QUOTA} Please retry in 2.1s.", "status": "RESOURCE_EXHAUSTED"}}
 # Errors with status 200, and quotas -----------------------------------------------------------------------------------
 
 
@@ -221,6 +250,35 @@ def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
         ({"errors": [{"message": "model x does not exist"}]}, "Refused", 404, False),
         ({"error": {"message": "Error code: 401 - Incorrect API key"}}, "Refused", 401, False),
         ({"success": False, "message": "who knows"}, "ServerError", 500, True),
+        # limits a minute that are called quotas
+        ([MINUTE], "RateLimited", 429, True),
+        ({"error": {"code": 429, "message": "Quota exceeded. Retry after 30 seconds."}}, "RateLimited", 429, True),
+        ({"error": {"code": 429, "message": QUOTA, "details": [{"retryDelay": "43s"}]}}, "RateLimited", 429, True),
+        (
+            {
+                "error": {
+                    "code": 429,
+                    "message": QUOTA,
+                    "details": [{"quotaId": "RequestsPerDay"}, {"retryDelay": "43s"}],
+                }
+            },
+            "QuotaExceeded",
+            429,
+            False,
+        ),
+        ({"error": {"code": 429, "message": f"{QUOTA} Please retry in 3h."}}, "QuotaExceeded", 429, False),
+        (
+            {"error": {"code": 429, "message": f"Daily {QUOTA} Please retry in 9s."}},
+            "QuotaExceeded",
+            429,
+            False,
+        ),
+        (
+            {"error": {"code": 402, "message": "This requires more credits. Please retry in 9s."}},
+            "QuotaExceeded",
+            402,
+            False,
+        ),
     ],
 )
 def test_an_error_with_status_200_is_read_by_its_text(told: Any, kind: str, status: int, again: bool) -> None:
@@ -287,6 +345,39 @@ def test_a_short_wait_in_a_text_is_waited_for() -> None:
     with serving(Saying(lambda _: replies.pop(0))) as url:
         sample = asyncio.run(draw(url))
     assert (sample.text, sample.error.partition(":")[0], sample.num_tokens) == ("4", "RateLimited", 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (402, "This request requires more credits, or fewer max_tokens. You can only afford 500."),
+        (422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 1024. Given: 24 and 2000"),
+        (422, "Input validation error: `inputs` must have less than 1024 tokens. Given: 2000"),
+        (413, "Prompt is too long"),
+    ],
+)
+def test_the_size_of_a_request_is_refused_in_the_words_of_each_server(status: int, cause: str) -> None:
+    with serving(Saying(lambda _: whole({"error": cause}, status))) as url:
+        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)))
+        with (
+            tts.Solver(record, task="math", strategy="single") as solver,
+            pytest.raises(tts.EngineError, match=f"NoRoom: status {status}: .*--max-tokens"),
+        ):
+            solver.solve("What is 2 + 2?", 4000)
+
+
+@pytest.mark.parametrize(("generated", "finish"), [(39, "eos"), (40, "length"), (41, "eos"), (None, "eos")])
+def test_a_row_that_met_its_cap_was_cut_whatever_its_server_says(generated: int | None, finish: str) -> None:
+    usage = None if generated is None else {"prompt_tokens": 5, "completion_tokens": generated}
+
+    async def draw(url: str) -> Any:
+        backend = on(url, ONCE, mode="chat", seeds=False, logprobs=False, streams=False, usage=generated is not None)
+        [sample] = await drawn(backend, 1, cap=40)
+        await backend.close()
+        return sample
+
+    with serving(Saying(lambda _: message("so far the sum is 4", usage=usage))) as url:
+        assert asyncio.run(draw(url)).finish == finish
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,30 @@ def test_a_study_draws_what_its_cells_need_and_shares_it_with_the_pool(place: Pl
     place.paid_once(36)
 
 
+@pytest.mark.parametrize("kept", [0, 1, 300, -1, -30])
+def test_a_download_that_was_cut_is_fetched_again_and_paid_once(place: Place, kept: int) -> None:
+    place.server.download = lambda content, number: content if number > 2 else content[:kept]
+    ran = place.sample("--batch")
+    assert ran.exit_code == 0, ran.stderr
+    assert place.sample("--batch").exit_code == 0
+    place.paid_once(24)
+    assert place.sample("--store", "live.sqlite").exit_code == 0
+    assert place.final() == place.final("live.sqlite")
+
+
+def test_a_download_that_is_always_cut_is_an_error_and_nothing_is_paid_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_LONGEST_POLL_S", 0.01)
+    place.server.download = lambda content, _number: b"".join(content.splitlines(keepends=True)[:3])
+    ran = place.sample("--batch")
+    assert ran.exit_code != 0
+    assert "3 of 24 replies" in ran.stderr
+    place.server.download = lambda content, _number: content
+    assert place.sample("--batch").exit_code == 0
+    place.paid_once(24)
+
+
 def test_a_batch_is_divided_and_several_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults: Any = batches.Batches.__init__
     monkeypatch.setattr(defaults, "__kwdefaults__", {**defaults.__kwdefaults__, "most_requests": 10})

@@ -22,7 +22,7 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.openai.access import MOST_PROBE_S, Probe, ServerAccess
 from tts.backends.openai.batch_book import BatchBook, BatchClient
 from tts.backends.openai.batches import BatchApi
-from tts.backends.openai.call import CONTRADICTIONS, ServerCall, explain_error
+from tts.backends.openai.call import CONTRADICTIONS, SIZE_STATUSES, ServerCall, explain_error
 from tts.backends.openai.capabilities import Capabilities, Mode
 from tts.backends.openai.echo import echo_members, read_echo
 from tts.backends.openai.errors import Key, ServerError, no_room
@@ -362,7 +362,7 @@ class OpenAIBackend(Backend):
                 completion = await http.post_json("/completions", body, tokens=len(prompt))
             reply = read_echo(completion, () if isinstance(prompt, str) else prompt, top)
         except ServerError as error:
-            if error.status in (400, 422) and no_room(error.cause):
+            if error.status in SIZE_STATUSES and no_room(error.cause):
                 raise PromptTooLong(f"the server {self.capabilities.root} refuses the prompt: {error.cause}") from None
             if error.status in CONTRADICTIONS or error.kind == "BadReply":
                 await self._renewal.wait_for_end(error.cause)

@@ -316,6 +316,20 @@ def keys_of(path: Path) -> Iterator[str]:
             yield key
 
 
+def count_lines(path: Path) -> int:
+    """Return the number of lines of a file of replies, without a last line that was cut."""
+    num_lines, last_line = 0, b"\n"
+    for _offset, line in _lines(path):
+        num_lines, last_line = num_lines + 1, line
+    if last_line.endswith(b"\n"):
+        return num_lines
+    try:
+        json.loads(last_line)
+    except (ValueError, RecursionError):
+        return num_lines - 1
+    return num_lines
+
+
 def _error_of(status: Any, content: Any, failure: Any) -> ServerError:
     """Return the error of a request without a valid reply.
 

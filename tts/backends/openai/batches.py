@@ -27,6 +27,7 @@ from tts.backends.openai.batch_book import (
     MOST_REQUESTS,
     BatchBook,
     BatchRequest,
+    count_lines,
     count_lost,
     digest_of,
     keys_of,
@@ -51,6 +52,7 @@ ENDS: Final[Mapping[str, str]] = {
 _GONE: Final = "gone"  # the status here of a batch that the server does not know any more
 _TRIES, _WAIT_S, _LONGEST_WAIT_S = 6, 0.5, 60.0
 _FIRST_POLL_S, _LONGEST_POLL_S = 1.0, 60.0
+_MOST_CUTS: Final = 5  # downloads in a row that end early
 _MOST_FAILED_POLLS: Final = 60  # failed polls in a row, which take about an hour
 _REPLY_S, _FILE_S = 60.0, 600.0
 _MOST_NAME = 512  # characters of a value in metadata
@@ -309,6 +311,10 @@ class _Missing(EngineError):
     """The server does not know an address."""
 
 
+class _Cut(EngineError):
+    """A download has fewer replies than the batch counts."""
+
+
 class Batches:
     """Brings replies to requests by batches, and keeps them in the folder of a book.
 
@@ -543,16 +549,24 @@ class Batches:
             wait_s = min(_LONGEST_POLL_S, 2 * wait_s)
 
     def _poll(self, record: BatchRecord, ends: BatchEnds) -> BatchRecord:
-        """Return the updated record of a batch. If the batch has ended, fetch its replies."""
+        """Return the updated record of a batch. If the batch has ended, fetch its replies.
+
+        Replies are fetched once there are as many as the batch counts. A download may end early without an error.
+        """
         try:
-            batch = self._api.batch(record.id)
-        except EngineError as failure:  # the server still works on the batch
+            updated = self._poll_once(record, ends)
+        except EngineError as failure:  # the server still works on the batch, or the download was cut
             self._failed_polls += 1
-            if self._failed_polls > _MOST_FAILED_POLLS:
+            if self._failed_polls > (_MOST_CUTS if isinstance(failure, _Cut) else _MOST_FAILED_POLLS):
                 raise
             self._report(f"{failure.cause}; it is asked again")
             return record
         self._failed_polls = 0
+        return updated
+
+    def _poll_once(self, record: BatchRecord, ends: BatchEnds) -> BatchRecord:
+        """See `_poll`; raise EngineError where the server does not answer, or fewer replies came than it counts."""
+        batch = self._api.batch(record.id)
         if batch is None:
             ends.notes.append(f"the server does not know the batch {record.id!r} any more")
             return self._close(record, _GONE)
@@ -560,19 +574,26 @@ class Batches:
         if record.status not in ENDS:
             return record
         keys = set(keys_of(self._path(record.key, "requests.jsonl")))
+        notes, num_unknown, num_lines, is_lost = list[str](), 0, 0, False
         for name, ending in (("output_file_id", "output.jsonl"), ("error_file_id", "errors.jsonl")):
             file_id, target = batch.get(name), self._path(record.key, ending)
             if not isinstance(file_id, str) or not file_id:
                 continue
             if not self._api.fetch(file_id, target):
-                ends.notes.append(f"the server has lost the file {file_id!r} of the batch {record.id!r}")
+                is_lost = True
+                notes.append(f"the server has lost the file {file_id!r} of the batch {record.id!r}")
                 continue
-            num_unknown = sum(key not in keys for key in keys_of(target))
-            if num_unknown:
-                ends.notes.append(
-                    f"the batch {record.id!r} has {num_unknown:,} replies to requests that it was not sent; they are "
-                    "left out"
-                )
+            num_lines += count_lines(target)
+            num_unknown += sum(key not in keys for key in keys_of(target))
+        if num_lines < record.done and not is_lost:
+            raise _Cut(
+                f"{self._api.root} sent {num_lines:,} of {record.done:,} replies of the batch {record.id!r}",
+                hint="the same command fetches them again; nothing is paid twice",
+            )
+        if num_unknown:
+            unknown = f"{num_unknown:,} replies to requests that it was not sent"
+            notes.append(f"the batch {record.id!r} has {unknown}; they are left out")
+        ends.notes += notes
         if record.status == "failed":
             ends.notes.append(f"the batch {record.id!r} failed: {_failures(batch)}")
         return self._close(record, record.status)

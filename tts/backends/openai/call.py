@@ -27,6 +27,7 @@ _MOST_STOPS = 4  # the most stop texts that the API takes
 _SEED_BITS = 31
 _UNLIMITED = 1 << 20  # a cap above every server's own limit; hosted servers refuse such a cap, so it is not sent
 # kinds of errors that another try would meet as well
+SIZE_STATUSES = (400, 402, 413, 422)  # by which servers refuse the size of a request; 402: it cannot be afforded
 _FOR_GOOD = ("Refused", "KeyRefused", "NotServed", "NoRoom", "CertificateError", "ContentFilter", "Overrun")
 CONTRADICTIONS = (400, 404, 405, 415, 422)  # statuses of refusals that contradict the probed capabilities
 _MIXED = ("WrongCount", "DuplicateChoice")  # kinds of errors after which a text may belong to another row
@@ -233,7 +234,7 @@ class ServerCall:
 
     def _smaller(self, error: ServerError) -> bool:
         """Prepare smaller calls if the server refused the size of this call, and return whether there are any."""
-        if error.status not in (400, 422):
+        if error.status not in SIZE_STATUSES:
             return False
         num_rows = len(self.indexes)
         if no_room(error.cause) and len(self._caps) > 1:
@@ -576,7 +577,10 @@ class ServerCall:
         """
         handle, scanner, lost = self._request.handle, self._scanners[place], self._lost
         choice = self._reply.choices.get(place, Choice(finish="length"))
-        finish: Finish = scanner.ended or ("length" if choice.finish == "length" else "eos")
+        usage = self._reply.usage
+        # a server may say "stop" of a row that met its cap
+        is_full = usage is not None and usage.generated == self._cap * len(self.indexes)
+        finish: Finish = scanner.ended or ("length" if choice.finish == "length" or is_full else "eos")
         # the key may begin in the path's text, and go on in the row
         text, withheld = self._http.key.hidden_behind(self._request.text, scanner.text, cut=finish == "length")
         num_kept = self._kept.get(place, choice.num_visible)
@@ -668,7 +672,7 @@ def explain_error(error: ServerError) -> str:
         kind, cure = "KeyRefused", how_key()
     elif error.status == 404:
         kind, cure = "NotServed", "see tts doctor --url"
-    elif error.status in (400, 413, 422) and no_room(error.cause):
+    elif error.status in SIZE_STATUSES and no_room(error.cause):
         kind, cure = "NoRoom", "limit a row (--max-tokens), shorten the problem, or give the model's record its context"
     elif kind == "CertificateError":
         cure = HOW_CERTIFICATE

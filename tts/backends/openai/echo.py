@@ -13,7 +13,7 @@ import numpy as np
 
 from tts.backends.base import Reply
 from tts.backends.openai.errors import ServerError
-from tts.backends.openai.reply import usage_of
+from tts.backends.openai.reply import usage_in, usage_of
 from tts.backends.prompt_logprobs import PromptLogprobs, Top
 
 
@@ -39,7 +39,7 @@ def read_echo(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptL
     Raises:
         ServerError: The reply is not valid, or does not report its tokens.
     """
-    usage = usage_of(told.get("usage")) if isinstance(told, dict) else None
+    usage = usage_of(usage_in(told))
     if usage is None:
         raise ServerError("BadReply", "no report of the prompt's tokens")
     num_prompt = usage.prompt

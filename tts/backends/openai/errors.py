@@ -30,6 +30,7 @@ _SECRET = 12  # characters; shorter keys may be words of a model's text, and are
 # characters of a secret that are shown at the end of an unfinished text; a longer beginning of one is withheld
 _BEGUN = 6
 _MOST_SAID = 300
+_MOST_DETAILS = 20_000  # bytes of an error that are looked at
 _MOST_HINTED_S = 7 * 86400.0  # the longest wait that is believed of an error's text
 # other statuses from 500 on: "ServerError"
 _BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}
@@ -82,7 +83,7 @@ _DEEPEST, _MOST_PARTS = 4, 4  # the depth to which a message is searched, and th
 _NO_ROOM = re.compile(
     r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens|(?:prompt|input|tokens?) "
     r"(?:\w+ ){0,3}"
-    r"exceeds?\b",
+    r"exceeds?\b|max_new_tokens`? must be <|`?inputs`? must have less than",
     re.IGNORECASE,
 )
 _NOT_TAKEN = re.compile(
@@ -95,11 +96,14 @@ _QUOTA = re.compile(
     r"|out of credits?|not enough (?:credits?|balance|funds)|credit balance|payment required|more credits",
     re.IGNORECASE,
 )
+# words of a limit that a wait of some seconds does not lift, though the error may state one
+_LASTING = re.compile(r"insufficient|per.?(?:day|week|month)|daily|weekly|monthly|\bcredit", re.IGNORECASE)
+_LONGEST_MINUTE_S = 120.0  # the longest stated wait of a limit a minute
 _SPAN = re.compile(
     r"(\d{1,6}(?:\.\d{1,6})?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z])",
     re.IGNORECASE,
 )
-_AFTER = re.compile(r"\b(?:(?:re)?try(?: again)?|wait|resets?|available|retry)\b[^.;\d]{0,40}", re.IGNORECASE)
+_AFTER = re.compile(r"\b(?:(?:re)?try(?: again)?|wait|resets?|available|retryDelay)\b[^.;\d]{0,40}", re.IGNORECASE)
 _DATE = re.compile(r"\b(20\d\d-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.\d{1,9})?\s*(Z|UTC|GMT|[+-]\d\d:?\d\d)?)?")
 _SCALE = {"ms": 0.001, "m": 60.0, "s": 1.0, "h": 3600.0, "d": 86400.0}
 
@@ -357,7 +361,8 @@ def status_error(status: int, content: bytes, after_s: float, key: Key) -> Serve
     except ServerError:
         json_or_text = content.decode(errors="replace")
     message = _message_line(json_or_text, key) or "nothing"
-    return _status_error(status, f"status {status}: {message}", after_s, began=False)
+    details = key.hidden(content[:_MOST_DETAILS].decode(errors="replace"))
+    return _status_error(status, f"status {status}: {message}", after_s, details=details, began=False)
 
 
 def no_room(cause: str) -> bool:
@@ -416,7 +421,7 @@ def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerE
     if not error:
         return None
     cause = _message_line(event, key) or "it gives no reason"
-    return _status_error(_status_in(error, event), cause, after_s, began=began)
+    return _status_error(_status_in(error, event), cause, after_s, details=_message_details(event), began=began)
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
@@ -431,22 +436,33 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
     return has_message and (has_code or event.get("success") is False)
 
 
-def _status_error(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
+def _message_details(event: Any) -> str:
+    """Return an error as a text, of which some members are not shown."""
+    try:
+        return json.dumps(event)[:_MOST_DETAILS]
+    except (RecursionError, ValueError, TypeError):
+        return ""
+
+
+def _status_error(status: int, cause: str, after_s: float, *, details: str, began: bool) -> ServerError:
     """Return the error of a status and a cause.
 
-    The words of the cause tell a used-up quota from a rate limit. No second try can pass a used-up quota.
+    The words of the cause tell a used-up quota from a rate limit. No second try can pass a used-up quota. A limit a
+    minute may be named a quota too: then the error states a short wait, and names no day, month or credit.
 
     Args:
         status: The status of the reply, or the status that its error names.
         cause: The cause, which may state a time to wait.
         after_s: The seconds that the reply's header asks to wait; 0: it names no time.
+        details: The whole error as a text.
         began: Whether anything of the reply came before the error.
     """
     names_quota = _QUOTA.search(cause) is not None
     if not after_s and (status == 429 or names_quota):
-        after_s = stated_wait(cause, time.time())
+        after_s = stated_wait(cause, time.time()) or stated_wait(details, time.time())
+    is_short = status == 429 and 0 < after_s <= _LONGEST_MINUTE_S and not _LASTING.search(f"{cause} {details}")
     shown_status = 0 if began else status
-    if names_quota and status not in (401, 403, 404) and not no_room(cause):
+    if names_quota and not is_short and status not in (401, 403, 404) and not no_room(cause):
         return ServerError("QuotaExceeded", cause, after_s=after_s, status=shown_status)
     kind = _BUSY.get(status) or ("ServerError" if status >= 500 else "Refused")
     may_retry = kind != "Refused" and not began

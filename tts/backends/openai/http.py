@@ -37,7 +37,7 @@ from tts.backends.openai.errors import (
 from tts.backends.openai.events import Events
 from tts.backends.openai.pace import Gate, RateLimits, RequestMeter, Ticket
 from tts.backends.openai.replicas import Replica, Replicas
-from tts.backends.openai.reply import usage_of
+from tts.backends.openai.reply import usage_in, usage_of
 from tts.characters import join_surrogates
 from tts.checks import check_int
 from tts.errors import ConfigError, quote
@@ -424,7 +424,7 @@ def _counting(take: Take, ticket: Ticket) -> Take:
     """Return a function that writes the tokens which a reply reports into a ticket, and then calls `take`."""
 
     def take_event(event: Any) -> bool:
-        usage = usage_of(event.get("usage")) if isinstance(event, dict) else None
+        usage = usage_of(usage_in(event))
         if usage is not None:
             ticket.tokens = usage.prompt + usage.generated
         return take(event)

@@ -152,10 +152,11 @@ class ServerReply:
         """
         self.events += 1
         choices = event.get("choices")
-        if event.get("usage") is not None:
-            self.usage = usage_of(event["usage"])
+        report = usage_in(event)
+        if report is not None:
+            self.usage = usage_of(report)
             self.doubted = self.usage is None
-        if choices is None and event.get("usage") is not None:
+        if choices is None and report is not None:
             return []
         if event and "choices" not in event:  # the event keeps the connection alive, unless it is the only event
             self._first_other = self._first_other or quote(event)
@@ -419,10 +420,22 @@ def _top_texts(entry: Any) -> list[str]:
     return [join_surrogates(name) if isinstance(name, str) else "" for name in names]
 
 
+def usage_in(event: Any) -> Any:
+    """Return the report of tokens in a reply or an event; None: there is none.
+
+    Groq has it in `x_groq`, and Moonshot in the choice.
+    """
+    choices: Any = event.get("choices") if isinstance(event, Mapping) else None
+    holders: list[Any] = [event, event.get("x_groq") if isinstance(event, Mapping) else None]
+    holders += choices[:1] if isinstance(choices, list) else []
+    return next((told for one in holders if isinstance(one, Mapping) and (told := one.get("usage")) is not None), None)
+
+
 def usage_of(told: Any) -> ReportedUsage | None:
     """Return reported token counts, or None where they are not valid.
 
-    The counts are read under any of the names that servers give them.
+    The counts are read under any of the names that servers give them. Of counts that contradict each other the larger
+    ones are returned. So reasoning beyond the generated tokens is added to them, and a prompt has its cached tokens.
     """
     if not isinstance(told, dict):
         return None
@@ -450,8 +463,9 @@ def usage_of(told: Any) -> ReportedUsage | None:
     if num_unlisted > 0:  # the server counts reasoning apart from the answer, or in the total alone
         generated += num_unlisted
         reasoning = max(reasoning or 0, num_unlisted)
-    if (cached or 0) + (cache_written or 0) > prompt or (reasoning or 0) > generated:
-        return None
+    if (reasoning or 0) > generated:  # the server counts reasoning beside the answer and the total
+        generated += reasoning or 0
+    prompt = max(prompt, (cached or 0) + (cache_written or 0))
     return ReportedUsage(
         prompt=prompt, generated=generated, cached=cached, reasoning=reasoning or 0, written=cache_written or 0
     )
