@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +222,42 @@ def test_a_verifier_that_cancels_itself_is_an_error_and_no_interruption() -> Non
 
     with pytest.raises(VerifierError, match="cancelled by itself"):
         tts.solve("3 + 4", 400, model="toy", verifier=gone, strategy="best_of_n(n=3) | best")
+
+
+@pytest.mark.parametrize("waits", ["sleeps", "a future", "a thread", "cancellations are ignored"])
+def test_a_strategy_that_awaits_something_else_is_ended_and_keeps_what_it_has(waits: str) -> None:
+    gate = threading.Event()
+
+    async def check(search: Search) -> None:
+        await search.complete([search.root])
+        if waits == "sleeps":
+            await asyncio.sleep(LIMIT_S)
+        elif waits == "a future":
+            await asyncio.get_running_loop().create_future()
+        elif waits == "a thread":
+            await asyncio.to_thread(gate.wait, LIMIT_S)
+        else:
+            while not gate.is_set():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.05 if gate.is_set() else LIMIT_S)
+                    await asyncio.to_thread(gate.wait, LIMIT_S)
+
+    run = make_run("3 + 4", tts.Budget(seconds=0.2), Do(check=check), ToyBackend(), clock=time.perf_counter)
+    end = solve_and_show(run)
+    gate.set()
+    assert end.solution.stopped_by == "budget: seconds"
+    assert [c.answer for c in end.solution.candidates] == ["7"]
+
+
+def test_a_selection_that_awaits_something_else_is_ended_and_a_vote_chooses() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Waits(tts.Selection):
+        async def select(self, candidates: Any, search: Search) -> Any:
+            await asyncio.get_running_loop().create_future()
+
+    found = tts.solve(
+        "3 + 4", tts.Budget(seconds=0.3, samples=2), model="toy", strategy=tts.strategies.BestOfN(n=2) | Waits()
+    )
+    assert found.answer == "7"
+    assert found.stopped_by == "budget: seconds"
+    assert any("vote" in warning for warning in found.warnings)

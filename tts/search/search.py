@@ -798,6 +798,11 @@ class Search:
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._is_busy
+
     @contextmanager
     def _call(self, *, writes: bool = False) -> Generator[None]:
         """Ensure that one call is in flight at a time; end the search if a limit is reached."""

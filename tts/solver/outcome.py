@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +39,7 @@ async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidat
     Raises:
         ConfigError: the strategy returned something other than candidates.
     """
-    result: Any = await _await_part(lambda: strategy.run(search), lambda: f"the strategy {strategy}")
+    result: Any = await _await_part(lambda: strategy.run(search), lambda: f"the strategy {strategy}", search, 1.0)
     if result is None:
         return search.candidates
     listed: list[Any] = list(result) if isinstance(result, Iterable) else [result]
@@ -57,7 +58,9 @@ async def select(selection: Selection, candidates: Sequence[Candidate], search: 
     Raises:
         TTSError: the selection returned no `Selected`, or one whose answers are no texts.
     """
-    result = await _await_part(lambda: selection.select(candidates, search), lambda: f"the selection {selection}")
+    result = await _await_part(
+        lambda: selection.select(candidates, search), lambda: f"the selection {selection}", search, 5.0
+    )
     if not isinstance(result, Selected):
         raise TTSError(f"the selection {selection} returned {quote(result)}, but must return a tts.Selected")
     answers: Any = result.answers
@@ -84,7 +87,7 @@ def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision
     return decision
 
 
-async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
+async def _await_part(call: Callable[[], Any], what: Callable[[], str], search: Search, grace_s: float) -> Any:
     """Call a part's method and await its result.
 
     An exception is a failure of the part, except one that ends the search.
@@ -92,6 +95,11 @@ async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
     Args:
         call: A function that calls the method.
         what: A function that returns the name of the part in errors.
+        search: The search, whose `seconds` end the part.
+        grace_s: The seconds after that end in which the part may return.
+
+    Raises:
+        SearchEnded: The time is over, and the part awaits something else than the search.
     """
     with Blame(what, passes=(SearchEnded, Exhausted)):
         result = call()
@@ -99,7 +107,20 @@ async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
             raise ConfigError(
                 f"{what()} returned {quote(result)} without being awaited, but must be async", hint="write async def"
             )
-        return await result
+        if search.account.seconds_left is None:
+            return await result
+        task = asyncio.ensure_future(result)
+        try:
+            while not task.done():
+                seconds_left = search.account.seconds_left or 0.0
+                await asyncio.wait({task}, timeout=seconds_left + grace_s)
+                if not task.done() and search.account.seconds_left == 0 and not search.is_busy:
+                    raise SearchEnded("budget: seconds")
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=grace_s)
 
 
 @dataclass(slots=True)
