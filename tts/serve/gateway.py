@@ -21,7 +21,7 @@ from tts.serve.access import Client, read_keys
 from tts.serve.admission import Admission
 from tts.serve.archive import Archive, SearchRecord
 from tts.serve.config import GatewayConfig
-from tts.serve.failures import ApiError
+from tts.serve.failures import ApiError, server_refusal
 from tts.serve.metrics import Metrics
 from tts.serve.offers import Offers
 from tts.serve.risk.chains import CalibratedChains, prepare_run, with_earlier
@@ -316,9 +316,12 @@ class Gateway:
                 solution = await LOOP.wait(self._job(search, order, account, loan.records, place).run())
             if solution is None:
                 break
-            server_failed = isinstance(solution.error, EngineError) and not solution.candidates
+            refusal = server_refusal(solution.error)
+            server_failed = isinstance(solution.error, EngineError) and not solution.candidates and refusal is None
             if search.failure is None:
                 servers.report(loan.place, failed=server_failed)
+            if refusal is not None:
+                LOG.warning("a server of the model %s refused a request: %s", order.offer.model, solution.error)
             if not server_failed or solution.usage.tokens or search.failure is not None:
                 break
             LOG.error("a server of the model %s failed, and rests: %s", order.offer.model, solution.error)

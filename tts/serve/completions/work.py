@@ -297,7 +297,8 @@ class _ChoiceRow:
                 self.cost.reused += rows.reused_tokens or 0
                 self.cost.generated += sum(drawn.num_tokens for drawn in rows.samples if drawn is not None)
         if sample.finish == "error":
-            raise EngineError(f"the model failed: {sample.error}")
+            kind = (sample.error or "").partition(": ")[0]
+            raise EngineError(f"the model failed: {sample.error}", kind=kind, retry_s=sample.retry_s)
         self.read = self.read or rows.prompt_tokens + (rows.reused_tokens or 0)
         return sample
 
