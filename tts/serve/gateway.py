@@ -30,6 +30,7 @@ from tts.serve.spending.accounts import Accounts, SharedAccount, amounts_of, par
 from tts.serve.spending.books import DEAD_S, LOOK_S, Part, RequestEntry, SharedBooks
 from tts.solver import telemetry
 from tts.solver.model_cache import LOOP, ModelCache
+from tts.trace.trace import Trace
 from tts.types import Solution
 
 LOG = get_logger("tts.serve")
@@ -79,7 +80,7 @@ class Gateway:
         self.admission = Admission(config.limits, clock)
         self.running: dict[str, RunningSearch] = {}
         self.metrics = Metrics()
-        self.archive = Archive(config.store, config.kept)
+        self.archive = Archive(config.store, config.kept, config.kept_bytes)
         self.books = SharedBooks(now, config.store, worker)
         self._loop: asyncio.AbstractEventLoop | None = None  # as soon as it serves
         self._life: asyncio.Task[None] | None = None
@@ -392,7 +393,10 @@ class Gateway:
             LOG.error("a request was not booked, so that what it held stays held: %s", failure)
 
     def _keep(self, search: RunningSearch, solution: Solution, seconds: float) -> None:
-        """Write a finished search into the archive, in a thread."""
+        """Write a finished search into the archive, in a thread.
+
+        A long prompt is kept once: in the response, else as the problem of the trace.
+        """
         record = SearchRecord(
             number=search.number,
             begun_at=search.begun_at,
@@ -403,8 +407,12 @@ class Gateway:
             tokens=solution.usage.tokens,
             stopped_by=solution.stopped_by,
         )
-
-        self.write(lambda: self.archive.add(search.client.owner, record, solution.trace.to_json()))
+        has_response = search.order.on_end is not None
+        self.write(
+            lambda: self.archive.add(
+                search.client.owner, record, _with_one_prompt(solution.trace, has_response=has_response).to_json()
+            )
+        )
 
     def write(self, add: Callable[[], None]) -> None:
         """Write into the archive, in a thread; `add`: the function that writes."""
@@ -544,6 +552,19 @@ class Gateway:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # lets their callbacks run, which begin to write into the archive
         await self.wait_for_archive()
+
+
+def _with_one_prompt(trace: Trace, *, has_response: bool) -> Trace:
+    """Return a trace that has a long prompt once, or only its beginning where a response has it whole."""
+    nodes = [
+        node if node.parent is not None else dataclasses.replace(node, text=_begin(node.text)) for node in trace.nodes
+    ]
+    return dataclasses.replace(trace, nodes=nodes, problem=_begin(trace.problem) if has_response else trace.problem)
+
+
+def _begin(text: str) -> str:
+    """Return the beginning of a long text, and a short text whole."""
+    return text if len(text) <= _QUESTION else f"{text[:_QUESTION]} … ({len(text) - _QUESTION:,} characters more)"
 
 
 def _abandon(search: RunningSearch) -> None:
