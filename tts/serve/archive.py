@@ -276,6 +276,14 @@ class Archive:
             lambda text: ResponseRecord(number=number, begun_at=begun_at, **json.loads(text)),
         )
 
+    def largest_size(self, owner: str, number: str) -> int:
+        """Return the packed bytes of an owner's response or trace, whichever is larger; 0: there is neither."""
+        query = " UNION ALL ".join(
+            f"SELECT {size} FROM {table} WHERE number = ?1 AND owner = ?2" for table, size in _SIZES.items()
+        )
+        with self._use_file() as file:
+            return max((size for (size,) in file.execute(query, (number, owner))), default=0)
+
     def drop_response(self, owner: str, number: str) -> None:
         """Drop a response of a client."""
         with self._use_file() as file:

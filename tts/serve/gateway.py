@@ -20,6 +20,7 @@ from tts.search.strategies.samples.single import Single
 from tts.serve.access import Client, read_keys
 from tts.serve.admission import Admission
 from tts.serve.archive import Archive, SearchRecord
+from tts.serve.bodies import ByteShares
 from tts.serve.config import GatewayConfig
 from tts.serve.failures import ApiError, server_refusal
 from tts.serve.metrics import Metrics
@@ -35,6 +36,7 @@ from tts.types import Solution
 
 LOG = get_logger("tts.serve")
 T = TypeVar("T")
+_BYTES_A_TOKEN = 64  # of a large body, for the limits of its key
 _ASIDE = 2  # threads for tokenizers
 _QUESTION = 2000  # characters of a question that other workers show
 _WRITTEN_S = 0.02  # between two looks at what another worker writes
@@ -78,6 +80,10 @@ class Gateway:
         self.keys = read_keys(config.keys, config.operators)
         self.accounts = Accounts(config, self.keys.names)
         self.admission = Admission(config.limits, clock)
+        # whose body is read next: of small ones in the loop, and of large ones in a thread
+        one_at_once = config.limits.model_copy(update={"searches": 1})
+        self.lanes = Admission(one_at_once, clock), Admission(one_at_once, clock)
+        self.shares = ByteShares()
         self.running: dict[str, RunningSearch] = {}
         self.metrics = Metrics()
         self.archive = Archive(config.store, config.kept, config.kept_bytes)
@@ -164,6 +170,22 @@ class Gateway:
         own = sum(search.client.owner == client.owner for search in self.running.values())
         entered = self.admission.count_by_client()
         self.admission.refuse_if_full(max(len(self.running), entered.total()), max(own, entered[client.owner]))
+
+    def charge_bytes(self, client: Client, size: int) -> None:
+        """Book the bytes of a body beyond those that are free, as tokens of its key.
+
+        Raises:
+            ApiError: 429, the key has fewer tokens left.
+        """
+        if size < _BYTES_A_TOKEN:
+            return
+        payer, amounts = self.accounts.paying_account(client.name), {"tokens": size // _BYTES_A_TOKEN}
+        part = self.books.reserve(self.entry(self._names(), client, payer, {}), amounts)
+        is_held = part.is_held
+        self.close_part(part, amounts if is_held else {})
+        self.books.forget(part.entry.name)
+        if not is_held:
+            raise self.books.busy(payer)
 
     def begin(
         self,
@@ -507,6 +529,13 @@ class Gateway:
         except TTSError as failure:  # the fault of the operator's file, whose details a client need not know
             LOG.error("the store cannot be read: %s", failure)
             return None
+
+    def call_when_kept(self, function: Callable[[], None]) -> None:
+        """Call a function as soon as the archive has all searches that are over."""
+        if self._closing or not self._writing:
+            function()
+        else:
+            asyncio.ensure_future(self.wait_for_archive()).add_done_callback(lambda _: function())
 
     async def wait_for_archive(self) -> None:
         """Wait until the archive has all searches that are over."""

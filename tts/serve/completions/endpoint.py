@@ -24,7 +24,7 @@ from tts.backends.base import Backend, Sampling
 from tts.backends.metadata import metadata_of
 from tts.logs import get_logger
 from tts.serve.access import Client
-from tts.serve.bodies import read_body
+from tts.serve.bodies import read_body, read_in_turn
 from tts.serve.completions.body import CompletionBody, prompts_of
 from tts.serve.completions.replies import choice_of, report_of, usage_of
 from tts.serve.completions.searches import heading, search_response, wait_for_disconnect
@@ -50,11 +50,18 @@ _TOKENS = 16  # the tokens of a choice, where the request names no number
 async def completions(request: Request) -> Response:
     """Reply to a completion request."""
     gateway: Gateway = request.app.state.gateway
-    value = parse_json(await read_body(request))
-    body = validate_body(CompletionBody, value)
-    body.check(gateway.config.limits)
-    offer, notes = gateway.offers.get(body.model), COMPLETIONS.check(value)
-    prompts = prompts_of(body.prompt, gateway.config.limits)
+    raw, limits = await read_body(request), gateway.config.limits
+
+    def read() -> tuple[CompletionBody, tuple[str, ...], tuple[str, ...]]:
+        value = parse_json(raw, limits.characters)  # token ids are values
+        body = validate_body(CompletionBody, value)
+        body.check(limits)
+        gateway.offers.get(body.model)
+        notes = COMPLETIONS.check(value)
+        return body, prompts_of(body.prompt, limits), notes
+
+    body, prompts, notes = await read_in_turn(request, read)
+    offer = gateway.offers.get(body.model)
     if offer.name != offer.model or body.tts is not None:
         return search_response(request, gateway, body, prompts, notes)
     if body.reasoning_effort is not None:
