@@ -106,10 +106,6 @@ def share_file(file: sqlite3.Connection) -> None:
     file.execute("PRAGMA synchronous = NORMAL")
 
 
-class _NoRoom(TTSError):
-    """A bound of the archive leaves no room."""
-
-
 class Archive:
     """The finished searches of a gateway. Several processes may share a file.
 
@@ -182,7 +178,7 @@ class Archive:
         try:
             packed = None if trace is None else self._pack(f"the trace of the search {record.number}", trace)
             self._insert("searches", owner, (*row, packed), size + len(packed or b""))
-        except (ConfigError, _NoRoom):
+        except TTSError:
             self._insert("searches", owner, (*row, None), size)
             raise
 
@@ -209,9 +205,8 @@ class Archive:
         """
         with self._use_file() as file, file:
             file.execute("BEGIN IMMEDIATE")
-            kept = file.execute(
-                f"SELECT number, {_SIZES[table]} FROM {table} WHERE owner = ? ORDER BY begun_at, rowid", (owner,)
-            ).fetchall()
+            query = f"SELECT number, {_SIZES[table]} FROM {table} WHERE owner = ? ORDER BY begun_at, rowid"
+            kept = file.execute(query, (owner,)).fetchall()
             names = ("page_count", "freelist_count", "page_size")
             pages, free_pages, page_size = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
             room = _OWNERS * self._kept_bytes - (pages - free_pages) * page_size
@@ -223,9 +218,7 @@ class Archive:
                 dropped.append((number,))
                 room, own_room = room + kept_size, own_room + kept_size
             if size > min(room, own_room):
-                raise _NoRoom(
-                    f"the {table} of a key, or of all keys, have no room for {size:,} bytes more (kept_bytes)"
-                )
+                raise TTSError(f"kept_bytes leaves no room for {size:,} bytes more of {table}")
             file.executemany(f"DELETE FROM {table} WHERE number = ?", dropped)
             file.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
@@ -278,11 +271,9 @@ class Archive:
 
     def largest_size(self, owner: str, number: str) -> int:
         """Return the packed bytes of an owner's response or trace, whichever is larger; 0: there is neither."""
-        query = " UNION ALL ".join(
-            f"SELECT {size} FROM {table} WHERE number = ?1 AND owner = ?2" for table, size in _SIZES.items()
-        )
+        queries = [f"SELECT {size} FROM {table} WHERE number = ?1 AND owner = ?2" for table, size in _SIZES.items()]
         with self._use_file() as file:
-            return max((size for (size,) in file.execute(query, (number, owner))), default=0)
+            return max((size for (size,) in file.execute(" UNION ALL ".join(queries), (number, owner))), default=0)
 
     def drop_response(self, owner: str, number: str) -> None:
         """Drop a response of a client."""

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from tts.backends.metadata import metadata_of
 from tts.errors import quote
 from tts.serve.archive import ResponseRecord
-from tts.serve.bodies import hold_stored, read_body, read_in_turn
+from tts.serve.bodies import hold_record, read_body, read_in_turn
 from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
@@ -135,6 +135,7 @@ async def _reply(
     order, digest = await read_in_turn(request, read, slow=bool(search_request.tools or search_request.form))
     if items is not None:
         order = order.with_end(lambda search: _keep(gateway, search, items))
+    gateway.charge_bytes(request.state.client, len(raw))
     show = _show_response if wire is responses else None
     with telemetry.continue_trace(request.headers):
         search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry, show=show)
@@ -232,7 +233,7 @@ async def _find_response(request: Request, name: str) -> ResponseRecord | None:
     if not name.startswith(responses.PREFIX):
         return None
     number = name.removeprefix(responses.PREFIX)
-    await hold_stored(request, number)
+    await hold_record(request, number)
     return await gateway.read_archive(gateway.archive.response, request.state.client.owner, number)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -28,58 +28,52 @@ _UNPACKED = 64  # the bytes that are expected of each packed byte
 
 
 class ByteShares:
-    """The bytes of large bodies under work, which are bounded for each key; further ones wait in line."""
+    """The bytes of large bodies under work, which are bounded for each key; further bodies wait.
+
+    Args:
+        most: The most bytes of a key.
+    """
 
     def __init__(self, most: int = _SHARE) -> None:
-        self._most = most
-        self._held: Counter[str] = Counter()
-        self._lines: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+        self._most, self._held, self._freed = most, Counter[str](), asyncio.Event()
 
     async def hold(self, owner: str, size: int) -> Callable[[], None]:
         """Wait until a key has room for bytes, hold them, and return the function that frees them.
 
         Args:
-            owner: The owner.
+            owner: The owner of the key.
             size: The bytes. More than a whole share are a whole share.
         """
-        size, turn = min(size, self._most), asyncio.get_running_loop().create_future()
-        self._lines.setdefault(owner, deque()).append((size, turn))
-        self._wake(owner)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            self._free(owner, size if turn.done() and not turn.cancelled() else 0)
-            raise
+        size = min(size, self._most)
+        while self._held[owner] + size > self._most:
+            await self._freed.wait()
+        self._held[owner] += size
         return partial(self._free, owner, size)
 
     def _free(self, owner: str, size: int) -> None:
         self._held[owner] -= size
-        self._wake(owner)
-
-    def _wake(self, owner: str) -> None:
-        """Give the bytes that are free to those who wait longest."""
-        line = self._lines.get(owner, deque())
-        while line and (line[0][1].done() or self._held[owner] + line[0][0] <= self._most):
-            size, turn = line.popleft()
-            if not turn.done():
-                self._held[owner] += size
-                turn.set_result(None)
-        if not line:
-            self._lines.pop(owner, None)
-        if not self._held[owner]:
-            del self._held[owner]
+        self._held += Counter()  # drops keys without bytes
+        self._freed.set()
+        self._freed = asyncio.Event()
 
 
 async def hold_bytes(request: Request, size: int) -> None:
-    """Let a large request wait for the share of its key, which it holds until its reply is sent."""
+    """Let a large request wait for the share of its key.
+
+    The request holds the share until its reply is sent and its search is kept.
+    """
     state = request.scope["state"]
     if size > LARGE and "free" not in state:
         gateway = request.app.state.gateway
         free = await gateway.shares.hold(request.state.client.owner, size)
-        state["free"] = lambda: gateway.call_when_kept(free)
+
+        def free_when_kept() -> None:
+            asyncio.ensure_future(gateway.wait_for_archive()).add_done_callback(lambda _: free())
+
+        state["free"] = free_when_kept
 
 
-async def hold_stored(request: Request, number: str) -> None:
+async def hold_record(request: Request, number: str) -> None:
     """Let a request wait for the share of its key before a large response or trace is read."""
     size = request.app.state.gateway.archive.largest_size(request.state.client.owner, number)
     await hold_bytes(request, _UNPACKED * size)
@@ -108,15 +102,11 @@ async def read_in_turn(request: Request, read: Callable[[], T], *, slow: bool = 
 async def read_body(request: Request) -> bytes:
     """Return a request's body, decompressed if it is in gzip or deflate.
 
-    The bytes of a large body count toward the limits of its key.
-
     Raises:
         ApiError: 413, the body is longer than the operator allows. 408: the body takes too long to come. 415: the
-            encoding is not known. 400: the bytes are not in the encoding that the header names. 429: the key may not
-            send so many bytes.
+            encoding is not known. 400: the bytes are not in the encoding that the header names.
     """
-    gateway = request.app.state.gateway
-    limits: GatewayLimits = gateway.config.limits
+    limits: GatewayLimits = request.app.state.gateway.config.limits
     most, seconds = limits.body_bytes, limits.body_seconds
     declared_length = request.headers.get("content-length", "")
     if declared_length.isdecimal():
@@ -144,7 +134,6 @@ async def read_body(request: Request) -> bytes:
     if encoding not in ("identity", ""):
         await hold_bytes(request, min(most, _UNPACKED * len(body)))
         body = await read_in_turn(request, partial(_decompress, body, encoding, most))
-    gateway.charge_bytes(request.state.client, len(body) - LARGE)
     return body
 
 

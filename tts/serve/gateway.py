@@ -20,7 +20,7 @@ from tts.search.strategies.samples.single import Single
 from tts.serve.access import Client, read_keys
 from tts.serve.admission import Admission
 from tts.serve.archive import Archive, SearchRecord
-from tts.serve.bodies import ByteShares
+from tts.serve.bodies import LARGE, ByteShares
 from tts.serve.config import GatewayConfig
 from tts.serve.failures import ApiError, server_refusal
 from tts.serve.metrics import Metrics
@@ -172,14 +172,15 @@ class Gateway:
         self.admission.refuse_if_full(max(len(self.running), entered.total()), max(own, entered[client.owner]))
 
     def charge_bytes(self, client: Client, size: int) -> None:
-        """Book the bytes of a body beyond those that are free, as tokens of its key.
+        """Book the bytes of a body that is accepted, beyond those that are free, as tokens of its key.
 
         Raises:
-            ApiError: 429, the key has fewer tokens left.
+            ApiError: 429, the key has fewer tokens left, or the queue is full.
         """
-        if size < _BYTES_A_TOKEN:
+        payer, amounts = self.accounts.paying_account(client.name), {"tokens": (size - LARGE) // _BYTES_A_TOKEN}
+        if amounts["tokens"] <= 0:
             return
-        payer, amounts = self.accounts.paying_account(client.name), {"tokens": size // _BYTES_A_TOKEN}
+        self.refuse_if_full(client)
         part = self.books.reserve(self.entry(self._names(), client, payer, {}), amounts)
         is_held = part.is_held
         self.close_part(part, amounts if is_held else {})
@@ -429,12 +430,8 @@ class Gateway:
             tokens=solution.usage.tokens,
             stopped_by=solution.stopped_by,
         )
-        has_response = search.order.on_end is not None
-        self.write(
-            lambda: self.archive.add(
-                search.client.owner, record, _with_one_prompt(solution.trace, has_response=has_response).to_json()
-            )
-        )
+        owner, has_response = search.client.owner, search.order.on_end is not None
+        self.write(lambda: self.archive.add(owner, record, _json_of(solution.trace, has_response=has_response)))
 
     def write(self, add: Callable[[], None]) -> None:
         """Write into the archive, in a thread; `add`: the function that writes."""
@@ -530,13 +527,6 @@ class Gateway:
             LOG.error("the store cannot be read: %s", failure)
             return None
 
-    def call_when_kept(self, function: Callable[[], None]) -> None:
-        """Call a function as soon as the archive has all searches that are over."""
-        if self._closing or not self._writing:
-            function()
-        else:
-            asyncio.ensure_future(self.wait_for_archive()).add_done_callback(lambda _: function())
-
     async def wait_for_archive(self) -> None:
         """Wait until the archive has all searches that are over."""
         if self._writing:
@@ -583,12 +573,11 @@ class Gateway:
         await self.wait_for_archive()
 
 
-def _with_one_prompt(trace: Trace, *, has_response: bool) -> Trace:
+def _json_of(trace: Trace, *, has_response: bool) -> str:
     """Return a trace that has a long prompt once, or only its beginning where a response has it whole."""
-    nodes = [
-        node if node.parent is not None else dataclasses.replace(node, text=_begin(node.text)) for node in trace.nodes
-    ]
-    return dataclasses.replace(trace, nodes=nodes, problem=_begin(trace.problem) if has_response else trace.problem)
+    nodes = [dataclasses.replace(node, text=_begin(node.text)) if node.parent is None else node for node in trace.nodes]
+    problem = _begin(trace.problem) if has_response else trace.problem
+    return dataclasses.replace(trace, nodes=nodes, problem=problem).to_json()
 
 
 def _begin(text: str) -> str:

@@ -51,17 +51,12 @@ async def completions(request: Request) -> Response:
     """Reply to a completion request."""
     gateway: Gateway = request.app.state.gateway
     raw, limits = await read_body(request), gateway.config.limits
-
-    def read() -> tuple[CompletionBody, tuple[str, ...], tuple[str, ...]]:
-        value = parse_json(raw, limits.characters)  # token ids are values
-        body = validate_body(CompletionBody, value)
-        body.check(limits)
-        gateway.offers.get(body.model)
-        notes = COMPLETIONS.check(value)
-        return body, prompts_of(body.prompt, limits), notes
-
-    body, prompts, notes = await read_in_turn(request, read)
-    offer = gateway.offers.get(body.model)
+    value = await read_in_turn(request, lambda: parse_json(raw, limits.characters))  # token ids are values
+    body = await read_in_turn(request, lambda: validate_body(CompletionBody, value))
+    body.check(limits)
+    offer, notes = gateway.offers.get(body.model), COMPLETIONS.check(value)
+    prompts = await read_in_turn(request, lambda: prompts_of(body.prompt, limits))
+    gateway.charge_bytes(request.state.client, len(raw))
     if offer.name != offer.model or body.tts is not None:
         return search_response(request, gateway, body, prompts, notes)
     if body.reasoning_effort is not None:

@@ -422,9 +422,7 @@ def parse_json(raw: bytes, most: int = _MOST_VALUES) -> Any:
             too many values.
     """
     if has_many_values(raw, most):
-        raise ApiError(
-            400, f"the body has more than {most:,} values, such as numbers, lists and texts; send less", code="invalid_json"
-        )
+        raise ApiError(400, f"the body has more than {most:,} values in JSON; send less", code="invalid_json")
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
         if b"\\ud" in raw or b"\\uD" in raw:
