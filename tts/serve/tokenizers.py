@@ -20,7 +20,7 @@ from tts.serve.bodies import read_body, read_in_turn
 from tts.serve.failures import JsonReply, api_error, refuse_field, too_long
 from tts.serve.gateway import Gateway
 from tts.serve.wire.chat import ChatMessage, messages_of
-from tts.serve.wire.request import BodyPart, parse_json, validate_body
+from tts.serve.wire.request import MOST_VALUES, BodyPart, parse_json, validate_body
 
 
 class TokenizeBody(BodyPart):
@@ -78,7 +78,7 @@ def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: To
 async def detokenize(request: Request) -> Response:
     """Return the text of tokens."""
     gateway: Gateway = request.app.state.gateway
-    raw, most = await read_body(request), gateway.config.limits.characters
+    raw, most = await read_body(request), MOST_VALUES + gateway.config.limits.characters
     body = await read_in_turn(request, lambda: validate_body(DetokenizeBody, parse_json(raw, most)))
     size, max_tokens = len(body.tokens), gateway.config.limits.characters
     if size > max_tokens:

@@ -37,7 +37,7 @@ from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.serve.spending.accounts import SECONDS_UNIT, SharedAccount
 from tts.serve.wire.fields import COMPLETIONS
-from tts.serve.wire.request import parse_json, validate_body
+from tts.serve.wire.request import MOST_VALUES, parse_json, validate_body
 from tts.solver.model_cache import LOOP
 from tts.verifiers.compatibility import check_rates
 
@@ -51,7 +51,7 @@ async def completions(request: Request) -> Response:
     """Reply to a completion request."""
     gateway: Gateway = request.app.state.gateway
     raw, limits = await read_body(request), gateway.config.limits
-    value = await read_in_turn(request, lambda: parse_json(raw, limits.characters))  # token ids are values
+    value = await read_in_turn(request, lambda: parse_json(raw, MOST_VALUES + limits.characters))
     body = await read_in_turn(request, lambda: validate_body(CompletionBody, value))
     body.check(limits)
     offer, notes = gateway.offers.get(body.model), COMPLETIONS.check(value)

@@ -23,7 +23,7 @@ Body = TypeVar("Body", bound=BaseModel)
 EffortWord = Annotated[str, Field(max_length=100)]  # any word: servers have words of their own
 Bias = Annotated[float, Field(ge=-100, le=100)]
 _MOST_BIASES = 1024  # the most token ids in `logit_bias`
-_MOST_VALUES = 100_000  # of a body
+MOST_VALUES = 100_000  # of a body
 _MOST_PART_VALUES = 10_000  # of the arguments of a call, or a schema, that stand in a text
 _DIGITS = 9  # the most digits of a token id
 Finish = Literal["stop", "stop text", "length", "calls", "refusal"]
@@ -410,7 +410,7 @@ def has_many_values(text: bytes, most: int) -> bool:
     return text.count(b'"') > 4 * most or count(b"".join(text.split(b'"')[::2])) > most
 
 
-def parse_json(raw: bytes, most: int = _MOST_VALUES) -> Any:
+def parse_json(raw: bytes, most: int = MOST_VALUES) -> Any:
     """Return the value of a body in JSON.
 
     Args:
