@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.guard import LIMIT_S
 from tts.backends.base import Row, RowSet, SampleRequest, Sampling, StopCondition
-from tts.backends.batching import BatchQueue
+from tts.backends.batching import BatchQueue, TurnQueue, search_turns
 from tts.errors import EngineError
 
 
@@ -162,3 +164,34 @@ def test_a_queue_whose_loop_has_ended_keeps_no_job() -> None:
     queue._pool.shutdown()
     assert queue._running == []
     queue.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=12))
+def test_searches_take_turns_and_the_items_of_each_keep_their_order(added: list[tuple[int, int]]) -> None:
+    queue = TurnQueue[tuple[int, int]]()
+    of_search: dict[int, list[tuple[int, int]]] = {}
+    for search, count in added:
+        line = of_search.setdefault(search, [])
+        items = [(search, len(line) + place) for place in range(count)]
+        line += items
+        queue.add(("search", search), items)
+    taken = []
+    while queue:
+        taken.append(queue.take())
+    for search, line in of_search.items():
+        assert [item for item in taken if item[0] == search] == line
+    for place, (_search, number) in enumerate(taken):  # nobody is served `number` times before a waiting one was
+        before = [one for one, _ in taken[:place]]
+        assert all(before.count(other) >= min(number, len(line)) for other, line in of_search.items())
+    assert queue.clear() == []
+
+
+def test_all_requests_of_a_search_share_its_turns() -> None:
+    queue = TurnQueue[str]()
+    with search_turns():
+        for request in range(100):
+            queue.add(request, ["wide"])
+    with search_turns():
+        queue.add("other", ["single"])
+    queue.add("direct", ["direct"])
+    assert [queue.take() for _ in range(4)] == ["wide", "single", "direct", "wide"]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from tts.serve.admission import Admission
+from tts.serve.bodies import ByteShares
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError
 
@@ -130,3 +135,37 @@ def test_a_client_whose_last_request_gives_up_no_longer_waits():
         await tasks[0]
 
     asyncio.run(run())
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 15), st.booleans()), max_size=20))
+@settings(deadline=None)
+def test_large_bodies_of_a_key_have_bounded_bytes_under_work_and_another_key_does_not_wait(
+    asked: list[tuple[str, int, bool]],
+):
+    async def main() -> None:
+        shares, held, frees = ByteShares(10), Counter[str](), dict[int, Any]()
+
+        async def work(place: int, owner: str, size: int) -> None:
+            frees[place] = await shares.hold(owner, size)
+            held[owner] += min(size, 10)
+            assert held[owner] <= 10
+
+        tasks = [asyncio.create_task(work(place, owner, size)) for place, (owner, size, _) in enumerate(asked)]
+        for task, (_owner, _size, leaves) in zip(tasks, asked, strict=True):
+            await asyncio.sleep(0)
+            if leaves and not task.done():
+                task.cancel()
+        for owner in "ab":  # whatever the other key does, the first that waits has come
+            came = [place for place in frees if asked[place][0] == owner]
+            waits = [place for place, one in enumerate(tasks) if asked[place][0] == owner and not one.cancelled()]
+            assert bool(came) == bool(waits)
+        while frees:
+            place, free = frees.popitem()
+            held[asked[place][0]] -= min(asked[place][1], 10)
+            free()
+            for _ in range(len(tasks) + 2):
+                await asyncio.sleep(0)
+        assert all(task.done() for task in tasks)
+        assert not shares._held
+
+    asyncio.run(main())

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import socket
+import threading
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.serve.asking import QUESTION, ask, refused, spent_tokens
+from tests.serve.asking import QUESTION, ask, refused, serving, spent_tokens, url_of
+from tests.support.guard import LIMIT_S
+from tts.serve.bodies import LARGE
+from tts.serve.wire import chat
+from tts.serve.wire.request import has_many_values
 
 IMAGE = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]
 FAN = {
@@ -215,3 +224,98 @@ def test_unknown_endpoints_have_the_same_form(client):
 
 def test_an_unknown_field_is_reported(client):
     assert any("'mystery'" in line for line in ask(client(), mystery=3).json()["tts"]["warnings"])
+
+
+# Large bodies ---------------------------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(st.sampled_from('a",[]{}:\\\\é')),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.sampled_from('a",[{\\\\')), inner),
+)
+
+
+def num_marks(value: Any) -> int:
+    """Count the commas, lists and objects of a value in JSON."""
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(0, len(inner) - 1) + sum(map(num_marks, inner))
+
+
+@given(JSON, st.booleans())
+def test_values_are_counted_before_they_are_built_and_texts_do_not_count(value: Any, is_ascii: bool):
+    text, count = json.dumps(value, ensure_ascii=is_ascii).encode(), 1 + num_marks(value)
+    assert not has_many_values(text, max(1, count, text.count(b'"') // 4 + 1))
+    assert count == 1 or has_many_values(text, count - 1)
+
+
+NESTS = {
+    "lists": [[[]] * 400] * 400,
+    "objects": [{"a": {}}] * 90_000,
+    "numbers": [0] * 200_000,
+    "keys": dict.fromkeys(map(str, range(200_000))),
+}
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages", "completions"])
+@pytest.mark.parametrize("name", NESTS)
+def test_a_body_with_too_many_values_is_refused_wherever_they_stand(client: Any, name: str, path: str):
+    gateway = client(limits={"characters": 100_000})
+    prompt = {"responses": {"input": "2"}, "completions": {"prompt": "2"}}.get(path, {"messages": QUESTION})
+    for field in ("zz", "metadata", "tools"):
+        reply = gateway.post(f"/v1/{path}", json={"model": "toy", "max_tokens": 4, **prompt, field: NESTS[name]})
+        assert reply.status_code == 400
+        assert "values" in reply.text
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": json.dumps(NESTS[name])}}]
+    turns = [*QUESTION, {"role": "assistant", "tool_calls": calls}]
+    refused(ask(gateway, messages=turns), 400, "messages[1].tool_calls[0].function.arguments", "too_long")
+    assert spent_tokens(gateway.app.state.gateway) == 0
+
+
+def test_a_large_text_with_many_marks_is_no_body_with_many_values(client: Any):
+    gateway = client(models={"texts": {"backend": "tests.serve.parts:texts", "strategy": "single"}})
+    turns = [{"role": "user", "content": '1,2,"[{}],\\' * 60_000}]
+    assert ask(gateway, model="texts", messages=turns).status_code == 200
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_large_bodies_are_read_outside_of_the_loop_and_small_ones_inside(client: Any, monkeypatch: Any, encoded: bool):
+    threads: list[str] = []
+    read = chat.read
+    monkeypatch.setattr(chat, "read", lambda *given: threads.append(threading.current_thread().name) or read(*given))
+    gateway = client(models={"texts": {"backend": "tests.serve.parts:texts", "strategy": "single"}})
+    for size in (10, 10 * LARGE):
+        content = json.dumps({"model": "texts", "messages": [{"role": "user", "content": "é" * size}]}).encode()
+        headers = {"content-type": "application/json", **({"content-encoding": "gzip"} if encoded else {})}
+        body = gzip.compress(content) if encoded else content
+        assert gateway.post("/v1/chat/completions", content=body, headers=headers).status_code == 200
+    assert threads[0] != "tts-function"
+    assert threads[1] == "tts-function"
+    gateway.get("/v1/searches")
+    assert not gateway.app.state.gateway.shares._held
+
+
+def test_bytes_of_large_bodies_count_toward_the_limit_of_their_key(client: Any):
+    gateway = client(
+        models={"texts": {"backend": "tests.serve.parts:texts", "strategy": "single", "budget": 100}},
+        limits={"client_tokens": 25_000},
+    )
+    books = gateway.app.state.gateway
+    long = [{"role": "user", "content": "x" * (LARGE + 64 * 10_000)}]
+    assert ask(gateway, model="texts").status_code == 200
+    small = spent_tokens(books)
+    assert small < 100
+    for place in (1, 2):
+        assert ask(gateway, model="texts", messages=long).status_code == 200
+        assert 10_000 * place <= spent_tokens(books) < 10_100 * place + small
+    refused(ask(gateway, model="texts", messages=long), 429, "tts.budget.tokens", "insufficient_quota")
+    assert ask(gateway, model="texts").status_code == 200
+
+
+def test_a_key_is_checked_before_a_body_is_read(tmp_path: Any):
+    keys = tmp_path / "keys"
+    keys.write_text("anna key-of-anna\n")
+    with serving(keys=str(keys)) as server:
+        host, port = url_of(server).removeprefix("http://").removesuffix("/v1").split(":")
+        with socket.create_connection((host, int(port)), timeout=LIMIT_S) as one:
+            head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            one.sendall(f"{head}content-length: 9000000\r\n\r\n".encode())  # and no byte of the body
+            assert b" 401 " in one.recv(4096)

@@ -1,4 +1,4 @@
-"""The queue in front of a backend: the jobs of all problems are computed in batches.
+"""The queues in front of a backend: the jobs of all problems are computed in batches, or in turns.
 
 Jobs that are submitted while the event loop is busy are one batch. A batch that runs in a thread may take jobs that are
 submitted while it runs (`take`), so that no job waits for another's end. A job's result never depends on other jobs of
@@ -10,16 +10,68 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
 
 from tts.errors import EngineError
 
 # A function that computes the jobs of a batch to their end: (queue, jobs, deliver). It may `take` more jobs from the
 # queue. It calls `deliver(fn, *args)` to call a function in the event loop's thread.
 Execute = Callable[["BatchQueue", list[Any], Callable[..., None]], None]
+T = TypeVar("T")
+_SEARCH: ContextVar[object] = ContextVar("search", default=None)
+
+
+@contextmanager
+def search_turns() -> Generator[None]:
+    """Let all that the block asks of a backend share the turns of one search."""
+    token = _SEARCH.set(object())
+    try:
+        yield
+    finally:
+        _SEARCH.reset(token)
+
+
+class TurnQueue(Generic[T]):
+    """A queue whose searches take turns: the next item is of the search that was served longest ago.
+
+    So a search with many rows keeps no other waiting. The items of a search keep their order.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[object, deque[T]] = {}  # the search that was served longest ago comes first
+
+    def add(self, request: object, items: Sequence[T]) -> None:
+        """Add items to the running search's line.
+
+        Args:
+            request: What stands for the search where none runs.
+            items: The items.
+        """
+        if items:
+            self._lines.setdefault(_SEARCH.get() or request, deque()).extend(items)
+
+    def take(self) -> T:
+        """Remove and return the next item."""
+        search, line = next(iter(self._lines.items()))
+        del self._lines[search]
+        item = line.popleft()
+        if line:
+            self._lines[search] = line
+        return item
+
+    def clear(self) -> list[T]:
+        """Remove and return all items."""
+        items = [item for line in self._lines.values() for item in line]
+        self._lines.clear()
+        return items
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
 
 
 class BatchQueue:

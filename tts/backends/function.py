@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -28,7 +27,7 @@ from tts.backends.base import (
     SampleRequest,
     TaskRows,
 )
-from tts.backends.batching import closed_error
+from tts.backends.batching import TurnQueue, closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.characters import join_surrogates
@@ -179,7 +178,7 @@ class FunctionBackend(Backend):
             )
         self._fn = fn
         self._concurrency = concurrency
-        self._waiting: deque[tuple[_FunctionRows, int]] = deque()
+        self._waiting = TurnQueue[tuple[_FunctionRows, int]]()
         self._tasks: dict[asyncio.Task[None], _FunctionRows] = {}
         self._closed = False
         self._continues = True
@@ -201,14 +200,14 @@ class FunctionBackend(Backend):
         if self._closed:
             raise closed_error()
         rows = _FunctionRows(request, self.counters)
-        self._waiting.extend((rows, index) for index in range(len(request.rows)))
+        self._waiting.add(rows, [(rows, index) for index in range(len(request.rows))])
         self._start()
         return rows
 
     def _start(self) -> None:
-        """Start waiting rows, in order, while there is room."""
+        """Start waiting rows, the searches in turn, while there is room."""
         while self._waiting and len(self._tasks) < self._concurrency:
-            rows, index = self._waiting.popleft()
+            rows, index = self._waiting.take()
             if rows.waits(index):
                 task = asyncio.get_running_loop().create_task(self._row(rows, index), context=rows.context)
                 self._tasks[task] = rows
@@ -306,10 +305,9 @@ class FunctionBackend(Backend):
     async def close(self) -> None:
         """Fail every waiting or running row with an EngineError, and cancel asynchronous functions."""
         self._closed = True
-        waiting_rows = {rows for rows, _index in self._waiting}
+        waiting_rows = {rows for rows, _index in self._waiting.clear()}
         for rows in {*self._tasks.values(), *waiting_rows}:
             rows.fail(closed_error())
-        self._waiting.clear()
 
 
 def _check(result: Any, max_tokens: int) -> Answer:

@@ -204,6 +204,7 @@ class Access:
                 raise
             await error_reply(error, scope["path"], number)(scope, receive, send_message)
         finally:
+            scope["state"].pop("free", _no_share)()
             if ACCESS_LOG.isEnabledFor(logging.INFO):
                 _write_access(scope, self._clock() - begun_s)
 
@@ -260,6 +261,10 @@ class Access:
                 code="invalid_api_key",
             )
         scope.setdefault("state", {})["client"] = client
+
+
+def _no_share() -> None:
+    """Free nothing: the request was small."""
 
 
 def _write_access(scope: Scope, seconds: float) -> None:

@@ -10,13 +10,14 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tts.errors import ConfigError, TTSError
 from tts.experiments.datasets.unpacking import largest_row, pack, unpack
+from tts.serve.config import KEPT_BYTES
 from tts.trace.trace import Trace
 
 T = TypeVar("T")
@@ -32,7 +33,15 @@ CREATE TABLE IF NOT EXISTS responses (
     number TEXT PRIMARY KEY, owner TEXT NOT NULL, begun_at REAL NOT NULL, body BLOB NOT NULL
 )
 """
-_INDEX = "CREATE INDEX IF NOT EXISTS searches_by_owner ON searches (owner, begun_at)"
+_INDEXES = tuple(
+    f"CREATE INDEX IF NOT EXISTS {table}_by_owner ON {table} (owner, begun_at)" for table in ("searches", "responses")
+)
+# the bytes of a row that count, by table
+_SIZES = {
+    "searches": "coalesce(length(trace), 0) + length(CAST(question || coalesce(answer, '') AS BLOB))",
+    "responses": "length(body)",
+}
+_OWNERS = 16  # the bytes of all owners together, in those that one may have
 _QUESTION = 2000  # characters of a question in a list
 _WAIT_S = 30.0  # for other processes
 _AGAIN_S = 0.02  # between two tries
@@ -102,14 +111,17 @@ class Archive:
 
     Args:
         path: The path of the file; None: in memory.
-        kept: The most searches that are kept; the oldest are dropped.
+        kept: The most searches of each owner, and its most responses. The oldest of the same owner are dropped.
+        kept_bytes: The most bytes of an owner's searches, and of its responses. All owners together have at most 16
+            times as many; beyond this, nothing more is kept, and nothing of another owner is dropped.
 
     Raises:
         ConfigError: the file is not the store of a gateway, or cannot be opened.
     """
 
-    def __init__(self, path: str | None, kept: int) -> None:
-        self._kept, self._lock = kept, threading.Lock()
+    def __init__(self, path: str | None, kept: int, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept, self._kept_bytes = kept, kept_bytes
+        self._lock, self._packing = threading.Lock(), threading.Lock()
         self._path = path or "memory"
         try:
             self._file = sqlite3.connect(
@@ -120,7 +132,7 @@ class Archive:
             self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
             with self._file:  # other workers see a file with none of the tables, or with all
                 self._file.execute("BEGIN IMMEDIATE")
-                for statement in (_TABLE, _RESPONSES, _INDEX):
+                for statement in (_TABLE, _RESPONSES, *_INDEXES):
                     self._file.execute(statement)
                 self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
                 self._file.execute(f"PRAGMA user_version = {_VERSION}")
@@ -155,27 +167,60 @@ class Archive:
             trace: The trace of the search as JSON; None: no trace is kept.
 
         Raises:
-            TTSError: The file cannot be written, or the trace is too large to be read again. A search with such a trace
-                is kept without the trace.
+            TTSError: The file cannot be written, the trace is too large to be read again, or there is no room. A search
+                without room for its trace is kept without it.
         """
-        packed, refusal = None, None
-        if trace is not None:
-            try:
-                packed = pack(f"the trace of the search {record.number}", trace.encode())
-            except ConfigError as too_large:
-                refusal = too_large
         row = (
             record.number, owner, record.begun_at, record.seconds, record.model, record.question[:_QUESTION],
-            record.answer, record.tokens, record.stopped_by, packed,
+            record.answer, record.tokens, record.stopped_by,
         )  # fmt: skip
-        with self._use_file() as file:
-            file.execute("INSERT OR REPLACE INTO searches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-            (count,) = file.execute("SELECT count(*) FROM searches").fetchone()
-            if count > self._kept:
-                oldest = "SELECT number FROM searches ORDER BY begun_at LIMIT ?"
-                file.execute(f"DELETE FROM searches WHERE number IN ({oldest})", (count - self._kept,))
-        if refusal is not None:
-            raise refusal
+        size = len(f"{record.question[:_QUESTION]}{record.answer or ''}".encode(errors="replace"))
+        try:
+            packed = None if trace is None else self._pack(f"the trace of the search {record.number}", trace)
+            self._insert("searches", owner, (*row, packed), size + len(packed or b""))
+        except TTSError:
+            self._insert("searches", owner, (*row, None), size)
+            raise
+
+    def _pack(self, what: str, text: str) -> bytes:
+        """Return a text, packed; one is packed at a time, so that the rest of the server finds a processor.
+
+        Raises:
+            ConfigError: The text is too large to be read again.
+        """
+        with self._packing:
+            return pack(what, text.encode())
+
+    def _insert(self, table: str, owner: str, row: Sequence[Any], size: int) -> None:
+        """Insert a row; the oldest rows of its owner give way where a bound is reached.
+
+        Args:
+            table: The table.
+            owner: The owner.
+            row: The values.
+            size: The bytes of the row that count.
+
+        Raises:
+            TTSError: There is no room for the row, and nothing is dropped.
+        """
+        with self._use_file() as file, file:
+            file.execute("BEGIN IMMEDIATE")
+            query = f"SELECT number, {_SIZES[table]} FROM {table} WHERE owner = ? ORDER BY begun_at, rowid"
+            kept = file.execute(query, (owner,)).fetchall()
+            names = ("page_count", "freelist_count", "page_size")
+            pages, free_pages, page_size = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+            room = _OWNERS * self._kept_bytes - (pages - free_pages) * page_size
+            own_room = self._kept_bytes - sum(kept_size for _, kept_size in kept)
+            dropped: list[tuple[str]] = []
+            for number, kept_size in kept:
+                if size <= min(room, own_room) and len(kept) - len(dropped) < self._kept:
+                    break
+                dropped.append((number,))
+                room, own_room = room + kept_size, own_room + kept_size
+            if size > min(room, own_room):
+                raise TTSError(f"kept_bytes leaves no room for {size:,} bytes more of {table}")
+            file.executemany(f"DELETE FROM {table} WHERE number = ?", dropped)
+            file.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
     def recent(self, owner: str, most: int = 50) -> list[SearchRecord]:
         """Return the last searches of a client, the newest first."""
@@ -200,18 +245,11 @@ class Archive:
         """Keep a response for the owner of its client.
 
         Raises:
-            TTSError: The file cannot be written, or the response is too large to be read again.
+            TTSError: The file cannot be written, the response is too large to be read again, or there is no room.
         """
         content = json.dumps({"items": record.items, "reply": record.reply})
-        body = pack(f"the response {record.number}", content.encode())
-        with self._use_file() as file:
-            file.execute(
-                "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?)", (record.number, owner, record.begun_at, body)
-            )
-            (count,) = file.execute("SELECT count(*) FROM responses").fetchone()
-            if count > self._kept:
-                oldest = "SELECT number FROM responses ORDER BY begun_at LIMIT ?"
-                file.execute(f"DELETE FROM responses WHERE number IN ({oldest})", (count - self._kept,))
+        body = self._pack(f"the response {record.number}", content)
+        self._insert("responses", owner, (record.number, owner, record.begun_at, body), len(body))
 
     def response(self, owner: str, number: str) -> ResponseRecord | None:
         """Return a response; None: the client has no such response.
@@ -230,6 +268,12 @@ class Archive:
             body,
             lambda text: ResponseRecord(number=number, begun_at=begun_at, **json.loads(text)),
         )
+
+    def largest_size(self, owner: str, number: str) -> int:
+        """Return the packed bytes of an owner's response or trace, whichever is larger; 0: there is neither."""
+        queries = [f"SELECT {size} FROM {table} WHERE number = ?1 AND owner = ?2" for table, size in _SIZES.items()]
+        with self._use_file() as file:
+            return max((size for (size,) in file.execute(" UNION ALL ".join(queries), (number, owner))), default=0)
 
     def drop_response(self, owner: str, number: str) -> None:
         """Drop a response of a client."""

@@ -26,17 +26,16 @@ from starlette.routing import Route
 from tts.backends.metadata import metadata_of
 from tts.errors import quote
 from tts.serve.archive import ResponseRecord
-from tts.serve.bodies import read_body
+from tts.serve.bodies import hold_record, read_body, read_in_turn
 from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
 from tts.serve.replies import head_of, outcome_of
-from tts.serve.searches import RunningSearch
+from tts.serve.searches import Order, RunningSearch
 from tts.serve.streams import SearchStream, whole_reply
 from tts.serve.wire import chat, messages, responses
 from tts.serve.wire.request import SearchRequest, Wire, parse_json
 from tts.solver import telemetry
-from tts.threads import run_in_thread
 from tts.types import prompt_text
 
 _BYTES_A_TOKEN = 4  # of a prompt whose tokenizer is not known
@@ -44,14 +43,14 @@ _BYTES_A_TOKEN = 4  # of a prompt whose tokenizer is not known
 
 async def chat_completions(request: Request) -> Response:
     """Reply to a request for a chat completion."""
-    raw = await read_body(request)
-    return await _reply(request, chat, chat.read(parse_json(raw), _gateway(request).config.limits), raw)
+    raw, limits = await read_body(request), _gateway(request).config.limits
+    return await _reply(request, chat, await read_in_turn(request, lambda: chat.read(parse_json(raw), limits)), raw)
 
 
 async def create_message(request: Request) -> Response:
     """Reply to a request for a message."""
-    raw = await read_body(request)
-    search_request = messages.read(parse_json(raw), _gateway(request).config.limits)
+    raw, limits = await read_body(request), _gateway(request).config.limits
+    search_request = await read_in_turn(request, lambda: messages.read(parse_json(raw), limits))
     beta = request.headers.get("anthropic-beta")
     if beta:
         note = f"the header anthropic-beta {quote(beta)} had no effect"
@@ -64,9 +63,9 @@ async def count_tokens(request: Request) -> Response:
 
     Without a known tokenizer the number is estimated, and the reply says so.
     """
-    gateway = _gateway(request)
-    search_request = messages.read_count(parse_json(await read_body(request)), gateway.config.limits)
-    order = await run_in_thread(order_of, search_request, gateway)
+    gateway, raw = _gateway(request), await read_body(request)
+    search_request = await read_in_turn(request, lambda: messages.read_count(parse_json(raw), gateway.config.limits))
+    order = await read_in_turn(request, lambda: order_of(search_request, gateway), slow=True)
     task = gateway.offers.task(order.offer) if order.task is None else order.task
     backend, prompt = gateway.offers.backends(order.offer)["policy"], task.prompt(order.problem)
     tokenizer = metadata_of(backend).tokenizer
@@ -80,11 +79,11 @@ async def count_tokens(request: Request) -> Response:
 async def create_response(request: Request) -> Response:
     """Reply to a request for a response; the request may continue an earlier response that is kept."""
     gateway, raw = _gateway(request), await read_body(request)
-    value = parse_json(raw)
+    value = await read_in_turn(request, lambda: parse_json(raw))
     earlier_items = await _items_before(request, value.get("previous_response_id"))
     if earlier_items:
         value = {**value, "input": [*earlier_items, *responses.items_of(value.get("input"))]}
-    search_request = responses.read(value, gateway.config.limits)
+    search_request = await read_in_turn(request, lambda: responses.read(value, gateway.config.limits))
     kept_items = responses.items_of(value["input"]) if search_request.echo["store"] else None
     return await _reply(request, responses, search_request, raw, kept_items)
 
@@ -127,13 +126,16 @@ async def _reply(
     """
     gateway = _gateway(request)
     key, retry = request.headers.get("idempotency-key"), _retry(request)
-    if search_request.tools or search_request.form:  # the check of their schemas may take a second
-        order = await run_in_thread(order_of, search_request, gateway)
-    else:
-        order = order_of(search_request, gateway)
+
+    def read() -> tuple[Order, bytes]:
+        digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
+        return order_of(search_request, gateway), digest
+
+    # the check of schemas may take a second
+    order, digest = await read_in_turn(request, read, slow=bool(search_request.tools or search_request.form))
     if items is not None:
         order = order.with_end(lambda search: _keep(gateway, search, items))
-    digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
+    gateway.charge_bytes(request.state.client, len(raw))
     show = _show_response if wire is responses else None
     with telemetry.continue_trace(request.headers):
         search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry, show=show)
@@ -230,9 +232,9 @@ async def _find_response(request: Request, name: str) -> ResponseRecord | None:
     gateway = _gateway(request)
     if not name.startswith(responses.PREFIX):
         return None
-    return await gateway.read_archive(
-        gateway.archive.response, request.state.client.owner, name.removeprefix(responses.PREFIX)
-    )
+    number = name.removeprefix(responses.PREFIX)
+    await hold_record(request, number)
+    return await gateway.read_archive(gateway.archive.response, request.state.client.owner, number)
 
 
 async def _find(request: Request) -> ResponseRecord:

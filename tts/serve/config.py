@@ -34,6 +34,7 @@ from tts.search.plan import parse
 from tts.sections import Section
 from tts.yaml_text import read_yaml
 
+KEPT_BYTES = 1 << 25  # of the searches of one key, and of its responses
 _NAME = re.compile(r"[\w./-]+")
 
 
@@ -230,7 +231,9 @@ class GatewayConfig(Section):
         hosts: The names by which requests may address the server, beside its own address and this machine's names.
         origins: The origins of web pages that may call it, such as "https://chat.example.org"; none by default.
         store: The file of finished searches and their traces; None: the last ones, in memory.
-        kept: The most searches in the store.
+        kept: The most searches of each key in the store, and its most responses; its oldest are dropped.
+        kept_bytes: The most bytes of each key's searches, packed, and of its responses. All keys together have at most
+            16 times as many.
         limits: What an operator allows.
         ping_s: The seconds between keep-alive comments of a stream.
         linger_s: The seconds for which a search goes on after its client has left, where such a client retries by
@@ -251,6 +254,7 @@ class GatewayConfig(Section):
     origins: list[str] = Field(default_factory=list[str])
     store: str | None = None
     kept: int = Field(default=1000, ge=1)
+    kept_bytes: int = Field(default=KEPT_BYTES, ge=1)
     limits: GatewayLimits = GatewayLimits()
     ping_s: float = Field(default=10.0, gt=0)
     linger_s: float = Field(default=1.5, ge=0)

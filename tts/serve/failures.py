@@ -6,6 +6,7 @@ They have a message, type, param, code, and whether a retry can help.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,9 +22,12 @@ _UPSTREAM = {
     "QuotaExceeded": (429, "insufficient_quota", "model_quota_exceeded"),
     "Unavailable": (503, "server_error", "model_unavailable"),
     "TimedOut": (504, "server_error", "model_timed_out"),
-    "NoRoom": (400, "invalid_request_error", "context_length_exceeded"),
 }
 _MAY_RETRY = ("RateLimited", "Unavailable")
+_REFUSALS = (400, 413, 422)  # statuses by which a model's server refuses one request
+_REFUSED = re.compile(r"(?:Refused|ContentFilter): (?:status (\d{3}): )?(.*)", re.DOTALL)
+_FILTER = re.compile(r"content.?(?:filter|policy|management)|moderation|withheld", re.IGNORECASE)
+_PRIVATE = re.compile(r"\S*(?:[/\\@]|\w\.\w|:\d)\S*")  # words that may be paths, urls, hosts and addresses
 
 
 class ApiError(Exception):
@@ -104,10 +108,33 @@ class JsonReply(Response):
         )
 
 
+def server_refusal(failure: Exception | None, param: str | None = None) -> ApiError | None:
+    """Return the refusal of one request by the server of a model; None: the failure is of another kind.
+
+    The client gets the server's reason without words that may name paths, urls and hosts.
+
+    Args:
+        failure: The failure of the request.
+        param: The field with the prompt, where it is known.
+    """
+    if not isinstance(failure, EngineError) or failure.kind not in ("NoRoom", "Refused", "ContentFilter"):
+        return None
+    if failure.kind == "NoRoom":
+        cause = "the prompt and its answer do not fit the context of the model; shorten the prompt, or ask for less"
+        return ApiError(400, cause, param=param, code="context_length_exceeded")
+    found = _REFUSED.search(failure.cause)
+    status = int(found[1] or _REFUSALS[0]) if found else 0
+    if found is None or status not in _REFUSALS:
+        return None
+    code = "content_filter" if _FILTER.search(found[2]) else "model_refused"
+    return ApiError(status, f"the model's server refused the request: {_PRIVATE.sub('…', found[2])}", code=code)
+
+
 def api_error(failure: Exception, param: str | None = None) -> ApiError:
     """Return the error that a client gets for a failure.
 
-    Only the caller's mistakes are quoted, since other messages may name paths and servers.
+    Only the caller's mistakes are quoted, since other messages may name paths and servers. A server's refusal of one
+    request is such a mistake.
 
     Args:
         failure: The failure of a request.
@@ -123,6 +150,8 @@ def api_error(failure: Exception, param: str | None = None) -> ApiError:
         return ApiError(400, str(failure), param=param, code="invalid_value")
     if isinstance(failure, MissingDependency):
         return ApiError(501, str(failure), kind="server_error", param=param, code="not_installed")
+    if (refusal := server_refusal(failure, param)) is not None:
+        return refusal
     if isinstance(failure, EngineError):
         status, kind, code = _UPSTREAM.get(failure.kind, (502, "server_error", "model_failed"))
         retry_s = failure.retry_s or _RETRY_S if failure.kind in _MAY_RETRY else None

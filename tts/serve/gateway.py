@@ -20,8 +20,9 @@ from tts.search.strategies.samples.single import Single
 from tts.serve.access import Client, read_keys
 from tts.serve.admission import Admission
 from tts.serve.archive import Archive, SearchRecord
+from tts.serve.bodies import LARGE, ByteShares
 from tts.serve.config import GatewayConfig
-from tts.serve.failures import ApiError
+from tts.serve.failures import ApiError, server_refusal
 from tts.serve.metrics import Metrics
 from tts.serve.offers import Offers
 from tts.serve.risk.chains import CalibratedChains, prepare_run, with_earlier
@@ -30,10 +31,12 @@ from tts.serve.spending.accounts import Accounts, SharedAccount, amounts_of, par
 from tts.serve.spending.books import DEAD_S, LOOK_S, Part, RequestEntry, SharedBooks
 from tts.solver import telemetry
 from tts.solver.model_cache import LOOP, ModelCache
+from tts.trace.trace import Trace
 from tts.types import Solution
 
 LOG = get_logger("tts.serve")
 T = TypeVar("T")
+_BYTES_A_TOKEN = 64  # of a large body, for the limits of its key
 _ASIDE = 2  # threads for tokenizers
 _QUESTION = 2000  # characters of a question that other workers show
 _WRITTEN_S = 0.02  # between two looks at what another worker writes
@@ -77,9 +80,13 @@ class Gateway:
         self.keys = read_keys(config.keys, config.operators)
         self.accounts = Accounts(config, self.keys.names)
         self.admission = Admission(config.limits, clock)
+        # whose body is read next: of small ones in the loop, and of large ones in a thread
+        one_at_once = config.limits.model_copy(update={"searches": 1})
+        self.lanes = Admission(one_at_once, clock), Admission(one_at_once, clock)
+        self.shares = ByteShares()
         self.running: dict[str, RunningSearch] = {}
         self.metrics = Metrics()
-        self.archive = Archive(config.store, config.kept)
+        self.archive = Archive(config.store, config.kept, config.kept_bytes)
         self.books = SharedBooks(now, config.store, worker)
         self._loop: asyncio.AbstractEventLoop | None = None  # as soon as it serves
         self._life: asyncio.Task[None] | None = None
@@ -163,6 +170,23 @@ class Gateway:
         own = sum(search.client.owner == client.owner for search in self.running.values())
         entered = self.admission.count_by_client()
         self.admission.refuse_if_full(max(len(self.running), entered.total()), max(own, entered[client.owner]))
+
+    def charge_bytes(self, client: Client, size: int) -> None:
+        """Book the bytes of a body that is accepted, beyond those that are free, as tokens of its key.
+
+        Raises:
+            ApiError: 429, the key has fewer tokens left, or the queue is full.
+        """
+        payer, amounts = self.accounts.paying_account(client.name), {"tokens": (size - LARGE) // _BYTES_A_TOKEN}
+        if amounts["tokens"] <= 0:
+            return
+        self.refuse_if_full(client)
+        part = self.books.reserve(self.entry(self._names(), client, payer, {}), amounts)
+        is_held = part.is_held
+        self.close_part(part, amounts if is_held else {})
+        self.books.forget(part.entry.name)
+        if not is_held:
+            raise self.books.busy(payer)
 
     def begin(
         self,
@@ -316,9 +340,12 @@ class Gateway:
                 solution = await LOOP.wait(self._job(search, order, account, loan.records, place).run())
             if solution is None:
                 break
-            server_failed = isinstance(solution.error, EngineError) and not solution.candidates
+            refusal = server_refusal(solution.error)
+            server_failed = isinstance(solution.error, EngineError) and not solution.candidates and refusal is None
             if search.failure is None:
                 servers.report(loan.place, failed=server_failed)
+            if refusal is not None:
+                LOG.warning("a server of the model %s refused a request: %s", order.offer.model, solution.error)
             if not server_failed or solution.usage.tokens or search.failure is not None:
                 break
             LOG.error("a server of the model %s failed, and rests: %s", order.offer.model, solution.error)
@@ -389,7 +416,10 @@ class Gateway:
             LOG.error("a request was not booked, so that what it held stays held: %s", failure)
 
     def _keep(self, search: RunningSearch, solution: Solution, seconds: float) -> None:
-        """Write a finished search into the archive, in a thread."""
+        """Write a finished search into the archive, in a thread.
+
+        A long prompt is kept once: in the response, else as the problem of the trace.
+        """
         record = SearchRecord(
             number=search.number,
             begun_at=search.begun_at,
@@ -400,8 +430,8 @@ class Gateway:
             tokens=solution.usage.tokens,
             stopped_by=solution.stopped_by,
         )
-
-        self.write(lambda: self.archive.add(search.client.owner, record, solution.trace.to_json()))
+        owner, has_response = search.client.owner, search.order.on_end is not None
+        self.write(lambda: self.archive.add(owner, record, _json_of(solution.trace, has_response=has_response)))
 
     def write(self, add: Callable[[], None]) -> None:
         """Write into the archive, in a thread; `add`: the function that writes."""
@@ -541,6 +571,18 @@ class Gateway:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # lets their callbacks run, which begin to write into the archive
         await self.wait_for_archive()
+
+
+def _json_of(trace: Trace, *, has_response: bool) -> str:
+    """Return a trace that has a long prompt once, or only its beginning where a response has it whole."""
+    nodes = [dataclasses.replace(node, text=_begin(node.text)) if node.parent is None else node for node in trace.nodes]
+    problem = _begin(trace.problem) if has_response else trace.problem
+    return dataclasses.replace(trace, nodes=nodes, problem=problem).to_json()
+
+
+def _begin(text: str) -> str:
+    """Return the beginning of a long text, and a short text whole."""
+    return text if len(text) <= _QUESTION else f"{text[:_QUESTION]} … ({len(text) - _QUESTION:,} characters more)"
 
 
 def _abandon(search: RunningSearch) -> None:

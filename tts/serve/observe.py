@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tts.serve.archive import SearchRecord
+from tts.serve.bodies import hold_record
 from tts.serve.failures import ApiError, JsonReply
 from tts.serve.gateway import Gateway, cancellation_error
 from tts.serve.searches import RunningSearch
@@ -90,6 +91,7 @@ async def trace(request: Request) -> Response:
 
 async def _keep(request: Request) -> Trace:
     gateway, owner = _gateway_and_owner(request)
+    await hold_record(request, request.path_params["number"])
     if (
         stored_trace := await gateway.read_archive(gateway.archive.trace, owner, request.path_params["number"])
     ) is None:

@@ -203,8 +203,11 @@ def _progress_line(event: Event, search: RunningSearch) -> str:
 
 
 async def _wait_for_begin(search: RunningSearch) -> None:
-    """Wait for the first progress or the end of a search, at most `_HEADERS_S`."""
-    signal = search.signal
-    if not search.over and search.event is None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(signal.wait(), _HEADERS_S)
+    """Wait for the first tokens or the end of a search, at most `_HEADERS_S`.
+
+    So a request that the model's server refuses has its own HTTP status.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_HEADERS_S):
+            while not search.over and (search.event is None or not (search.event.tokens or search.event.writing)):
+                await search.signal.wait()

@@ -16,11 +16,11 @@ from starlette.routing import Route
 from tts.backends.base import Backend
 from tts.backends.metadata import Tokenizer, metadata_of
 from tts.errors import CapabilityError, quote
-from tts.serve.bodies import read_body
+from tts.serve.bodies import read_body, read_in_turn
 from tts.serve.failures import JsonReply, api_error, refuse_field, too_long
 from tts.serve.gateway import Gateway
 from tts.serve.wire.chat import ChatMessage, messages_of
-from tts.serve.wire.request import BodyPart, parse_json, validate_body
+from tts.serve.wire.request import MOST_VALUES, BodyPart, parse_json, validate_body
 
 
 class TokenizeBody(BodyPart):
@@ -45,7 +45,8 @@ class DetokenizeBody(BodyPart):
 
 async def tokenize(request: Request) -> Response:
     """Return the tokens of a text or of messages."""
-    body = validate_body(TokenizeBody, parse_json(await read_body(request)))
+    raw = await read_body(request)
+    body = await read_in_turn(request, lambda: validate_body(TokenizeBody, parse_json(raw)))
     if (body.prompt is None) == (body.messages is None):
         raise refuse_field("prompt", "prompt or messages must be given, and not both")
     gateway: Gateway = request.app.state.gateway
@@ -76,8 +77,9 @@ def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: To
 
 async def detokenize(request: Request) -> Response:
     """Return the text of tokens."""
-    body = validate_body(DetokenizeBody, parse_json(await read_body(request)))
     gateway: Gateway = request.app.state.gateway
+    raw, most = await read_body(request), MOST_VALUES + gateway.config.limits.characters
+    body = await read_in_turn(request, lambda: validate_body(DetokenizeBody, parse_json(raw, most)))
     size, max_tokens = len(body.tokens), gateway.config.limits.characters
     if size > max_tokens:
         raise too_long("tokens", f"{size} tokens", max_tokens)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from tts.backends.base import Backend, Draft, Sampling
+from tts.backends.batching import search_turns
 from tts.backends.capabilities import require, require_sampling
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
@@ -335,7 +336,7 @@ class ProblemRun:
             )
         )
         try:
-            with blame_context():
+            with blame_context(), search_turns():
                 solution = await self._solve_in_account(watched)
         except BaseException as failure:
             watched.fail(failure)

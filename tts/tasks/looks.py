@@ -17,6 +17,7 @@ _ASKED = re.compile(
     re.IGNORECASE,
 )
 _NUMBERS = re.compile(r"\d+")
+_SEEN = 10_000  # the characters at each end of a prompt that are looked at
 
 
 def looks_like_math(text: str) -> bool:
@@ -24,6 +25,7 @@ def looks_like_math(text: str) -> bool:
 
     Such a prompt has LaTeX, a sum, or a question for a quantity together with two numbers.
     """
+    text = text if len(text) <= 2 * _SEEN else f"{text[:_SEEN]}\n{text[-_SEEN:]}"
     if _LATEX.search(text) or _SUM.search(text):
         return True
     return bool(_ASKED.search(text)) and len(_NUMBERS.findall(text)) >= 2

@@ -68,6 +68,19 @@ def test_equal_seeds_give_equal_patches_and_the_first_of_more(repo):
     assert not workspace.store.folder.exists()
 
 
+def test_the_runs_of_one_request_do_not_hold_the_line(repo):
+    async def check() -> None:
+        wide, single = [opened.value for opened in await workspace.open(["Fix all.", "Fix it."])]
+        many = workspace.sample(SampleRequest(wide, tuple(Row(n, 0, 100) for n in range(6)), Sampling(), TO_END))
+        one = workspace.sample(SampleRequest(single, (Row(9, 0, 100),), Sampling(), TO_END))
+        await one.drain()
+        assert sum(sample is not None for sample in many.samples) <= 2
+        await many.drain()
+
+    with tts.Workspace(repo, agent="toy", jobs=1) as workspace:
+        asyncio.run(check())
+
+
 def test_a_row_in_pieces_is_the_row_at_once(repo):
     async def check(stream: int, sizes: list[int], *, at_step: bool) -> None:
         (opened,) = await workspace.open(["Fix it."])

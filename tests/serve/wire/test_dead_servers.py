@@ -117,3 +117,70 @@ def test_a_refusal_of_a_models_server_keeps_its_status(
             assert refusal.message not in reply.text
             assert reply.headers.get("retry-after") == retry_after
             assert reply.headers["x-should-retry"] == ("false" if retry_after is None else "true")
+
+
+REFUSALS = [
+    (Refusal(400, "This model's maximum context length is 4096 tokens"), 400, "context_length_exceeded", "context"),
+    (Refusal(400, "filtered due to the content management policy"), 400, "content_filter", "content management policy"),
+    (Refusal(400, "Invalid 'messages[0].content': unsupported image"), 400, "model_refused", "unsupported image"),
+    (Refusal(422, "Extra inputs are not permitted"), 422, "model_refused", "Extra inputs"),
+    (Refusal(413, "Request Entity Exceeds It"), 413, "model_refused", "Entity"),
+    (Refusal(400, "no /etc/x at http://gpu.local:80/v1 of gpu-7.corp.example, me@corp"), 400, "model_refused", "no …"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_of_one_request_is_no_failure_of_its_server(client: Any, stream: bool):
+    refusals = [Refusal(400, "no")]
+
+    def script(body: dict[str, Any]) -> dict[str, Any]:
+        if "BAD" in str(body["messages"]):
+            raise refusals[0]
+        return {"content": "fine"}
+
+    with serving_script(script) as upstream:
+        gateway = client(models={"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}})
+        turns = [{"role": "user", "content": "BAD"}]
+        ask(gateway, model="scripted", messages=turns)  # after it the server is probed once more
+        bodies = {"completions": {"prompt": "BAD"}, "messages": {"messages": turns}, "responses": {"input": "BAD"}}
+        for refusal, status, code, word in REFUSALS:
+            refusals[0] = refusal
+            for fields in ({}, {"tts": {"strategy": "best_of_n(n=3) | majority"}}):
+                reply = ask(gateway, model="scripted", messages=turns, stream=stream, **fields)
+                message = refused(reply, status, None, code)
+                assert word in message
+                assert not any(private in message for private in ("/etc", "gpu", "corp", upstream.url))
+            for path, body in bodies.items():
+                reply = gateway.post(
+                    f"/v1/{path}", json={"model": "scripted", "max_tokens": 9, "stream": stream, **body}
+                )
+                assert reply.status_code == status, reply.text
+        assert gateway.get("/ready").json()["working"] == 1
+        assert ask(gateway, model="scripted").status_code == 200
+
+
+def test_a_reply_that_a_content_filter_withheld_is_a_refusal(client: Any):
+    def script(body: dict[str, Any]) -> dict[str, Any]:
+        return {"content": "", "finish": "content_filter"} if "BAD" in str(body["messages"]) else {"content": "fine"}
+
+    with serving_script(script) as upstream:
+        gateway = client(models={"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}})
+        question = [{"role": "user", "content": "BAD"}]
+        refused(ask(gateway, model="scripted", messages=question), 400, None, "content_filter")
+        assert gateway.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+def test_a_failure_of_a_server_is_not_taken_for_a_refusal(client: Any, status: int):
+    def script(body: dict[str, Any]) -> dict[str, Any]:
+        if "BAD" in str(body["messages"]):
+            raise Refusal(status, "filtered by the content policy")
+        return {"content": "fine"}
+
+    with serving_script(script) as upstream:
+        url = {"model": "scripted", "url": upstream.url, "strategy": "single", "options": {"tries": 1}}
+        gateway = client(models={"scripted": url})
+        refused(
+            ask(gateway, model="scripted", messages=[{"role": "user", "content": "BAD"}]), 502, None, "model_failed"
+        )
+        assert gateway.get("/ready").status_code == 503

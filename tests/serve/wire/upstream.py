@@ -72,7 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
         except Refusal as refusal:
             self.send(refusal.status, {"error": {"message": refusal.message}}, refusal.headers)
             return
-        finish, usage = "tool_calls" if message.get("tool_calls") else "stop", used(body, message)
+        finish = message.pop("finish", "tool_calls" if message.get("tool_calls") else "stop")
+        usage = used(body, message)
         if body.get("stream"):
             self.stream(message, finish, usage)
             return

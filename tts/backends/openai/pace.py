@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tts.backends.batching import TurnQueue
+
 _MINUTE_S = 60.0
 _CAUTIOUS = 16  # calls in flight at first, to a server that states rate limits
 _DURATION = re.compile(
@@ -21,7 +23,7 @@ _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 
 class Gate:
-    """Limits the calls in flight, as an async context manager. The caller that has waited longest is next.
+    """Limits the calls in flight, as an async context manager. The searches take turns.
 
     A refusal for load halves the limit, to at least one call. Before the first refusal, each call that ends well raises
     the limit by one. Afterwards the limit grows by one for each full round of calls.
@@ -41,14 +43,14 @@ class Gate:
         self.cuts = 0
         self._remaining_requests: float = math.inf  # as the server reports
         self._in_use = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = TurnQueue[asyncio.Future[None]]()
 
     async def __aenter__(self) -> None:
         if self._in_use < int(self.limit) and not self._waiting:
             self._in_use += 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting.add(turn, [turn])
         try:
             await turn
         except asyncio.CancelledError:
@@ -65,7 +67,7 @@ class Gate:
 
     def _wake(self) -> None:
         while self._waiting and self._in_use < int(self.limit):
-            turn = self._waiting.popleft()
+            turn = self._waiting.take()
             if not turn.done():
                 self._in_use += 1
                 turn.set_result(None)

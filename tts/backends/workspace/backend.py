@@ -10,7 +10,6 @@ import dataclasses
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from tts.backends.base import (
     StopCondition,
     TaskRows,
 )
-from tts.backends.batching import closed_error
+from tts.backends.batching import TurnQueue, closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import Agent, AgentTurn, TurnFiles, find_agent
 from tts.backends.workspace.leases import Door, Loan
@@ -163,7 +162,7 @@ class AgentRuns(Backend):
         self._door = door
         self._jobs = jobs
         self._suites = SuiteRunner(self.store)
-        self._waiting: deque[tuple[_AgentRows, int]] = deque()
+        self._waiting = TurnQueue[tuple[_AgentRows, int]]()
         self._running: dict[asyncio.Task[None], _AgentRows] = {}
         self._live: set[WorkspaceHandle] = set()
         self._closed = False
@@ -213,7 +212,7 @@ class AgentRuns(Backend):
         if self._closed:
             raise closed_error()
         rows = _AgentRows(request, self.counters)
-        self._waiting.extend((rows, index) for index in range(len(request.rows)))
+        self._waiting.add(rows, [(rows, index) for index in range(len(request.rows))])
         self._start()
         return rows
 
@@ -243,8 +242,7 @@ class AgentRuns(Backend):
     async def close(self) -> None:
         """Stop every agent, fail its row with an EngineError, and remove all states and forks."""
         self._closed = True
-        waiting_rows = {rows for rows, _index in self._waiting}
-        self._waiting = deque()
+        waiting_rows = {rows for rows, _index in self._waiting.clear()}
         for rows in {*self._running.values(), *waiting_rows}:
             rows.fail(closed_error())
         if self._running:
@@ -273,9 +271,9 @@ class AgentRuns(Backend):
         return copy
 
     def _start(self) -> None:
-        """Start waiting rows, in order, while there is room."""
+        """Start waiting rows, the searches in turn, while there is room."""
         while self._waiting and len(self._running) < self._jobs:
-            rows, index = self._waiting.popleft()
+            rows, index = self._waiting.take()
             if rows.waits(index):
                 rows.begun.add(index)
                 task = asyncio.get_running_loop().create_task(self._row(rows, index))

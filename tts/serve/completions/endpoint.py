@@ -24,7 +24,7 @@ from tts.backends.base import Backend, Sampling
 from tts.backends.metadata import metadata_of
 from tts.logs import get_logger
 from tts.serve.access import Client
-from tts.serve.bodies import read_body
+from tts.serve.bodies import read_body, read_in_turn
 from tts.serve.completions.body import CompletionBody, prompts_of
 from tts.serve.completions.replies import choice_of, report_of, usage_of
 from tts.serve.completions.searches import heading, search_response, wait_for_disconnect
@@ -37,7 +37,7 @@ from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.serve.spending.accounts import SECONDS_UNIT, SharedAccount
 from tts.serve.wire.fields import COMPLETIONS
-from tts.serve.wire.request import parse_json, validate_body
+from tts.serve.wire.request import MOST_VALUES, parse_json, validate_body
 from tts.solver.model_cache import LOOP
 from tts.verifiers.compatibility import check_rates
 
@@ -50,11 +50,13 @@ _TOKENS = 16  # the tokens of a choice, where the request names no number
 async def completions(request: Request) -> Response:
     """Reply to a completion request."""
     gateway: Gateway = request.app.state.gateway
-    value = parse_json(await read_body(request))
-    body = validate_body(CompletionBody, value)
-    body.check(gateway.config.limits)
+    raw, limits = await read_body(request), gateway.config.limits
+    value = await read_in_turn(request, lambda: parse_json(raw, MOST_VALUES + limits.characters))
+    body = await read_in_turn(request, lambda: validate_body(CompletionBody, value))
+    body.check(limits)
     offer, notes = gateway.offers.get(body.model), COMPLETIONS.check(value)
-    prompts = prompts_of(body.prompt, gateway.config.limits)
+    prompts = await read_in_turn(request, lambda: prompts_of(body.prompt, limits))
+    gateway.charge_bytes(request.state.client, len(raw))
     if offer.name != offer.model or body.tts is not None:
         return search_response(request, gateway, body, prompts, notes)
     if body.reasoning_effort is not None:

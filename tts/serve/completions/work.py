@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tts.backends.base import Backend, Reply, Row, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.batching import search_turns
 from tts.backends.capabilities import prompt_logprobs
 from tts.backends.metadata import metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs
@@ -210,7 +211,8 @@ async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost,
         input_tokens = cost.add(replies)
     handles = [reply.value for reply in replies]
     rows = [_ChoiceRow(backend, order, cost, told, place) for place in range(len(handles) * order.choices)]
-    tasks = [asyncio.ensure_future(row.write(handles[row.place // order.choices])) for row in rows]
+    with search_turns():
+        tasks = [asyncio.ensure_future(row.write(handles[row.place // order.choices])) for row in rows]
     try:
         choices = await asyncio.gather(*tasks)
         first_rows = rows[:: order.choices]  # the first row of each prompt
@@ -297,7 +299,8 @@ class _ChoiceRow:
                 self.cost.reused += rows.reused_tokens or 0
                 self.cost.generated += sum(drawn.num_tokens for drawn in rows.samples if drawn is not None)
         if sample.finish == "error":
-            raise EngineError(f"the model failed: {sample.error}")
+            kind = (sample.error or "").partition(": ")[0]
+            raise EngineError(f"the model failed: {sample.error}", kind=kind, retry_s=sample.retry_s)
         self.read = self.read or rows.prompt_tokens + (rows.reused_tokens or 0)
         return sample
 

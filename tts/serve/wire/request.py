@@ -23,6 +23,8 @@ Body = TypeVar("Body", bound=BaseModel)
 EffortWord = Annotated[str, Field(max_length=100)]  # any word: servers have words of their own
 Bias = Annotated[float, Field(ge=-100, le=100)]
 _MOST_BIASES = 1024  # the most token ids in `logit_bias`
+MOST_VALUES = 100_000  # of a body
+_MOST_PART_VALUES = 10_000  # of the arguments of a call, or a schema, that stand in a text
 _DIGITS = 9  # the most digits of a token id
 Finish = Literal["stop", "stop text", "length", "calls", "refusal"]
 # Fields of bodies that are parameters of `Sampling`.
@@ -132,6 +134,8 @@ class SharedFields(BaseModel):
         name = names[0]
         schema = forms[name]
         if isinstance(schema, str):
+            if has_many_values(schema.encode(), _MOST_PART_VALUES):
+                raise too_long(name, "too many values", _MOST_PART_VALUES, "send less")
             try:
                 schema = json.loads(schema, parse_constant=_refuse_constant)
             except (ValueError, RecursionError):
@@ -394,12 +398,31 @@ class Wire(Protocol):
 # Bodies ---------------------------------------------------------------------------------------------------------------
 
 
-def parse_json(raw: bytes) -> Any:
+def has_many_values(text: bytes, most: int) -> bool:
+    """Return whether a text in JSON has more values than `most`, without building them."""
+
+    def count(part: bytes) -> int:
+        return 1 + sum(map(part.count, (b",", b"[", b"{")))
+
+    if count(text) <= most:
+        return False
+    text = text.replace(rb"\\", b"").replace(rb"\"", b"")  # then a quote begins or ends a string
+    return text.count(b'"') > 4 * most or count(b"".join(text.split(b'"')[::2])) > most
+
+
+def parse_json(raw: bytes, most: int = MOST_VALUES) -> Any:
     """Return the value of a body in JSON.
 
+    Args:
+        raw: The body.
+        most: The most values in it.
+
     Raises:
-        ApiError: 400, the body is not UTF-8, not JSON, or no object, or a text in it has half of a character.
+        ApiError: 400, the body is not UTF-8, not JSON, or no object, or a text in it has half of a character, or it has
+            too many values.
     """
+    if has_many_values(raw, most):
+        raise ApiError(400, f"the body has more than {most:,} values in JSON; send less", code="invalid_json")
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
         if b"\\ud" in raw or b"\\uD" in raw:
@@ -547,6 +570,8 @@ def tool_call(name: str, arguments: Any, number: str, where: str) -> ToolCall:
     try:
         value = arguments
         if isinstance(arguments, str):
+            if has_many_values(arguments.encode(), _MOST_PART_VALUES):
+                raise too_long(where, "too many values", _MOST_PART_VALUES, "send less")
             value = json.loads(arguments or "{}", parse_constant=_refuse_constant)
         return ToolCall(name, json.dumps(value, ensure_ascii=False), number)
     except (ValueError, RecursionError):
