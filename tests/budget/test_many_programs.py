@@ -1,5 +1,5 @@
-"""Random programs on lying functions, on the embedded engine and through a faulty server: no limit is passed, and all
-books agree.
+"""Random programs on lying functions, the embedded engine, a faulty server and backends that misreport: no limit is
+passed, and all books agree.
 
 `make test-slow` runs 10,000 on each, by ranges of seeds that can be run alone; `test_budget_programs.py` has as many on
 the toy.
@@ -21,9 +21,10 @@ import pytest
 
 from tests.support.programs import PROBLEMS, Op, Program
 from tests.support.runs import Clock, Solved, check_books, make_run, solve_runs
-from tts.backends.base import Backend
+from tts.backends.base import Backend, Caps, Extension, Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.budget.budget import Budget
+from tts.budget.account import Account
+from tts.budget.budget import Budget, Rates
 from tts.errors import BudgetExceeded, EngineError, VerifierError
 from tts.randomness import hash64
 from tts.search.needs import Needs
@@ -325,3 +326,142 @@ def test_programs_through_a_faulty_server_pass_no_limit() -> None:
 def test_many_programs_through_a_faulty_server_pass_no_limit(first: int) -> None:
     ends = run_server(first, COUNT)
     assert (ends.total(), ends["BudgetExceeded"]) == (COUNT, 0)
+
+
+# Backends of a user's class that misreport ----------------------------------------------------------------------------
+
+PLANS = (
+    "single",
+    "best_of_n(n=6) | majority",
+    "best_of_n | best",
+    "best_of_n(n=12) | in_a_row(k=2) | weighted",
+    "beam(n=4, branching=2) | weighted",
+    "rebase(n=4) | weighted",
+    "particle_filter(n=3) | weighted",
+    "self_consistency(n=8)",
+    "answer_convergence(n=2, k=2)",
+    "dvts(n=4, branching=2) | best",
+)
+ODD: list[Any] = [-1000, -1, 10**9, math.nan, math.inf, True, 2.5, "7", None]
+
+
+class Metered(Backend):
+    """A backend that counts what it really reads and writes, and misreports one number of `one_of`."""
+
+    caps = Caps(usage=True, steps="emulated", extend="emulated", fork="emulated")
+
+    def __init__(self, rng: np.random.Generator, clock: Clock, one_of: int) -> None:
+        self.rng, self.clock, self.one_of = rng, clock, one_of
+        self.rates = Rates(
+            flops=int(rng.integers(1, 5)), usd_in=10**6, usd_reused=pick(rng, [0, 10**5]), usd_out=4 * 10**6
+        )
+        self.read, self.written, self.begun = 0, 0, list[float]()
+
+    def report(self, number: int) -> Any:
+        return number if self.rng.integers(self.one_of) else pick(self.rng, ODD)
+
+    def count(self, prompt: Any) -> int:
+        return 5
+
+    async def open(self, prompts: Sequence[Any]) -> list[Reply[Any]]:
+        self.begun.append(self.clock.now)
+        self.read += 5 * len(prompts)
+        return [Reply("", 5) for _ in prompts]
+
+    async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
+        sizes = [len(text.encode()) for text in texts]
+        self.read += sum(sizes)
+        extensions = [
+            Extension(handle + text, tuple(range(size)))
+            for handle, text, size in zip(handles, texts, sizes, strict=True)
+        ]
+        return [Reply(extension, size) for extension, size in zip(extensions, sizes, strict=True)]
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        self.begun.append(self.clock.now)
+        rows = RowSet(request)
+        for index, row in enumerate(request.rows):
+            self.clock.now += float(self.rng.random()) * 0.05
+            tokens = int(min(self.rng.integers(0, 30), row.max_tokens))
+            self.written += tokens
+            text = pick(self.rng, ["3 + 4 = 7\n", "so \n", f"A: {self.rng.integers(3)}", ""])
+            finish = pick(self.rng, ["eos", "stop", "length", "error"])
+            handle = None if finish == "error" else request.handle + text
+            num_tokens, seconds = self.report(tokens), self.report(0)
+            rows.resolve(index, Sample(text, (), (), finish, handle, num_tokens, seconds=seconds))
+        return rows
+
+
+def limits_of(rng: np.random.Generator) -> Budget:
+    """Return limits in one to four units, dollars and FLOPs among them."""
+    amounts: dict[str, Any] = {
+        "tokens": pick(rng, [1, 20, 100, 300, 1000]),
+        "generated_tokens": int(rng.integers(1, 401)),
+        "samples": int(rng.integers(1, 21)),
+        "flops": pick(rng, [5, 100, 2000]),
+        "usd": pick(rng, [1e-8, 3e-7, 1e-6]),
+        "seconds": pick(rng, [0.1, 0.5, 3.0]),
+    }
+    units = rng.choice(sorted(amounts), int(rng.integers(1, 5)), replace=False).tolist()
+    return Budget(**{unit: amounts[unit] for unit in ("samples", *units) if unit in units or units == ["seconds"]})
+
+
+def run_misreports(number: int) -> None:
+    """Run one to three searches on one account, one after another or at once, and check the account."""
+    rng, clock = np.random.default_rng([7, number]), Clock(tick=1e-6)
+    backend = Metered(rng, clock, one_of=pick(rng, [3, 10, 10**9]))
+    account = Account(limits_of(rng), clock=clock)
+    scored = FunctionVerifier(lambda _problem, text: (hash64("score", text) + 0.5) * 2.0**-64)
+    runs = [
+        replace(
+            make_run(
+                PROBLEMS[number % 5],
+                9,
+                pick(rng, PLANS),
+                backend,
+                verifiers={"main": scored},
+                seed=number,
+                clock=clock,
+            ),
+            budget=account,
+        )
+        for _ in range(int(rng.integers(1, 4)))
+    ]
+
+    at_once = bool(rng.random() < 0.5)
+
+    async def solve() -> None:
+        if at_once:
+            await asyncio.gather(*(run.solve() for run in runs), return_exceptions=True)
+            return
+        for run in runs:
+            await asyncio.gather(run.solve(), return_exceptions=True)
+
+    asyncio.run(solve())
+    spent = account.spending
+    for unit in account.units:
+        assert type(spent(unit)) is int
+        assert 0 <= spent(unit) <= account.limit(unit), unit
+        assert account.reservation(unit) == 0, unit
+    # what was really written is paid for, whatever was reported
+    limited = {"tokens", "generated_tokens", "flops", "usd"} & set(account.units)
+    if limited:
+        assert backend.written <= spent("generated_tokens")
+        assert backend.rates.cost("flops", computed=backend.read, generated=backend.written) <= spent("flops")
+        assert backend.rates.cost("usd", computed=backend.read, generated=backend.written) <= spent("usd")
+    # the rows of one search move the clock between the look at the clock and the call of another
+    if (deadline := account.deadline) is not None and backend.begun and not at_once:
+        assert max(backend.begun) <= deadline
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_backends_that_misreport_pass_no_limit(first: int) -> None:
+    for number in range(first, first + 50):
+        run_misreports(number)
+
+
+@pytest.mark.slow
+@ten_thousand
+def test_many_programs_on_backends_that_misreport_pass_no_limit(first: int) -> None:
+    for number in range(first, first + COUNT):
+        run_misreports(number)
