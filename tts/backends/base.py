@@ -521,6 +521,14 @@ class TaskRows(RowSet):
             self.counters.generated_tokens += sample.num_tokens
             self.resolve(index, sample)
 
+    def end_task(self, index: int, task: asyncio.Task[Any]) -> None:
+        """Resolve the row of a task that ended without doing so, for which the search would wait for ever."""
+        if self.waits(index):
+            failure = None if task.cancelled() else task.exception()
+            error = "its task was cancelled" if failure is None else f"{type(failure).__name__}: {failure}"
+            sample = Sample(text="", token_ids=(), logprobs=(), finish="error", handle=None, num_tokens=0, error=error)
+            self.settle(index, sample)
+
     def cancel(self) -> None:
         """Cancel the tasks at once."""
         super().cancel()

@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +31,7 @@ from tts.backends.base import (
 )
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
+from tts.backends.text.row_state import error_line, failed_row
 from tts.backends.workspace.agents import Agent, AgentTurn, TurnFiles, find_agent
 from tts.backends.workspace.leases import Door, Loan
 from tts.backends.workspace.processes import Process
@@ -280,10 +282,11 @@ class AgentRuns(Backend):
                 rows.begun.add(index)
                 task = asyncio.get_running_loop().create_task(self._row(rows, index))
                 self._running[task] = rows
-                task.add_done_callback(self._finish_task)
+                task.add_done_callback(partial(self._finish_task, rows, index))
 
-    def _finish_task(self, task: asyncio.Task[None]) -> None:
+    def _finish_task(self, rows: _AgentRows, index: int, task: asyncio.Task[None]) -> None:
         del self._running[task]
+        rows.end_task(index, task)
         self._start()
 
     async def _row(self, rows: _AgentRows, index: int) -> None:
@@ -315,17 +318,8 @@ class AgentRuns(Backend):
                 limits = {"generated_tokens": row.max_tokens, **rows.request.lease}
                 loan = self._door.lend(limits, _seed(stream, row.position, row.word))
             sample = self._run_agent(rows, index, stream, loan)
-        except (EngineError, OSError) as failure:  # OSError: for example a full disk
-            cause = failure.cause if isinstance(failure, EngineError) else failure
-            sample = Sample(
-                text="",
-                token_ids=(),
-                logprobs=(),
-                finish="error",
-                handle=None,
-                num_tokens=0,
-                error=f"Workspace: {cause}",
-            )
+        except Exception as failure:  # noqa: BLE001 - whatever an agent leaves fails its own row alone
+            sample = dataclasses.replace(failed_row(failure), error=f"Workspace: {error_line(failure)}")
         finally:
             usage = None if loan is None else loan.end()
         if usage is not None:

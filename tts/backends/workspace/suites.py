@@ -21,6 +21,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from tts.backends.workspace import pytest_child
 from tts.backends.workspace.agents import make_environment
+from tts.backends.workspace.git import read_bytes
 from tts.backends.workspace.processes import Process
 from tts.backends.workspace.store import State, StateStore, remove
 from tts.errors import EngineError
@@ -284,10 +285,8 @@ def _modules(root: Path) -> list[str]:
 def _read_results(path: Path) -> Mapping[str, Result] | None:
     """Return the result of each test in a JUnit file; None where the file is missing, broken or too large."""
     try:
-        if path.stat().st_size > _MOST_RESULTS:
-            return None
-        cases = list(ET.fromstring(path.read_bytes()).iter("testcase"))  # expat bounds entities
-    except (OSError, ET.ParseError):
+        cases = list(ET.fromstring(read_bytes(path, _MOST_RESULTS) or b"").iter("testcase"))  # expat bounds entities
+    except ET.ParseError:
         return None
     results: dict[str, Result] = {}
     for case in cases:
@@ -307,7 +306,7 @@ def _read_results(path: Path) -> Mapping[str, Result] | None:
 
 def _read_elsewhere(path: Path) -> Mapping[str, str] | None:
     try:
-        files = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        files = json.loads(read_bytes(path, _MOST_RESULTS) or b"")
+    except (ValueError, RecursionError):
         return None
     return {str(name): str(file) for name, file in files.items()} if isinstance(files, dict) else None
