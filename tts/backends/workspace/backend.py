@@ -365,7 +365,7 @@ class AgentRuns(Backend):
             files = TurnFiles(folder, rows.request.handle.prompt, progress.session, progress.loan)
             command = files.begin(self.agent)
             environment = files.environment(self.agent, seed, max_tokens)
-            process = Process(command, progress.fork.path, environment, stdin=files.prompt)
+            process = Process(command, progress.fork.start, environment, stdin=files.prompt)
             rows.track(process)
             if progress.loan is not None:
                 progress.loan.stop = process.stop

@@ -66,10 +66,24 @@ class Checkout:
     Attributes:
         path: The folder. It has a private repository in `.git`, with the state checked out.
         state: The state with which the folder began.
+        within: The folder below it that the user named; "": it is the folder itself.
     """
 
     path: Path
     state: State
+    within: str = ""
+
+    @property
+    def start(self) -> Path:
+        """The folder in which programs start.
+
+        Raises:
+            EngineError: It is gone, or lies behind a link.
+        """
+        start = self.path / self.within
+        if not start.is_dir() or start.resolve() != self.path.resolve() / self.within:
+            raise EngineError(f"the folder {self.within!r} is no folder any more, so nothing starts there")
+        return start
 
 
 class StateStore:
@@ -113,6 +127,8 @@ class StateStore:
         source = _Borrowed.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
         head = head_of(source.top)
+        within = path.resolve().relative_to(source.top.resolve()).as_posix()
+        self._within = "" if within == "." else within
         stores = folder or workspaces_folder()
         if source.commit is None and stores.resolve().is_relative_to(path.resolve()):
             raise ConfigError(
@@ -127,6 +143,11 @@ class StateStore:
                 self._refuse_unusable(source.commit)
             self.root = self._root(source, include_changes=include_changes)
             self._refuse_unusable(self.root.commit)
+            if self._within and not self._git("ls-tree", self.root.tree, "--", f":(literal){self._within}/"):
+                raise ConfigError(
+                    f"repo is {str(repo)!r}, a folder without files in the revision {revision!r}",
+                    hint="name a folder that the revision has",
+                )
             files = read_entries(self._git("ls-tree", "-r", "-z", self.root.tree), at=2)
             self.target = PatchFolder(source.top, head, self._format, files, self._settings)
         except BaseException:
@@ -143,7 +164,7 @@ class StateStore:
         run_git("checkout", "--quiet", "--detach", state.commit, "--", folder=path)
         # git in the fork does not change this copy of the index; by it, `commit` reads only files that changed on disk
         shutil.copyfile(path / ".git" / "index", self._index(path))
-        return Checkout(path, state)
+        return Checkout(path, state, self._within)
 
     def leave_out(self, names: Iterable[str]) -> None:
         """Leave out of all later states the untracked files and folders of these names."""

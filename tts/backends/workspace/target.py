@@ -27,6 +27,7 @@ class PatchFolder:
         object_format: The hash of objects, as git names it.
         files: The mode and object of each file at the start, by the file's path.
         settings: Options of git with the repository's settings of how files lie on the disk.
+        refusal: Why the chosen patch is not applied unless that is forced; "": nothing speaks against it.
     """
 
     path: Path
@@ -34,17 +35,21 @@ class PatchFolder:
     object_format: str
     files: Mapping[str, str] = field(repr=False)
     settings: tuple[str, ...] = ()
+    refusal: str = ""
 
-    def apply(self, patch: str) -> None:
+    def apply(self, patch: str, *, force: bool = False) -> None:
         """Apply a patch to the files. Index, branches and settings stay as they are.
 
         Args:
             patch: A patch from the root.
+            force: Whether a patch is applied in spite of the refusal.
 
         Raises:
-            ConfigError: `HEAD`, or a file that the patch touches, has changed since the start, or the patch does not
-                fit. In these cases no file is written.
+            ConfigError: There is a refusal. `HEAD`, or a file that the patch touches, has changed since the start. The
+                patch does not fit. In these cases no file is written.
         """
+        if self.refusal and not force:
+            raise ConfigError(f"the patch is not applied: {self.refusal}", hint="read it, or give apply(force=True)")
         change = patch.encode("utf-8", "surrogatepass")
         if not self.path.is_dir():
             raise ConfigError(f"the patch is not applied: the folder {self.path} is gone")
