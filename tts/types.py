@@ -667,8 +667,8 @@ class Solution:
             force: Whether a patch is applied that does not pass its tests.
 
         Raises:
-            ConfigError: The solution has no patch, or one that does not pass its tests. `HEAD`, or a file that the patch
-                touches, has changed since the workspace was made. The patch does not fit. On an error no file is
+            ConfigError: The solution has no patch, or one that does not pass its tests. `HEAD`, or a file that the
+                patch touches, has changed since the workspace was made. The patch does not fit. On an error no file is
                 written.
         """
         if self.target is None:

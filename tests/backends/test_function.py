@@ -357,3 +357,12 @@ def test_a_cut_row_costs_what_others_took_and_not_the_most_there_could_be() -> N
     assert failed is not None
     assert failed.usage.estimated
     assert failed.usage.tokens < 10_000  # what the task's solutions take, and not a million for each row
+
+
+def test_a_failure_of_the_library_itself_ends_the_row(monkeypatch):
+    def fail(*_: object) -> int:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(FunctionBackend, "count", fail)
+    [sample] = said(lambda ask: "7")
+    assert (sample.finish, sample.error) == ("error", "RecursionError: too deep")

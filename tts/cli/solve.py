@@ -369,7 +369,7 @@ def _show_patch(
         first_number = first_numbers.setdefault(candidate.answer_class, number)
         duplicate_of = str(first_number) if first_number < number and candidate.answer is not None else ""
         tokens = f"{candidate.trajectory.num_tokens:,}"
-        why = one_visible_line(notes.get(candidate.index, ""))
+        why = "" if _outcome(candidate) == "pass" else one_visible_line(notes.get(candidate.index, ""))
         rows.add_row(str(number), _outcome(candidate), tokens, duplicate_of, _summary(candidate.answer), why)
     message_console().print(rows)
     for line in solution.warnings:
@@ -395,7 +395,8 @@ def _test_candidates(
         scores = dict(candidate.scores)
         if _outcome(candidate) != "-" or (is_interrupted and candidate.answer is not None):
             score = verifier.score_patch(workspace, candidate.answer)  # a known outcome is not run again
-            notes[candidate.index], scores["main"] = score.note, score.whole
+            notes[candidate.index] = score.note
+            scores["main"] = math.nan if score.whole is None else score.whole
         candidates.append(replace(candidate, scores=scores))
     if is_interrupted:
         candidates.sort(key=lambda candidate: _outcome(candidate) != "pass")

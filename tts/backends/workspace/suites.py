@@ -35,7 +35,7 @@ _MOST_RESULTS = 64 << 20  # bytes
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _SHELL = re.compile(
     r"^\s*(?:\w+=|(?:cd|export|source|set|\.|if|for|while|!)\s)|&&|\|\||[;&]\s*$|(?:^|\s)(?:[;&|]+|\d*[<>]+\S*)(?:\s|$)"
-    r"|;\s|\$[({\w]|`|\n"
+    r"|;\s|\$[({\w]|`|\n\s*\S"
 )
 # the last lines of programs that have run no test, exceptions, and the files that tracebacks name
 _TAIL = 6
