@@ -34,26 +34,10 @@ _GITLINK = b"160000"
 MOST_CHANGED: Final = 64 << 20  # bytes of the files that a process has changed in a fork
 _LEAST_COST = 1 << 10  # bytes that count for any file, so that their number is bounded too
 # files that tools write beside sources and nobody edits; `.gitignore` may name them with "!"
-_GENERATED = "\n".join(
-    [
-        "__pycache__/",
-        "*.py[co]",
-        "*.egg-info/",
-        ".pytest_cache/",
-        ".mypy_cache/",
-        ".ruff_cache/",
-        ".hypothesis/",
-        ".tox/",
-        ".nox/",
-        ".coverage",
-        ".coverage.*",
-        "node_modules/",
-        "*.o",
-        "*.class",
-        ".DS_Store",
-        "\n",
-    ]
-)
+_GENERATED = """\
+__pycache__/\n*.py[co]\n*.egg-info/\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\n.hypothesis/\n.tox/\n.nox/\n.coverage
+.coverage.*\nnode_modules/\n*.o\n*.class\n.DS_Store
+"""
 _POINTER = "^version https://git-lfs.github.com/spec/v1$"
 
 
