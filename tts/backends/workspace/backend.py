@@ -127,7 +127,7 @@ class AgentRuns(Backend):
     interpreter ends.
 
     Args:
-        repo: A folder in a repository of git, or a plain folder.
+        repo: A folder in a repository of git, or a plain folder. Agents and tests start in this folder of a fork.
         agent: The agent, or its name (`tts.backends.workspace.agents.find_agent`).
         revision: The revision from which the agents begin. A plain folder has only `HEAD`.
         include_changes: Whether changed tracked files belong to the root. If not, a repository with changed tracked
