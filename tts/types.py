@@ -524,13 +524,20 @@ def _format_value(value: object) -> str:
 
 
 class PatchTarget(Protocol):
-    """What patches are applied to, as it was when a search began."""
+    """What patches are applied to, as it was when a search began.
 
-    def apply(self, patch: str) -> None:
+    Attributes:
+        refusal: Why the chosen patch is not applied unless that is forced; "": nothing speaks against it.
+    """
+
+    refusal: str
+
+    def apply(self, patch: str, *, force: bool = False) -> None:
         """Apply a patch, or refuse it where what it touches has changed.
 
         Args:
             patch: The patch.
+            force: Whether a patch is applied in spite of the refusal.
         """
         ...
 
@@ -651,14 +658,18 @@ class Solution:
         """The chosen patch, for `git apply`; None where no patch was chosen, or answers are none."""
         return None if self.target is None else self.answer
 
-    def apply(self) -> None:
+    def apply(self, *, force: bool = False) -> None:
         """Apply the patch to the files of the repository, also after its workspace was closed.
 
         Nothing else in the repository changes.
 
+        Args:
+            force: Whether a patch is applied that does not pass its tests.
+
         Raises:
-            ConfigError: The solution has no patch; `HEAD`, or a file that the patch touches, has changed since the
-                workspace was made; or the patch does not fit. On an error no file is written.
+            ConfigError: The solution has no patch, or one that does not pass its tests. `HEAD`, or a file that the
+                patch touches, has changed since the workspace was made. The patch does not fit. On an error no file is
+                written.
         """
         if self.target is None:
             raise ConfigError(
@@ -667,7 +678,7 @@ class Solution:
             )
         if self.answer is None:
             raise ConfigError("the solution has no patch to apply", hint="give the search more samples")
-        self.target.apply(self.answer)
+        self.target.apply(self.answer, force=force)
 
     def export(self, path: Any, form: str, **options: Any) -> Any:
         """Write the samples of the search as rows for a trainer, and a card that describes the rows.

@@ -388,3 +388,12 @@ def test_rows_of_one_search_do_not_hold_the_line_and_do_not_change_by_it() -> No
         assert len(texts[0]) == 200
 
     asyncio.run(main())
+
+
+def test_a_failure_of_the_library_itself_ends_the_row(monkeypatch):
+    def fail(*_: object) -> int:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(FunctionBackend, "count", fail)
+    [sample] = said(lambda ask: "7")
+    assert (sample.finish, sample.error) == ("error", "RecursionError: too deep")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import shlex
+import shutil
 import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tts
 from tests.backends.workspace.agents import git, running, script, snapshot
-from tts.backends.workspace.suites import Result, is_protected
+from tts.backends.workspace.suites import Result, is_protected, split_command
 from tts.tasks.patch import PatchTask
 from tts.verifiers.patch_tests import PatchTests, judge_results
 
@@ -160,7 +164,7 @@ def test_equal_files_are_tested_once_and_a_run_has_a_limit(repo, tmp_path):
     assert counts.read_text().count("x") == 3, "the root once, a run that the budget cut, a run to its own limit"
 
 
-def test_notes_name_tests_unless_they_are_hidden(repo):
+def test_notes_name_tests_unless_they_are_hidden(repo, tmp_path):
     workspace, verifier = bound(repo, command="pytest -q")
     with workspace:
         assert (
@@ -171,7 +175,8 @@ def test_notes_name_tests_unless_they_are_hidden(repo):
             "cannot be applied"
             in verifier.score_patch(workspace, "diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n").note
         )
-        hidden = PatchTests(command="pytest -q", hidden=str(repo / "tests")).fill(None, workspace)
+        copy = shutil.copytree(repo / "tests", tmp_path / "hidden" / "tests")
+        hidden = PatchTests(command="pytest -q", hidden=str(copy.parent)).fill(None, workspace)
         assert hidden.score_patch(workspace, None).note.endswith("tests pass.")
         assert pickle.loads(pickle.dumps(verifier)) == verifier == PatchTests(command="pytest -q")
 
@@ -235,3 +240,149 @@ def test_files_of_tests_are_known_by_their_names():
     for path in ("a.py", "attest.py", "src/testimony.py", "latest/a.py", "README.md"):
         assert not is_protected(path), path
     assert PatchTask().extract("no patch") is None
+
+
+SHELL = (
+    "cd a && pytest", "PYTHONPATH=. pytest -q", "pytest; true", "pytest | tee log", "pytest > log", "pytest 2>&1",
+    "pytest &", "pytest || true", "cd a", "source .venv/bin/activate", "pytest $ARGS", "pytest `ls`", "pytest $(ls)",
+    "make test;", "A=1 B=2 make", "pytest -q && true",
+)  # fmt: skip
+PLAIN = (
+    "pytest -q", "bash -c 'cd a && pytest'", 'sh -c "PYTHONPATH=. pytest | tail"', "env PYTHONPATH=. pytest -q",
+    "pytest -k 'a or b'", "pytest tests/test_a.py::test[a|b]", "pytest tests/t.py::test[x<y]", "make A=1 test",
+    r"find . -exec cat {} \;", "cdparanoia x", "pytest --opt=a;b", "pytest '$HOME'", "pytest -q\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SHELL)
+def test_a_command_of_a_shell_is_refused_with_the_form_that_runs(command):
+    with pytest.raises(tts.ConfigError, match="no shell runs it") as refused:
+        PatchTests(command=command)
+    assert shlex.quote(command) in str(refused.value)
+    assert PatchTests(command=f"bash -c {shlex.quote(command)}").suite.command[2] == command
+
+
+@pytest.mark.parametrize("command", PLAIN)
+def test_a_command_that_needs_no_shell_is_taken_as_its_words(command):
+    assert split_command("command", command) == tuple(shlex.split(command))
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda word: "\0" not in word), min_size=1))
+def test_quoted_words_never_need_a_shell(words):
+    assert split_command("command", shlex.join(["run", *words])) == ("run", *words)
+
+
+def replace_files(repo: Path, **texts: str) -> None:
+    """Commit other files in place of those of the repository."""
+    for name in ("add.py", "tests/test_add.py", "pytest.ini"):
+        (repo / name).unlink()
+    for name, text in texts.items():
+        (repo / name.replace("_py", ".py")).write_text(text)
+    git(repo, "add", "-A")
+    git(repo, "commit", "--quiet", "-m", "others")
+
+
+@pytest.mark.parametrize(
+    ("command", "files", "line"),
+    [
+        ("pytest -q", {"test_a_py": "import nope_missing\n"}, "No module named 'nope_missing'"),
+        ("python -m pytest", {"test_a_py": "from m import f\n", "m_py": "import nope_missing\n"}, "'nope_missing'"),
+        ("bash -c 'pytest -q'", {"test_a_py": "import nope_missing\n"}, "No module named 'nope_missing'"),
+        ("pytest -q", {"conftest_py": "import nope_missing\n", "test_a_py": "def test_a(): pass\n"}, "'nope_missing'"),
+        ("pytest -q", {"test_a_py": "def test_a(:\n"}, "SyntaxError"),
+        ("pytest -q", {"a_py": "x = 1\n"}, "no tests ran"),
+        ("bash -c 'pytest -q'", {"a_py": "x = 1\n"}, "no tests ran"),
+        ("python -m unittest test_a", {"test_a_py": "import nope_missing\n"}, "'nope_missing'"),
+        ("python -m unittest", {"a_py": "x = 1\n"}, "no test runs"),
+        ("make test", {"a_py": "x = 1\n"}, "No rule to make target"),
+        ("python nowhere.py", {"a_py": "x = 1\n"}, "can't open file"),
+        ("bash -c 'no-such-program x'", {"a_py": "x = 1\n"}, "does not start"),
+    ],
+)
+def test_a_suite_that_cannot_be_collected_is_refused_before_an_agent_starts(repo, tmp_path, command, files, line):
+    replace_files(repo, **files)
+    mark = tmp_path / "agent_ran"
+    verifier = PatchTests(command=command)
+    agent = script(tmp_path / "own", f"touch {mark}")
+    with tts.Workspace(repo, agent=agent) as workspace, pytest.raises(tts.ConfigError, match=line):
+        tts.solve("x", tts.Budget(samples=1), backend=workspace, verifier=verifier, strategy="best_of_n(n=1) | best")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("pytest -q", {"test_a_py": "from m import g\n\ndef test_a():\n    g()\n", "m_py": "x = 1\n"}),
+        ("pytest -q", {"test_a_py": "import m\n\ndef test_a():\n    pass\n", "m_py": "x = (\n"}),
+        ("bash -c 'pytest -q'", {"test_a_py": "import m\n\ndef test_a():\n    pass\n", "m_py": "x = (\n"}),
+        ("pytest -q", {"test_a_py": "def test_a():\n    import nope_missing\n"}),
+        ("python -m unittest test_a", {"test_a_py": "from m import g\n", "m_py": "x = 1\n"}),
+        ("bash -c 'exit 2'", {"a_py": "x = 1\n"}),
+    ],
+)
+def test_a_suite_that_fails_by_code_that_a_patch_can_mend_is_taken(repo, command, files):
+    replace_files(repo, **files)
+    workspace, verifier = bound(repo, command=command)
+    with workspace:
+        assert verifier.score_patch(workspace, None).whole == 0
+
+
+def test_a_program_that_kills_its_supervisor_scores_zero_and_is_ended(repo, tmp_path):
+    mark = "86414"
+    trick = (
+        "import os, subprocess\n"
+        f"subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\n"
+        "os.kill(os.getppid(), 9)\n"
+    )
+    assert score_of(repo, tmp_path, f"{MEND}; printf '%s' {shlex.quote(trick)} >> add.py") == 0
+    assert running(f"sleep {mark}") == []
+
+
+def test_a_patch_that_fails_is_refused_unless_forced(repo, tmp_path):
+    agent = script(tmp_path / "own", "rm tests/test_add.py")
+    budget = tts.Budget(samples=1)
+    for strategy in ("best_of_n(n=1) | best", "best_of_n(n=1) | majority"):
+        with tts.Workspace(repo, agent=agent) as workspace:
+            found = tts.solve("x", budget, backend=workspace, verifier=QUIET, strategy=strategy)
+        warnings = " ".join(found.warnings)
+        assert "no candidate passes the tests" in warnings
+        assert "tests/test_add.py" in warnings
+        with pytest.raises(tts.ConfigError, match="no candidate passes the tests"):
+            found.apply()
+        assert (repo / "tests" / "test_add.py").exists()
+    found.apply(force=True)
+    assert not (repo / "tests" / "test_add.py").exists()
+
+
+def test_a_patch_that_passes_is_applied_and_one_beside_it_is_not(repo, tmp_path):
+    agent = script(tmp_path / "own", MEND)
+    with tts.Workspace(repo, agent=agent) as workspace:
+        found = tts.solve(
+            "x", tts.Budget(samples=1), backend=workspace, verifier=QUIET, strategy="best_of_n(n=1) | best"
+        )
+    assert found.warnings == ()
+    found.apply()
+    assert "a + b" in (repo / "add.py").read_text()
+
+
+def test_what_the_tests_write_themselves_is_no_part_of_a_patch(repo, tmp_path):
+    build = "sh -c 'mkdir -p out; date +%N > out/app.bin; date +%N > app.bin; exit 1'"
+    agent = script(tmp_path / "own", f"{MEND}; {build}; true")
+    with tts.Workspace(repo, agent=agent) as workspace:
+        verifier = PatchTests(command=build)
+        found = tts.solve(
+            "x", tts.Budget(samples=2), backend=workspace, verifier=verifier, strategy="best_of_n(n=2) | best"
+        )
+    assert {candidate.answer_class for candidate in found.candidates} == {0}
+    assert "app.bin" not in str(found.answer)
+
+
+def test_tests_start_in_the_folder_that_was_named(repo, tmp_path):
+    (repo / "tests" / "test_other.py").write_text("import nope_missing\n")
+    (repo / "pkg").mkdir()
+    (repo / "pkg" / "m.py").write_text("x = 1\n")
+    (repo / "pkg" / "test_m.py").write_text("import m\n\ndef test_m():\n    assert m.x == 2\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "package")
+    for commands, score in (("echo x = 2 > m.py", 1), ("cd ..; rm -r pkg", 0), ("cd ..; rm -r pkg; ln -s / pkg", 0)):
+        assert score_of(repo / "pkg", tmp_path, commands) == score

@@ -586,6 +586,14 @@ class TaskRows(RowSet):
             self.resolve(index, sample)
             self.counters.generated_tokens += sample.num_tokens
 
+    def end_task(self, index: int, task: asyncio.Task[Any]) -> None:
+        """Resolve the row of a task that ended without doing so, for which the search would wait for ever."""
+        if self.waits(index):
+            failure = None if task.cancelled() else task.exception()
+            error = "its task was cancelled" if failure is None else f"{type(failure).__name__}: {failure}"
+            cost = self.request.unseen_cost(self.request.rows[index].max_tokens)
+            self.settle(index, Sample("", (), (), "error", None, cost, estimated=True, error=error))
+
     def cancel(self) -> None:
         """Cancel the tasks at once."""
         super().cancel()

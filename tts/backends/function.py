@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -211,10 +212,11 @@ class FunctionBackend(Backend):
             if rows.waits(index):
                 task = asyncio.get_running_loop().create_task(self._row(rows, index), context=rows.context)
                 self._tasks[task] = rows
-                task.add_done_callback(self._end_task)
+                task.add_done_callback(partial(self._end_task, rows, index))
 
-    def _end_task(self, task: asyncio.Task[None]) -> None:
+    def _end_task(self, rows: _FunctionRows, index: int, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
+        rows.end_task(index, task)
         self._start()
 
     async def _row(self, rows: _FunctionRows, index: int) -> None:

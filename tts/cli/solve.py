@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,8 +35,10 @@ from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from tts.backends.base import Sampling
+    from tts.backends.workspace.suites import RunsSuites
     from tts.solver.problem_run import Event
     from tts.types import Candidate, Solution
+    from tts.verifiers.patch_tests import PatchTests
 
 
 _DEMO_PROMPT = "Fix leap.py: years divisible by 100 are leap years only if 400 divides them."
@@ -296,7 +299,7 @@ def patch(  # noqa: PLR0913 - the options of the command
 
         _end(
             search,
-            lambda solution: accepted.extend(_show_patch(solution, trace, tested=verifier is not None)),
+            lambda solution: accepted.extend(_show_patch(solution, trace, verifier, workspace)),
             debug=False,
         )
         if not accepted:
@@ -340,37 +343,66 @@ def _repository(repo: Path | None, *, demo: bool) -> Generator[Path]:
         yield Path(folder)
 
 
-def _show_patch(solution: Solution, trace: Path | None, *, tested: bool) -> Iterator[Solution]:
+def _show_patch(
+    solution: Solution, trace: Path | None, verifier: PatchTests | None, workspace: RunsSuites
+) -> Iterator[Solution]:
     """Write the table of runs to standard error, and the chosen patch to standard output.
 
     Args:
-        solution: The solution that the search found.
+        solution: The solution that the search found. One that was interrupted is tested here.
         trace: The file of the trace; None: no trace is saved.
-        tested: Whether only a patch that passes its tests is accepted.
+        verifier: The tests that an accepted patch passes; None: any patch is accepted.
+        workspace: The workspace, which keeps the outcomes of tests.
 
     Yields:
         The solution, only if it has an accepted patch.
     """
     if trace is not None and solution.trace is not None:
         solution.trace.save(trace)
-    rows = table("run", "tests", "tokens", "same as", "patch", numbers=("run", "tokens", "same as"))
+    notes: dict[int, str] = {}
+    if verifier is not None:
+        solution, notes = _test_candidates(solution, verifier, workspace)
+    rows = table("run", "tests", "tokens", "same as", "patch", "why", numbers=("run", "tokens", "same as"))
     first_numbers: dict[int | None, int] = {}
     candidates = sorted(solution.candidates, key=lambda c: c.index)
     for number, candidate in enumerate(candidates, 1):
         first_number = first_numbers.setdefault(candidate.answer_class, number)
         duplicate_of = str(first_number) if first_number < number and candidate.answer is not None else ""
         tokens = f"{candidate.trajectory.num_tokens:,}"
-        rows.add_row(str(number), _outcome(candidate), tokens, duplicate_of, _summary(candidate.answer))
+        why = "" if _outcome(candidate) == "pass" else one_visible_line(notes.get(candidate.index, ""))
+        rows.add_row(str(number), _outcome(candidate), tokens, duplicate_of, _summary(candidate.answer), why)
     message_console().print(rows)
     for line in solution.warnings:
-        warn(line)
+        if solution.target is None or line != solution.target.refusal:  # it is told below
+            warn(line)
     if solution.answer is None:
         warn(f"none of {len(solution.candidates)} runs has a patch")
-    elif tested and _outcome(solution.candidates[0]) != "pass":
+    elif verifier is not None and _outcome(solution.candidates[0]) != "pass":
         warn(f"none of {len(solution.candidates)} runs has a patch that passes the tests")
     else:
         typer.echo(visible(solution.answer) if sys.stdout.isatty() else solution.answer.encode(), nl=False)
         yield solution
+
+
+def _test_candidates(
+    solution: Solution, verifier: PatchTests, workspace: RunsSuites
+) -> tuple[Solution, dict[int, str]]:
+    """Return a solution and the note of each tested candidate; after an interruption, all are tested, best first."""
+    notes: dict[int, str] = {}
+    candidates: list[Candidate] = []
+    is_interrupted = solution.stopped_by == "interrupted"
+    for candidate in solution.candidates:
+        scores = dict(candidate.scores)
+        if _outcome(candidate) != "-" or (is_interrupted and candidate.answer is not None):
+            score = verifier.score_patch(workspace, candidate.answer)  # a known outcome is not run again
+            notes[candidate.index] = score.note
+            scores["main"] = math.nan if score.whole is None else score.whole
+        candidates.append(replace(candidate, scores=scores))
+    if is_interrupted:
+        candidates.sort(key=lambda candidate: _outcome(candidate) != "pass")
+        answer = candidates[0].answer if candidates else None
+        solution = replace(solution, answer=answer, candidates=tuple(candidates))
+    return solution, notes
 
 
 def _outcome(candidate: Candidate) -> str:
@@ -382,8 +414,9 @@ def _outcome(candidate: Candidate) -> str:
 
 def _summary(patch: str | None) -> str:
     """Return a patch in a few words: its files, and the lines that it adds and removes."""
-    lines = (patch or "").split("\n")
-    files = [line.partition(" b/")[2] for line in lines if line.startswith("diff --git ")]
+    from tts.tasks.patch import files_of
+
+    lines, files = (patch or "").split("\n"), files_of(patch or "")
     added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
     return f"+{added} -{removed} in {one_visible_line(', '.join(files))}" if files else "none"

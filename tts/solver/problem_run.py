@@ -43,6 +43,7 @@ from tts.solver.outcome import (
     candidates_of,
     cause_of,
     decision_of,
+    judge_patch,
     select,
     truncated_tokens,
     warnings_of,
@@ -594,13 +595,9 @@ class ProblemRun:
             selection=self.selection,
             capped=self.sampling.max_tokens is not None,
         )
-        warnings = (
-            *self.notes,
-            *account.shortages,
-            *self._task_warnings(),
-            *warnings,
-            *self._backend_notes(usage),
-        )
+        target, faults = judge_patch(metadata_of(self.backends["policy"]).target, self.verifiers, selected)
+        warnings = (*self.notes, *account.shortages, *self._task_warnings(), *warnings, *faults)
+        warnings += (*self._backend_notes(usage),)
         return Solution(
             problem=self.problem,
             answer=selected.answers[0] if selected.answers else None,
@@ -620,7 +617,7 @@ class ProblemRun:
             reproducible=self._reproducible(search, outcome),
             trace=self._trace(search, outcome, selected, usage, warnings),
             error=outcome.error,
-            target=metadata_of(self.backends["policy"]).target,
+            target=target,
         )
 
     def _backend_notes(self, usage: Usage) -> list[str]:

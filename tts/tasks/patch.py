@@ -62,6 +62,11 @@ def format_turn(message: str, patch: str, *, is_last: bool) -> str:
     return turn if is_last else f"{turn}\n"
 
 
+def files_of(patch: str) -> list[str]:
+    """Return the files that a patch changes, as it names them."""
+    return re.findall(r'^diff --git .* "?b/(.*?)"?$', patch, re.MULTILINE)
+
+
 def patch_key(patch: str) -> str:
     """Return a digest that is equal for patches that change the same lines in the same way.
 

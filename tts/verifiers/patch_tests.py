@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tts.backends.base import Backend
-from tts.backends.workspace.suites import HasRepositories, RepositorySuites, Result, RunsSuites, Suite, SuiteOutcome
+from tts.backends.workspace.suites import (
+    HasRepositories,
+    RepositorySuites,
+    Result,
+    RunsSuites,
+    Suite,
+    SuiteOutcome,
+    split_command,
+)
 from tts.checks import Rule, check_flag, check_parameters, check_text, choice, number_above
 from tts.errors import ConfigError, quote
 from tts.models.registry import ModelRecord
@@ -26,12 +34,7 @@ _TASK = PatchTask()
 
 def _check_command(name: str, command: Any) -> None:
     check_text(name, command)
-    try:
-        words = shlex.split(command)
-    except ValueError as failure:
-        raise ConfigError(f"{name} is {quote(command)}, but must be words of a command: {failure}") from None
-    if not words:
-        raise ConfigError(f"{name} is {quote(command)}, but must name a program", hint="for example 'pytest -q'")
+    split_command(name, command)
 
 
 def _check_hidden(name: str, hidden: Any) -> None:
@@ -146,10 +149,11 @@ class PatchTests(Verifier):
             )
         if root.stopped:
             raise ConfigError(f"{context} it takes more than {self.seconds:g} s", hint="give tests(seconds=…)")
-        if root.code in (None, 127):
+        if root.code in (None, 126, 127):
             raise ConfigError(f"{context} it does not start: {root.last_line}")
-        if suite.by_pytest and not root.results:
-            raise ConfigError(f"{context} no test runs: {root.last_line}")
+        fault = root.fault(by_pytest=suite.by_pytest)
+        if fault:
+            raise ConfigError(f"{context} no test runs: {fault}", hint="run it there yourself")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave the repository out: it stays in its process."""
@@ -199,8 +203,12 @@ class PatchTests(Verifier):
             return StepScores(whole=0.0, note=f"The patch cannot be applied: {outcome.refusal}")
         if outcome.stopped:
             return StepScores(whole=0.0, note=f"The tests took more than {self.seconds:g} s.")
+        if outcome.code is None:  # the program has killed what supervises it
+            return StepScores(whole=0.0, note="The tests did not come to their end.")
         if not suite.by_pytest:
-            return StepScores(whole=float(outcome.code == 0), note=f"The command ended with exit code {outcome.code}.")
+            last_line = outcome.last_line if self.hidden is None and outcome.code else ""
+            note = f"The command ended with exit code {outcome.code}. {last_line}".rstrip()
+            return StepScores(whole=float(outcome.code == 0), note=note)
         if outcome.results is None:
             return StepScores(whole=0.0, note="The tests did not come to their end.")
         root_results = workspace.run_suite(suite, None).results or {}

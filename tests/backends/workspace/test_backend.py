@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tts
-from tests.backends.workspace.agents import SOURCE, make_repository, running, script, snapshot
+from tests.backends.workspace.agents import SOURCE, git, make_repository, running, script, snapshot
 from tests.support.programs import Program
 from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
@@ -411,3 +411,74 @@ def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_
         assert running(f"sleep {mark}") == []
     assert clean()
     assert [path.name for path in (tmp_path / "cache" / "tts" / "workspaces").iterdir()] == ["lock"]
+
+
+# Agents that harm ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["kill -9 $PPID", "kill -9 $PPID; echo x; sleep 0.1; kill -9 $$"])
+def test_an_agent_that_kills_its_supervisor_fails_and_is_ended(repo, tmp_path, end):
+    mark = "86413"
+    agent = script(tmp_path / "own", f"echo a > a; (setsid sh -c 'sleep {mark}; true' &); {end}; sleep {mark}")
+    with pytest.raises(tts.EngineError, match="without a report of its supervisor"):
+        solve_by(repo, agent)
+    assert running(f"sleep {mark}") == []
+
+
+def test_an_agent_that_halts_its_supervisor_ends(repo, tmp_path):
+    agent = script(tmp_path / "own", "echo a > a; kill -STOP $PPID")
+    assert "+a" in str(solve_by(repo, agent).answer)
+
+
+def test_a_forged_report_of_a_killed_supervisor_does_not_count(repo, tmp_path):
+    report = """'{"code": 0, "told": false}'"""
+    forge = f"for fd in /proc/$PPID/fd/*; do echo {report} > $fd; done 2> /dev/null; kill -9 $PPID"
+    try:
+        found = solve_by(repo, script(tmp_path / "own", f"echo a > a; {forge}"))
+    except tts.EngineError as failure:
+        assert "without a report of its supervisor" in str(failure)  # noqa: PT017 - one of two right ends
+    else:  # what it wrote has told the supervisor to stop it
+        assert all(candidate.truncated for candidate in found.candidates)
+
+
+def test_an_agent_with_a_large_report_or_session_fills_no_memory(repo, tmp_path):
+    large = 'truncate -s 200G "$TTS_REPORT_FILE"; truncate -s 200G "$TTS_SESSION_FILE"; echo a > a'
+    assert "+a" in str(solve_by(repo, script(tmp_path / "own", large)).answer)
+    assert "+a" in str(solve_by(repo, script(tmp_path / "own", 'mkfifo "$TTS_REPORT_FILE"; echo a > a')).answer)
+
+
+@pytest.mark.parametrize("failure", [RecursionError("too deep"), MemoryError(), ValueError("odd"), KeyError("x")])
+@pytest.mark.parametrize("place", ["store.commit", "store.release", "_row"])
+def test_no_exception_leaves_a_search_waiting(repo, tmp_path, monkeypatch, failure, place):
+    def fail(*_: object) -> None:
+        raise failure
+
+    async def fail_later(*_: object) -> None:
+        raise failure
+
+    with tts.Workspace(repo, agent=script(tmp_path / "own", "echo a > a")) as workspace:
+        owner, name = (workspace.store, place[6:]) if place.startswith("store.") else (workspace, place)
+        with monkeypatch.context() as patches:
+            patches.setattr(owner, name, fail_later if name == "_row" else fail)
+            with pytest.raises(tts.TTSError, match=type(failure).__name__):
+                tts.solve("x", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority")
+
+
+def test_folders_nested_deeper_than_the_stack_end_a_row(repo, tmp_path):
+    code = "import os\nopen('a', 'w').write('a')\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
+    agent = tmp_path / "deep"
+    agent.write_text(f"#!{sys.executable} -IS\n{code}\n")
+    agent.chmod(0o755)
+    assert "+a" in str(solve_by(repo, f"command:{agent}").answer)
+
+
+def test_an_agent_starts_in_the_folder_that_was_named(repo, tmp_path):
+    (repo / "pkgs" / "a").mkdir(parents=True)
+    (repo / "pkgs" / "a" / "m.py").write_text("x = 1\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "package")
+    found = solve_by(repo / "pkgs" / "a", script(tmp_path / "own", "echo 'x = 2' > m.py; echo new > ../b"))
+    assert "+++ b/pkgs/a/m.py" in str(found.answer)
+    assert "+++ b/pkgs/b" in str(found.answer)
+    found.apply()
+    assert (repo / "pkgs" / "a" / "m.py").read_text() == "x = 2\n"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from tests.backends.workspace.agents import git, make_repository, script, snapshot
 from tts.cli.app import app
+from tts.solver.event_loop import Interrupted
+from tts.solver.solver import Solver
 
 TEST = "from add import add\n\ndef test_add():\n    assert add(2, 2) == 4\n"
 FIX = ("Fix add.py", "-n", "8", "--seed", "1", "--tests", "pytest -q")
@@ -95,3 +99,34 @@ def test_a_mistake_is_one_line_and_nothing_runs(tts, repo, arguments, line):
     assert result.exit_code == 2
     assert line in result.stderr
     assert result.stdout == ""
+
+
+def test_the_table_says_why_a_patch_fails_and_which_files_of_tests_it_changes(tts, repo, tmp_path):
+    agent = script(tmp_path / "own", "echo '# more' >> add.py; rm test_add.py")
+    result = tts("patch", "Go.", "-n", "1", "--repo", str(repo), "--agent", agent, "--tests", "pytest -q")
+    assert result.exit_code == 1
+    assert "why" in result.stderr
+    assert "0 of 1" in result.stderr
+    assert "changes files of tests" in result.stderr
+    assert result.stderr.count("passes the tests") == 1
+
+
+def test_an_interruption_tests_what_has_ended(tts, repo, tmp_path, monkeypatch):
+    solve = Solver.solve
+
+    def interrupt(self: Solver, *arguments: Any, **named: Any) -> Any:
+        found = solve(self, *arguments, **named)
+        candidates = tuple(dataclasses.replace(candidate, scores={}) for candidate in found.candidates[::-1])
+        raise Interrupted(dataclasses.replace(found, stopped_by="interrupted", candidates=candidates, answer=None))
+
+    monkeypatch.setattr(Solver, "solve", interrupt)
+    result = tts("patch", *FIX, "--repo", str(repo))
+    assert result.exit_code == 130
+    assert "pass" in result.stderr
+    assert "+    return a + b" in result.stdout
+
+
+def test_a_command_for_a_shell_is_refused_with_its_form(tts, repo):
+    result = tts("patch", "Go.", "--repo", str(repo), "--tests", "cd x && pytest")
+    assert result.exit_code == 2
+    assert "bash -c 'cd x && pytest'" in result.stderr

@@ -121,6 +121,9 @@ def test_the_examples_are_six_tasks_whose_tests_fail():
     assert [task.name for task in read_tasks(EXAMPLES)] == ["clamp", "dates", "digits", "leap", "ranges", "stats"]
 
 
+KEYS = ("prompt", "tests", "repo", "revision", "hidden")
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -135,6 +138,11 @@ def test_the_examples_are_six_tasks_whose_tests_fail():
         ("prompt: Fix it.\ntests: pytest\nhidden: link", "its hidden is 'link', but must be below the folder"),
         ("prompt: Fix it.\ntests: pytest\nhidden: none", "there is no such file or folder beside it"),
         ("[1]", "it must be keys with values"),
+        *(
+            ("".join(f'{key}: "a\\0b"\n' if key == odd else f"{key}: repo\n" for key in KEYS), f"its {odd} is ")
+            for odd in KEYS
+        ),
+        ("prompt: Fix it.\ntests: cd a && pytest", "no shell runs it"),
         ("a: b: c", "this is no YAML at line 1"),
         (BOMB.format("prompt"), "the YAML has more than 1,000,000 values"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random  # noqa: TID251 - moments at which processes are killed
 import signal
 import subprocess
@@ -14,7 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.backends.workspace.agents import git, snapshot
-from tts.backends.workspace.store import StateStore, clean
+from tts.backends.workspace import store as store_module
+from tts.backends.workspace.git import run_git
+from tts.backends.workspace.store import StateStore, clean, remove
 from tts.errors import ConfigError, EngineError
 from tts.tasks.patch import patch_key
 
@@ -386,3 +389,222 @@ def test_a_plain_folder_that_has_the_stores_is_refused(tmp_path):
     assert not stores.exists()
     with StateStore(tmp_path / "home" / "project", folder=stores) as store:
         assert store.untracked == ()
+
+
+# Repositories of other people -----------------------------------------------------------------------------------------
+
+
+def plant_commands(repo: Path, mark: Path) -> None:
+    """Write every kind of setting that names a program into a repository, each of which would leave a mark."""
+    program = repo.parent / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
+    program.chmod(0o755)
+    (repo / ".gitattributes").write_text("*.py filter=x diff=x merge=x\n*.bin filter=y\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "attributes")
+    included = repo.parent / "included"
+    included.write_text(f'[filter "y"]\n\tclean = {program}\n\tsmudge = {program}\n\trequired = true\n')
+    names = (
+        "filter.x.clean", "filter.x.smudge", "filter.x.process", "core.fsmonitor", "core.pager", "core.editor",
+        "core.sshCommand", "core.gitProxy", "core.askPass", "core.alternateRefsCommand", "diff.external",
+        "diff.x.command", "diff.x.textconv", "merge.x.driver", "gpg.program", "credential.helper", "alias.status",
+        "uploadpack.packObjectsHook", "trailer.x.command",
+    )  # fmt: skip
+    for name in names:
+        git(repo, "config", name, str(program))
+    for name, value in (
+        ("include.path", str(included)), ("core.hooksPath", str(repo.parent)), ("extensions.worktreeConfig", "true"),
+        ("core.worktree", str(repo.parent)), ("remote.origin.promisor", "true"),
+        ("remote.origin.url", f"ext::{program}"), ("protocol.ext.allow", "always"), ("commit.gpgSign", "true"),
+    ):  # fmt: skip
+        git(repo, "config", name, value)
+    (repo / ".git" / "config.worktree").write_text(included.read_text())
+    for path in repo.rglob("*.py"):
+        os.utime(path, (1, 1))  # so that git compares the content
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["clone", "worktree"])
+def test_no_setting_of_a_repository_runs_a_command(repo, folder, tmp_path, monkeypatch, linked):
+    mark = tmp_path / "command_ran"
+    if linked:
+        git(repo, "worktree", "add", "--quiet", str(tmp_path / "linked"))
+    plant_commands(repo, mark)
+    user = tmp_path / "linked" if linked else repo
+    settings = tmp_path / "home" / ".gitconfig"
+    settings.parent.mkdir()
+    settings.write_text((repo / ".git" / "config").read_text())
+    monkeypatch.setenv("HOME", str(settings.parent))
+    mark.unlink(missing_ok=True)
+    with StateStore(user, folder=folder) as store:
+        fork = store.fork(store.root)
+        (fork.path / "src" / "add.py").write_text("new\n")
+        (fork.path / "data.bin").write_bytes(b"new")
+        patch = store.text_patch(store.commit(fork))
+        (user / "src" / "add.py").write_text("def add(a, b):\n    return a - b\n")  # as it was, at another time
+        store.target.apply(patch)
+    assert (user / "src" / "add.py").read_text() == "new\n"
+    with StateStore(user, folder=folder, include_changes=True) as store:
+        assert store.commit(store.fork(store.root)) == store.root
+    assert not mark.exists()
+
+
+def test_a_submodule_runs_nothing_before_it_is_refused(repo, folder, tmp_path):
+    mark, program = tmp_path / "command_ran", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
+    program.chmod(0o755)
+    bad_submodule(repo)
+    (repo / "sub" / ".gitattributes").write_text("* filter=x\n")
+    git(repo / "sub", "config", "filter.x.clean", str(program))
+    git(repo / "sub", "config", "core.fsmonitor", str(program))
+    for path in (repo / "sub").iterdir():
+        os.utime(path, (1, 1))
+    for include_changes in (False, True):
+        with pytest.raises(ConfigError, match="submodule 'sub'"):
+            StateStore(repo, folder=folder, include_changes=include_changes)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("settings", [("eol", "crlf"), ("autocrlf", "true"), ("autocrlf", "input")])
+@pytest.mark.parametrize("attributes", ["*.txt text eol=crlf\n", "* text=auto\n", "*.txt -text\n", ""])
+def test_line_ends_reach_the_folder_as_they_were(tmp_path, folder, settings, attributes):
+    repo = tmp_path / "ends"
+    repo.mkdir()
+    git(repo, "init", "--quiet", ".")
+    git(repo, "config", f"core.{settings[0]}", settings[1])
+    (repo / ".gitattributes").write_text(attributes)
+    (repo / "a.txt").write_bytes(b"one\ntwo\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "first")
+    (repo / "a.txt").unlink()
+    git(repo, "checkout", "--", "a.txt")
+    end = b"\r\n" if b"\r" in (repo / "a.txt").read_bytes() else b"\n"
+    os.utime(repo / "a.txt", (1, 1))
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        path = fork.path / "a.txt"
+        path.write_bytes(path.read_bytes().replace(b"two", b"three"))
+        store.target.apply(store.text_patch(store.commit(fork)))
+    assert (repo / "a.txt").read_bytes() == b"one" + end + b"three" + end
+
+
+def test_links_and_folders_take_each_others_place(tmp_path, folder):
+    repo = tmp_path / "plain"
+    (repo / "folder").mkdir(parents=True)
+    (repo / "folder" / "a").write_text("a\n")
+    (repo / "link").symlink_to("folder")
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        (fork.path / "link").unlink()
+        (fork.path / "link").mkdir()
+        (fork.path / "link" / "a").write_text("new\n")
+        remove(fork.path / "folder")
+        (fork.path / "folder").symlink_to("link")
+        store.target.apply(store.text_patch(store.commit(fork)))
+    assert (repo / "link" / "a").read_text() == "new\n"
+    assert (repo / "folder").is_symlink()
+
+
+# Files that an agent leaves -------------------------------------------------------------------------------------------
+
+
+def leave(path: Path, size: int, *, dense: bool = False) -> None:
+    with path.open("wb") as file:
+        if dense:
+            file.write(bytes(size))
+        file.truncate(size)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("big", 1 << 38, "the changed files have"),
+        ("src/add.py", 1 << 38, "the largest is 'src/add.py'"),
+        (".gitignore", 1 << 38, "the file '.gitignore'"),
+        ("src/.gitattributes", 1 << 21, "the file 'src/.gitattributes'"),
+    ],
+)
+def test_a_large_file_is_refused_before_git_reads_it(repo, folder, name, size, words):
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        leave(fork.path / name, size)
+        with pytest.raises(EngineError, match=words):
+            store.commit(fork)
+
+
+def test_changed_files_are_bounded_by_their_bytes_and_their_number(repo, folder, monkeypatch):
+    monkeypatch.setattr(store_module, "MOST_CHANGED", 16 << 10)
+    with StateStore(repo, folder=folder) as store:
+        for number, size, dense in ((1, 9 << 10, True), (2, 9 << 10, True), (17, 0, False)):
+            fork = store.fork(store.root)
+            for index in range(number):
+                leave(fork.path / f"new{index}", size, dense=dense)
+            leave(fork.path / "ignored.log", 1 << 30)
+            if number == 1:
+                assert store.commit(fork) != store.root
+                continue
+            with pytest.raises(EngineError, match="the changed files have"):
+                store.commit(fork)
+
+
+def test_a_call_of_git_has_a_deadline(repo, monkeypatch):
+    monkeypatch.setattr("tts.backends.workspace.git.SECONDS", 0.2)
+    program = repo.parent / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with pytest.raises(EngineError, match="took more than"):
+        run_git("status", folder=repo)
+
+
+def test_folders_of_any_depth_and_without_permissions_are_removed(tmp_path):
+    top, here = tmp_path / "top", Path.cwd()
+    top.mkdir()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "a").write_text("a")
+    os.chdir(top)
+    try:
+        for _ in range(1200):
+            Path("dddd").mkdir()
+            Path("link").symlink_to(kept)
+            Path("dddd/file").write_text("")
+            os.chdir("dddd")
+    finally:
+        os.chdir(here)
+    (top / "closed" / "inner").mkdir(parents=True)
+    (top / "closed").chmod(0)
+    remove(top)
+    assert not top.exists()
+    assert (kept / "a").exists()
+
+
+def test_what_tools_write_is_no_part_of_a_state_unless_it_was_tracked(repo, folder):
+    (repo / "kept.o").write_text("tracked")
+    git(repo, "add", "-f", "kept.o")
+    git(repo, "commit", "--quiet", "-m", "object")
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        for name in ("__pycache__/a.pyc", "src/b.pyc", ".pytest_cache/x", "node_modules/p/i.js", "new.o", "out [1]/x"):
+            (fork.path / name).parent.mkdir(exist_ok=True, parents=True)
+            (fork.path / name).write_text("generated")
+        store.leave_out({"out [1]/"})
+        assert store.commit(fork) == store.root
+        (fork.path / "kept.o").write_text("changed")
+        (fork.path / "out 1").write_text("another name")
+        assert {"a/kept.o", "b/out"} <= set(store.text_patch(store.commit(fork)).split())
+
+
+def test_programs_start_in_the_folder_that_was_named(repo, folder):
+    with StateStore(repo / "src", folder=folder) as store:
+        fork = store.fork(store.root)
+        assert fork.start == fork.path / "src"
+        remove(fork.start)
+        with pytest.raises(EngineError, match="is no folder any more"):
+            _ = fork.start
+        (fork.path / "src").symlink_to("/")
+        with pytest.raises(EngineError, match="is no folder any more"):
+            _ = fork.start
+    (repo / "empty").mkdir()
+    with pytest.raises(ConfigError, match="without files"):
+        StateStore(repo / "empty", folder=folder)

@@ -3,6 +3,7 @@
 An agent runs in the folder, with an empty home, and with these variables alone: `PATH`, `LANG`, `VIRTUAL_ENV`,
 `TMPDIR`, `HOME`, and
 
+- `TTS_RUN`: a name of the run, by which all its processes are ended;
 - `TTS_PROMPT_FILE`: a file with the task, which is also on standard input;
 - `TTS_SEED`: a whole number that differs between runs, as the seed of an agent that draws at random;
 - `TTS_MAX_TOKENS`: the most tokens that the run may take;
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tts.backends.workspace import toy_agent
+from tts.backends.workspace.git import read_bytes
 from tts.backends.workspace.leases import Loan
 from tts.backends.workspace.processes import MOST_OUTPUT, ProcessEnd
 from tts.backends.workspace.record import (
@@ -280,13 +282,14 @@ class TurnFiles:
             return AgentTurn("cut", message, tokens)
         if end.stopped:
             return AgentTurn("stopped", output_end, tokens)
-        if end.code != 0 and not changed:
-            return _failed_turn(tokens, f"AgentFailed: it ended with exit code {end.code}: {_last_line(output_end)}")
+        if end.code is None or (end.code != 0 and not changed):
+            how = "without a report of its supervisor" if end.code is None else f"with exit code {end.code}"
+            return _failed_turn(tokens, f"AgentFailed: it ended {how}: {_last_line(output_end)}")
         if agent.model == "needs" and self._loan is not None and not self._loan.calls:
             return _failed_turn(tokens, "AgentCalls: it did not call the model at the url that it was given")
-        session = self.session.read_bytes() if agent.resumes and self.session.is_file() else b""
-        if len(session) > _MOST_SESSION:
-            return _failed_turn(tokens, f"AgentReport: its session has more than {_MOST_SESSION >> 20} MiB")
+        session = read_bytes(self.session, _MOST_SESSION) if agent.resumes and self.session.exists() else b""
+        if session is None:
+            return _failed_turn(tokens, f"AgentReport: its session is no file of at most {_MOST_SESSION >> 20} MiB")
         return AgentTurn(status, message, tokens, session)
 
     def _report_of(self, agent: Agent, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
@@ -324,10 +327,7 @@ def _value_at(value: Any, path: str) -> Any:
 
 def _read_report(path: Path) -> Mapping[str, Any]:
     """Return an agent's report; an empty mapping where the file is missing or cannot be read."""
-    try:
-        return _parse_report(path.read_bytes()[:_MOST_SESSION]) if path.is_file() else {}
-    except OSError:
-        return {}
+    return _parse_report(read_bytes(path, _MOST_SESSION) or b"")
 
 
 def _parse_report(text: str | bytes) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from tts.backends.base import (
 )
 from tts.backends.batching import TurnQueue, closed_error
 from tts.backends.metadata import BackendMetadata
+from tts.backends.text.row_state import error_line, failed_row
 from tts.backends.workspace.agents import Agent, AgentTurn, TurnFiles, find_agent
 from tts.backends.workspace.leases import Door, Loan
 from tts.backends.workspace.processes import Process
@@ -124,7 +126,7 @@ class AgentRuns(Backend):
     interpreter ends.
 
     Args:
-        repo: A folder in a repository of git, or a plain folder.
+        repo: A folder in a repository of git, or a plain folder. Agents and tests start in this folder of a fork.
         agent: The agent, or its name (`tts.backends.workspace.agents.find_agent`).
         revision: The revision from which the agents begin. A plain folder has only `HEAD`.
         include_changes: Whether changed tracked files belong to the root. If not, a repository with changed tracked
@@ -278,10 +280,11 @@ class AgentRuns(Backend):
                 rows.begun.add(index)
                 task = asyncio.get_running_loop().create_task(self._row(rows, index))
                 self._running[task] = rows
-                task.add_done_callback(self._finish_task)
+                task.add_done_callback(partial(self._finish_task, rows, index))
 
-    def _finish_task(self, task: asyncio.Task[None]) -> None:
+    def _finish_task(self, rows: _AgentRows, index: int, task: asyncio.Task[None]) -> None:
         del self._running[task]
+        rows.end_task(index, task)
         self._start()
 
     async def _row(self, rows: _AgentRows, index: int) -> None:
@@ -313,17 +316,8 @@ class AgentRuns(Backend):
                 limits = {"generated_tokens": row.max_tokens, **rows.request.lease}
                 loan = self._door.lend(limits, _seed(stream, row.position, row.word))
             sample = self._run_agent(rows, index, stream, loan)
-        except (EngineError, OSError) as failure:  # OSError: for example a full disk
-            cause = failure.cause if isinstance(failure, EngineError) else failure
-            sample = Sample(
-                text="",
-                token_ids=(),
-                logprobs=(),
-                finish="error",
-                handle=None,
-                num_tokens=0,
-                error=f"Workspace: {cause}",
-            )
+        except Exception as failure:  # noqa: BLE001 - whatever an agent leaves fails its own row alone
+            sample = dataclasses.replace(failed_row(failure), error=f"Workspace: {error_line(failure)}")
         finally:
             usage = None if loan is None else loan.end()
         if usage is not None:
@@ -369,7 +363,7 @@ class AgentRuns(Backend):
             files = TurnFiles(folder, rows.request.handle.prompt, progress.session, progress.loan)
             command = files.begin(self.agent)
             environment = files.environment(self.agent, seed, max_tokens)
-            process = Process(command, progress.fork.path, environment, stdin=files.prompt)
+            process = Process(command, progress.fork.start, environment, stdin=files.prompt)
             rows.track(process)
             if progress.loan is not None:
                 progress.loan.stop = process.stop

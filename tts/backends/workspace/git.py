@@ -1,11 +1,20 @@
-"""Runs of git that apply neither settings nor hooks to the user's repository."""
+"""Runs of git that obey no settings of the user's repository, whose content is data of another person.
+
+Settings of a repository name commands: filters, monitors, hooks, helpers. So git runs with git directories of this
+library alone. `open_view` makes one that has the objects, names and index of a repository, but none of its settings.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tts.errors import ConfigError, EngineError
 
@@ -21,13 +30,21 @@ _AUTHOR = {
     for what, value in (("NAME", "tts"), ("EMAIL", "tts@localhost"), ("DATE", "946684800 +0000"))
 }
 _OWN = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
+SECONDS: Final = 600.0  # the longest time of a call of git, as of a run of tests
+MOST_TEXT: Final = 1 << 20  # bytes of a file of names or settings
+# settings of a repository that say how files lie on the disk; they name no command and no path
+_OF_FILES = re.compile(
+    r"^\s*(autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode)\s*=\s*(true|false|input|lf|crlf|native)\s*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_SHA256 = re.compile(r"^\s*objectformat\s*=\s*sha256\s*$", re.MULTILINE | re.IGNORECASE)
 
 
 def run_git(
     *arguments: str,
     folder: Path,
+    settings: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
-    users: bool = False,
     stdin: bytes = b"",
     ok: Sequence[int] = (0,),
 ) -> bytes:
@@ -36,28 +53,126 @@ def run_git(
     Args:
         arguments: The command of git and its arguments.
         folder: The folder in which git runs.
+        settings: Options of git before the command.
         variables: Further environment variables, such as `GIT_DIR`.
-        users: Whether git reads the user's own settings, as commands that read the user's repository need.
         stdin: The bytes that git reads from standard input.
         ok: The exit codes that are no failure.
 
     Raises:
         ConfigError: There is no program `git`.
-        EngineError: git failed. The text has git's first line of error.
+        EngineError: git failed, or took more than `SECONDS`. The text has git's first line of error.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", **_AUTHOR}
-    if not users:
-        environment |= _OWN
+    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", **_AUTHOR, **_OWN}
     environment |= variables or {}
+    command = ["git", *_QUIET, *settings, *arguments]
     try:
         process = subprocess.run(
-            ["git", *_QUIET, *arguments], cwd=folder, env=environment, input=stdin, capture_output=True, check=False
+            command, cwd=folder, env=environment, input=stdin, capture_output=True, check=False, timeout=SECONDS
         )
     except FileNotFoundError:
         raise ConfigError("workspaces need the program git, which is not found on PATH", hint="install git") from None
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"git {arguments[0]} took more than {SECONDS:g} s in {folder}") from None
     if process.returncode not in ok:
         lines = process.stderr.decode(errors="replace").strip().splitlines()
         reason = lines[0] if lines else f"exit code {process.returncode}"
         raise EngineError(f"git {arguments[0]} failed in {folder}: {reason}")
     return process.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The places of a repository of the user's.
+
+    Attributes:
+        top: The folder of its files.
+        git_dir: The folder of its `HEAD` and its index.
+        common: The folder of its objects and names, which worktrees share.
+        object_format: The hash of objects, as git names it.
+        settings: Options of git with those of its settings that say how files lie on the disk.
+    """
+
+    top: Path
+    git_dir: Path
+    common: Path
+    object_format: str
+    settings: tuple[str, ...]
+
+
+def find_repository(path: Path) -> Repository | None:
+    """Return the repository in which a folder lies; None: it lies in none.
+
+    Raises:
+        ConfigError: The repository is bare or broken.
+    """
+    path = path.resolve()
+    for top in (path, *path.parents):
+        git_dir = top / ".git"
+        if git_dir.is_file():  # of a worktree, or of a submodule
+            git_dir = Path(top, read_text(git_dir).strip().removeprefix("gitdir:").strip()).resolve()
+        elif not git_dir.exists():
+            if _is_git_dir(top, top):
+                raise ConfigError(
+                    f"repo is {str(path)!r}, a bare repository or a folder inside .git",
+                    hint="name a clone with a worktree",
+                )
+            continue
+        common = Path(git_dir, read_text(git_dir / "commondir").strip()).resolve()
+        if not _is_git_dir(git_dir, common):
+            raise ConfigError(f"repo is {str(path)!r}, which git cannot read", hint=f"see git -C {path} status")
+        text = read_text(common / "config")
+        settings = [word for name, value in _OF_FILES.findall(text) for word in ("-c", f"core.{name}={value}")]
+        return Repository(top, git_dir, common, "sha256" if _SHA256.search(text) else "sha1", tuple(settings))
+    return None
+
+
+def _is_git_dir(git_dir: Path, common: Path) -> bool:
+    return (git_dir / "HEAD").is_file() and (common / "objects").is_dir() and (common / "refs").is_dir()
+
+
+def open_view(repository: Repository, folder: Path) -> dict[str, str]:
+    """Make a git directory that reads a repository, and return the variables by which git uses it.
+
+    Args:
+        repository: The repository.
+        folder: An empty folder for the git directory.
+    """
+    run_git("init", "--quiet", "--bare", "--template=", f"--object-format={repository.object_format}", folder=folder)
+    shutil.rmtree(folder / "refs")
+    for path in (repository.common / "refs", repository.common / "packed-refs", repository.common / "logs"):
+        (folder / path.name).symlink_to(path)
+    for path in repository.git_dir.glob("sharedindex.*"):
+        (folder / path.name).symlink_to(path)
+    for path in repository.git_dir.glob("*HEAD"):  # also ORIG_HEAD and such
+        write_text(folder / path.name, read_text(path))
+    for name in ("exclude", "attributes"):
+        write_text(folder / "info" / name, read_text(repository.common / "info" / name))
+    write_text(folder / "objects" / "info" / "alternates", str(repository.common / "objects"))
+    return {
+        "GIT_DIR": str(folder),
+        "GIT_WORK_TREE": str(repository.top),
+        "GIT_INDEX_FILE": str(repository.git_dir / "index"),
+    }
+
+
+def read_bytes(path: Path, most: int) -> bytes | None:
+    """Return the content of a regular file of at most `most` bytes; None for any other."""
+    try:
+        # without waiting for the writer of a pipe
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            content = file.read(most + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    except OSError:
+        return None
+    return content if content is not None and len(content) <= most else None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a small file of a repository; "" where there is none."""
+    return (read_bytes(path, MOST_TEXT) or b"").decode("utf-8", "surrogateescape")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as whole lines into a file, whose folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text.rstrip()}\n", encoding="utf-8", errors="surrogateescape")

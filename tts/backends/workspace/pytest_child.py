@@ -1,10 +1,10 @@
 """A program that runs pytest in a fork, and reports modules that were not imported from the fork.
 
-It is run by its path (`python -I -B pytest_child.py REPORT MODULES FIRST ARGUMENT…`) by the Python that has the
+It is run by its path (`python -I -B pytest_child.py REPORT FORK MODULES FIRST ARGUMENT…`) by the Python that has the
 repository's packages. So it imports only the standard library and pytest, and pytest before any file of the fork.
-REPORT is the file to which it writes, in JSON, the modules of the repository that were imported from elsewhere. MODULES
-are the names of the repository's modules, joined by commas. FIRST is "1" if the fork comes first in the import path
-after pytest was imported.
+REPORT is the file to which it writes, in JSON, the modules of the repository that were imported from elsewhere. FORK is
+the folder of the fork. MODULES are the names of the repository's modules, joined by commas. FIRST is "1" if the folder
+of the run comes first in the import path after pytest was imported.
 """
 
 import json
@@ -14,13 +14,13 @@ import sys
 
 def main():
     """Run pytest, write the report, and return pytest's exit code."""
-    report, names, fork_first, *arguments = sys.argv[1:]
+    report, fork, names, fork_first, *arguments = sys.argv[1:]
     import pytest  # before a file of the fork can take its name
 
     if fork_first == "1":
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as Python itself does
     code = pytest.main(arguments)
-    root = os.path.realpath(os.getcwd())  # noqa: PTH109
+    root = os.path.realpath(fork)
     elsewhere = {}
     standard_names = set(getattr(sys, "stdlib_module_names", ()))
     for name in set(filter(None, names.split(","))) - standard_names:

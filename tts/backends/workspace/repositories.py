@@ -24,7 +24,7 @@ from tts.backends.base import Backend, Reply, RowSet, SampleRequest
 from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import find_agent
 from tts.backends.workspace.backend import AgentRuns
-from tts.backends.workspace.suites import RepositorySuites
+from tts.backends.workspace.suites import RepositorySuites, split_command
 from tts.errors import ConfigError, quote, unknown_name
 from tts.types import Prompt, prompt_text
 from tts.yaml_text import read_yaml
@@ -72,7 +72,10 @@ class RepositoryTask:
         if (self.repo / ".git").exists():
             return AgentRuns(self.repo, agent=agent, revision=self.revision, jobs=jobs)
         with TemporaryDirectory(prefix="tts-task-") as scratch:  # outside of any repository around the data set
-            copy = shutil.copytree(self.repo, Path(scratch, self.name), symlinks=True)
+            try:
+                copy = shutil.copytree(self.repo, Path(scratch, self.name), symlinks=True)
+            except (OSError, RecursionError) as failure:  # such as a pipe, or folders nested too deep
+                raise ConfigError(f"{self.repo}: it cannot be copied: {type(failure).__name__}: {failure}") from None
             return AgentRuns(copy, agent=agent, revision=self.revision, jobs=jobs)
 
 
@@ -115,14 +118,7 @@ def _read_task(file: Path) -> RepositoryTask:
     for key in ("prompt", "tests"):
         if key not in texts:
             raise ConfigError(f"{file}: it has no {key}", hint=f"write {key}: …")
-    try:
-        words = shlex.split(texts["tests"])
-    except ValueError as failure:
-        raise ConfigError(
-            f"{file}: its tests is {quote(texts['tests'])}, but must be words of a command: {failure}"
-        ) from None
-    if not words:
-        raise ConfigError(f"{file}: its tests is empty, but must name a program", hint="for example pytest -q")
+    split_command(f"{file}: its tests", texts["tests"])
     repo = _resolve_below(file, "repo", texts.get("repo", "repo"))
     if not repo.is_dir():
         raise ConfigError(f"{file}: its repo is {str(repo.name)!r}, but there is no such folder beside it")
@@ -163,8 +159,8 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
 
 
 def _text(file: Path, key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{file}: its {key} is {quote(value)}, but must be a text")
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ConfigError(f"{file}: its {key} is {quote(value)}, but must be a text without zero bytes")
     return value
 
 

@@ -13,21 +13,31 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
+import secrets
 import shutil
 import stat
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO, Final, Self
 
-from tts.backends.workspace.git import run_git
+from tts.backends.workspace.git import MOST_TEXT, Repository, find_repository, open_view, read_text, run_git, write_text
 from tts.backends.workspace.target import PatchFolder, head_of, read_entries
 from tts.errors import ConfigError, EngineError
 
 _GITLINK = b"160000"
+MOST_CHANGED: Final = 64 << 20  # bytes of the files that a process has changed in a fork
+_LEAST_COST = 1 << 10  # bytes that count for any file, so that their number is bounded too
+# files that tools write beside sources and nobody edits; `.gitignore` may name them with "!"
+_GENERATED = """\
+__pycache__/\n*.py[co]\n*.egg-info/\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\n.hypothesis/\n.tox/\n.nox/\n.coverage
+.coverage.*\nnode_modules/\n*.o\n*.class\n.DS_Store
+"""
 _POINTER = "^version https://git-lfs.github.com/spec/v1$"
 
 
@@ -53,10 +63,24 @@ class Checkout:
     Attributes:
         path: The folder. It has a private repository in `.git`, with the state checked out.
         state: The state with which the folder began.
+        within: The folder below it that the user named; "": it is the folder itself.
     """
 
     path: Path
     state: State
+    within: str = ""
+
+    @property
+    def start(self) -> Path:
+        """The folder in which programs start.
+
+        Raises:
+            EngineError: It is gone, or lies behind a link.
+        """
+        start = self.path / self.within
+        if not start.is_dir() or start.resolve() != self.path.resolve() / self.within:
+            raise EngineError(f"the folder {self.within!r} is no folder any more, so nothing starts there")
+        return start
 
 
 class StateStore:
@@ -100,6 +124,8 @@ class StateStore:
         source = _Borrowed.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
         head = head_of(source.top)
+        within = path.resolve().relative_to(source.top.resolve()).as_posix()
+        self._within = "" if within == "." else within
         stores = folder or workspaces_folder()
         if source.commit is None and stores.resolve().is_relative_to(path.resolve()):
             raise ConfigError(
@@ -110,10 +136,17 @@ class StateStore:
         try:
             self._git_dir = self.folder / "states.git"
             self._create(source)
+            if source.commit is not None:
+                self._refuse_unusable(source.commit)
             self.root = self._root(source, include_changes=include_changes)
             self._refuse_unusable(self.root.commit)
+            if self._within and not self._git("ls-tree", self.root.tree, "--", f":(literal){self._within}/"):
+                raise ConfigError(
+                    f"repo is {str(repo)!r}, a folder without files in the revision {revision!r}",
+                    hint="name a folder that the revision has",
+                )
             files = read_entries(self._git("ls-tree", "-r", "-z", self.root.tree), at=2)
-            self.target = PatchFolder(source.top, head, source.object_format, files)
+            self.target = PatchFolder(source.top, head, self._format, files, self._settings)
         except BaseException:
             self.close()
             raise
@@ -123,13 +156,46 @@ class StateStore:
         path = self.folder / "forks" / f"{next(self._numbers):06d}"
         path.mkdir(parents=True)
         run_git("init", "--quiet", "--template=", f"--object-format={self._format}", str(path), folder=path)
-        _write_lines(path / ".git" / "objects" / "info" / "alternates", str(self._git_dir / "objects"))
-        excluded_names = (self._git_dir / "info" / "exclude").read_text(encoding="utf-8")
-        _write_lines(path / ".git" / "info" / "exclude", excluded_names)
+        write_text(path / ".git" / "objects" / "info" / "alternates", str(self._git_dir / "objects"))
+        write_text(path / ".git" / "info" / "exclude", self._excluded)
         run_git("checkout", "--quiet", "--detach", state.commit, "--", folder=path)
         # git in the fork does not change this copy of the index; by it, `commit` reads only files that changed on disk
         shutil.copyfile(path / ".git" / "index", self._index(path))
-        return Checkout(path, state)
+        return Checkout(path, state, self._within)
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Leave out of all later states the untracked files and folders of these names."""
+        escaped_names = (re.sub(r"[\\*?\[ ]", r"\\\g<0>", name) for name in names if "\n" not in name)
+        lines = "".join(f"/{name}\n" for name in escaped_names)
+        write_text(self._git_dir / "info" / "exclude", f"{self._excluded}{lines}")
+
+    def untracked_names(self, fork: Checkout) -> set[str]:
+        """Return the files and folders that are new in a fork, except those that states leave out."""
+        return set(self._list(fork, "--others", "--exclude-standard", "--directory", "--no-empty-directory"))
+
+    def _list(self, fork: Checkout, *options: str) -> list[str]:
+        """Return names of files in a fork, as `git ls-files` lists them."""
+        variables = {"GIT_WORK_TREE": str(fork.path), "GIT_INDEX_FILE": str(self._index(fork.path))}
+        names = self._git("ls-files", "-z", *options, variables=variables, folder=fork.path).split(b"\0")
+        return [os.fsdecode(name) for name in names[:-1]]
+
+    def _refuse_large(self, fork: Checkout) -> None:
+        """Refuse files that would fill the memory or take git too long, before git reads them.
+
+        Raises:
+            EngineError: The changed files have more than `MOST_CHANGED` bytes.
+        """
+        sizes = {name: _size(fork.path / name) for name in self._list(fork, "--cached", "--others")}
+        for name, size in sizes.items():
+            if name.rpartition("/")[2] in (".gitignore", ".gitattributes") and size > MOST_TEXT:
+                raise EngineError(f"the file {name!r} has {size:,} bytes, of at most {MOST_TEXT:,}")
+        changed = self._list(fork, "--modified", "--others", "--exclude-standard")
+        total = sum(sizes.get(name, 0) for name in set(changed))
+        if total > MOST_CHANGED:
+            largest = max(changed, key=lambda name: sizes.get(name, 0))
+            raise EngineError(
+                f"the changed files have {total:,} bytes, of at most {MOST_CHANGED:,}; the largest is {largest!r}",
+            )
 
     def commit(self, fork: Checkout) -> State:
         """Keep the files of a fork as a state, and return this state.
@@ -138,10 +204,12 @@ class StateStore:
         for files that `.gitignore` names. Commits that a process made in the fork are ignored.
 
         Raises:
-            EngineError: The fork is gone, has another repository within it, or has files that cannot be read.
+            EngineError: The fork is gone, has another repository within it, or has files that cannot be read or are too
+            large.
         """
         if fork.path.is_symlink() or not fork.path.is_dir():
             raise EngineError(f"the fork {fork.path} is no folder any more, so its files are not a state")
+        self._refuse_large(fork)
         variables = {"GIT_WORK_TREE": str(fork.path), "GIT_INDEX_FILE": str(self._index(fork.path))}
         self._git("add", "--all", "--", ".", variables=variables, folder=fork.path)
         tree = self._git("write-tree", variables=variables, folder=fork.path).decode().strip()
@@ -174,7 +242,7 @@ class StateStore:
 
     def _diff(self, state: State, base: State, *settings: str) -> bytes:
         options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
-        return self._git(*settings, "diff", *options, base.tree, state.tree, "--")
+        return self._git("diff", *options, base.tree, state.tree, "--", settings=settings)
 
     def patch_root(self, patch: str, is_restored: Callable[[str], bool] | None = None) -> State:
         """Return the root with a patch as a state, kept until it is released. No file is checked out.
@@ -285,14 +353,17 @@ class StateStore:
 
     def _create(self, source: _Borrowed) -> None:
         """Make the repository of the run, which borrows the user's objects and has the user's excluded names."""
-        self._format = source.object_format
+        repository, self._excluded = source.repository, _GENERATED
+        self._format = "sha1" if repository is None else repository.object_format
+        self._settings = () if repository is None else repository.settings
         self._git_dir.mkdir()
         options = ("--quiet", "--bare", "--template=", f"--object-format={self._format}")
         run_git("init", *options, str(self._git_dir), folder=self.folder)
-        _write_lines(self._git_dir / "info" / "exclude", source.exclude)
-        if source.objects is not None:
-            _write_lines(self._git_dir / "objects" / "info" / "alternates", str(source.objects))
-        _write_lines(self._git_dir / "all_binary", "* binary")
+        if repository is not None:
+            write_text(self._git_dir / "objects" / "info" / "alternates", str(repository.common / "objects"))
+            self._excluded += read_text(repository.common / "info" / "exclude")
+        self.leave_out(())
+        write_text(self._git_dir / "all_binary", "* binary")
         (self.folder / "indexes").mkdir()
 
     def _root(self, source: _Borrowed, *, include_changes: bool) -> State:
@@ -309,7 +380,7 @@ class StateStore:
         if source.commit is not None:
             self._git("read-tree", source.commit, variables=variables, folder=source.top)
         option = "--all" if source.commit is None else "--update"
-        self._git("add", option, "--", ".", variables=variables, folder=source.top)
+        self._git("add", option, "--", ".", settings=self._settings, variables=variables, folder=source.top)
         tree = self._git("write-tree", variables=variables, folder=source.top).decode().strip()
         return self._commit_tree(tree, source.commit)
 
@@ -362,38 +433,45 @@ class _Borrowed:
     """The facts that a store reads from the user's folder."""
 
     top: Path
-    commit: str | None  # None for a plain folder
-    objects: Path | None
-    object_format: str
-    exclude: str
-    changed: tuple[str, ...]
-    untracked: tuple[str, ...]
+    repository: Repository | None = None  # None for a plain folder
+    commit: str | None = None
+    changed: tuple[str, ...] = ()
+    untracked: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path, revision: str, *, include_changes: bool) -> _Borrowed:
         """Read a repository without changing it, and refuse a repository that cannot be forked."""
-
-        def ask(*arguments: str, ok: tuple[int, ...] = (0,)) -> str:
-            return os.fsdecode(run_git(*arguments, folder=path, users=True, ok=ok)).strip()
-
-        if not ask("rev-parse", "--git-dir", ok=(0, 128)):
-            if any((folder / ".git").exists() for folder in (path, *path.parents)):
-                raise ConfigError(f"repo is {str(path)!r}, which git refuses to read", hint=f"see git -C {path} status")
+        repository = find_repository(path)
+        if repository is None:
             if revision != "HEAD":
                 raise ConfigError(
                     f"revision is {revision!r}, but {str(path)!r} is no repository of git", hint="leave revision out"
                 )
-            return cls(top=path, commit=None, objects=None, object_format="sha1", exclude="", changed=(), untracked=())
-        _refuse_incomplete(path, ask)
-        commit = ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", ok=(0, 1, 128))
-        if not commit:
-            raise ConfigError(
-                f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}", hint="see git log"
+            return cls(path)
+        _refuse_incomplete(path, repository)
+        with TemporaryDirectory(prefix="tts-view-") as folder:
+            variables = open_view(repository, Path(folder))
+
+            def ask(*arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
+                return run_git(
+                    *arguments, folder=repository.top, settings=repository.settings, variables=variables, ok=ok
+                )
+
+            options = ("--verify", "--quiet", "--end-of-options")
+            commit, head = (
+                ask("rev-parse", *options, f"{name}^{{commit}}", ok=(0, 1, 128)).decode().strip()
+                for name in (revision, "HEAD")
             )
-        status = run_git("status", "--porcelain=v1", "-z", "--no-renames", folder=path, users=True)
+            if not commit:
+                raise ConfigError(
+                    f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}",
+                    hint="see git log",
+                )
+            # git would ask the submodules, by their own settings
+            status = ask("status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all")
         entries = _status_entries(status)
         changed = tuple(name for code, name in entries if code != "??")
-        if changed and include_changes and commit != ask("rev-parse", "HEAD"):
+        if changed and include_changes and commit != head:
             raise ConfigError(
                 f"include_changes is True, but revision is {revision!r}: changes belong to HEAD",
                 hint="leave revision out",
@@ -403,40 +481,38 @@ class _Borrowed:
                 f"repo has changed tracked files, such as {changed[0]!r}, which the revision {revision!r} lacks",
                 hint="commit them, or set include_changes",
             )
-        return cls(
-            top=Path(ask("rev-parse", "--show-toplevel")),
-            commit=commit,
-            objects=(path / ask("rev-parse", "--git-path", "objects")).resolve(),
-            object_format=ask("rev-parse", "--show-object-format"),
-            exclude=_text_of(path / ask("rev-parse", "--git-path", "info/exclude")),
-            changed=changed,
-            untracked=tuple(name for code, name in entries if code == "??"),
-        )
+        untracked = tuple(name for code, name in entries if code == "??")
+        return cls(repository.top, repository, commit, changed, untracked)
 
 
-def _refuse_incomplete(path: Path, ask: Callable[..., str]) -> None:
-    """Refuse repositories without files or without all objects.
+def _refuse_incomplete(path: Path, repository: Repository) -> None:
+    """Refuse repositories without all objects.
 
     Args:
-        path: A folder in the repository.
-        ask: Runs git with some arguments in the folder, and returns the output.
+        path: The folder that the user named.
+        repository: The repository.
 
     Raises:
-        ConfigError: The repository is bare, shallow or a partial clone.
+        ConfigError: The repository is shallow or a partial clone.
     """
-    if ask("rev-parse", "--is-inside-work-tree") != "true":
-        raise ConfigError(
-            f"repo is {str(path)!r}, a bare repository or a folder inside .git", hint="name a clone with a worktree"
-        )
-    if ask("rev-parse", "--is-shallow-repository") == "true":
+    if read_text(repository.common / "shallow"):
         raise ConfigError(
             f"repo is {str(path)!r}, a shallow clone, whose history is not whole",
             hint="run git fetch --unshallow there",
         )
-    if ask("config", "--get", "extensions.partialclone", ok=(0, 1)):
+    if any((repository.common / "objects" / "pack").glob("*.promisor")):
         raise ConfigError(
             f"repo is {str(path)!r}, a partial clone, whose objects are not all there", hint="clone it without --filter"
         )
+
+
+def _size(path: Path) -> int:
+    """Return the bytes that count for a file: its length, or what it takes on the disk; 0 where there is none."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return 0
+    return max(about.st_size, about.st_blocks * 512, _LEAST_COST)
 
 
 def workspaces_folder() -> Path:
@@ -506,15 +582,6 @@ def _status_entries(output: bytes) -> list[tuple[str, str]]:
     return [(entry[:2].decode(), os.fsdecode(entry[3:])) for entry in output.split(b"\0") if entry]
 
 
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
-def _write_lines(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{text.rstrip()}\n", encoding="utf-8")
-
-
 def remove(path: Path) -> None:
     """Remove a file or a folder, even a folder without permissions. Links are removed, never followed.
 
@@ -525,13 +592,31 @@ def remove(path: Path) -> None:
         path.unlink()
         return
     for _ in range(3):  # a program that outlived its process may still write
+        _remove_folder(path)
         if not path.is_dir():
             return
-        for parent, names, _files in os.walk(path):
-            for name in names:
-                folder = Path(parent, name)
-                if not folder.is_symlink():
-                    folder.chmod(stat.S_IRWXU)
-        shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        raise EngineError(f"the folder {path} cannot be removed wholly; a process may still write in it")
+    raise EngineError(f"the folder {path} cannot be removed wholly; a process may still write in it")
+
+
+def _remove_folder(path: Path) -> None:
+    """Remove a folder of any depth, as far as that is possible.
+
+    Folders within it are first moved up, since their paths may be longer than the system takes.
+    """
+    names = (f"removed-{secrets.token_hex(8)}-{number}" for number in itertools.count())
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        with contextlib.suppress(OSError):
+            folder.chmod(stat.S_IRWXU)
+            for entry in [Path(entry) for entry in os.scandir(folder)]:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir() and not entry.is_symlink():
+                        entry.chmod(stat.S_IRWXU)  # a folder without permissions cannot be moved
+                        waiting.append(entry.rename(path / next(names)))
+                    else:
+                        entry.unlink()
+            if folder != path:
+                folder.rmdir()
+    with contextlib.suppress(OSError):
+        path.rmdir()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import re
+import shlex
 import shutil
 import sys
 import threading
@@ -21,13 +23,28 @@ from typing import Literal, Protocol, runtime_checkable
 
 from tts.backends.workspace import pytest_child
 from tts.backends.workspace.agents import make_environment
+from tts.backends.workspace.git import read_bytes
 from tts.backends.workspace.processes import Process
 from tts.backends.workspace.store import State, StateStore, remove
-from tts.errors import EngineError
+from tts.errors import ConfigError, EngineError, quote
 
 Result = Literal["passed", "failed", "skipped", "uncollected"]
 _CHILD = Path(pytest_child.__file__)
 _MOST_RESULTS = 64 << 20  # bytes
+# what only a shell reads, outside of quotes: first words, and operators anywhere
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
+_SHELL = re.compile(
+    r"^\s*(?:\w+=|(?:cd|export|source|set|\.|if|for|while|!)\s)|&&|\|\||[;&]\s*$|(?:^|\s)(?:[;&|]+|\d*[<>]+\S*)(?:\s|$)"
+    r"|;\s|\$[({\w]|`|\n\s*\S"
+)
+# the last lines of programs that have run no test, exceptions, and the files that tracebacks name
+_TAIL = 6
+_NO_TEST = re.compile(
+    r"No rule to make target|no makefile found|issing script|can't open file|No module named pytest"
+    r"|no tests? (ran|files)|NO TESTS RAN|Ran 0 tests|command not found|: not found|errors? during collection"
+)
+_ERROR = re.compile(r"^(?:E {2,})?((?:[\w.]+Error|[\w.]+Exception)\b.*)$", re.MULTILINE)
+_FRAME = re.compile(r'^(?=\S|E? +File)(?:E? +File ")?([^"\s:]+\.py)(?::\d+: |", line)', re.MULTILINE)
 _FOLDERS = ("tests", "test", "testing", "__pycache__")
 _FILES = (
     "test_*.py", "*_test.py", "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pytest.ini",
@@ -93,6 +110,26 @@ class SuiteOutcome:
         lines = self.output.strip().splitlines()
         return lines[-1].strip()[:200] if lines else "it printed nothing"
 
+    def fault(self, *, by_pytest: bool) -> str:
+        """Return why no test has run; "": tests have run, or failed by code that a patch can mend.
+
+        Args:
+            by_pytest: Whether the command runs pytest.
+        """
+        lines = self.output.strip().splitlines()
+        has_run = any(result != "uncollected" for result in (self.results or {}).values())
+        if not by_pytest:
+            numbers = [int(number) for number in re.findall(r"^Ran (\d+) tests? in", self.output, re.MULTILINE)]
+            is_unloaded = bool(numbers) and self.output.count("(unittest.loader._FailedTest") >= sum(numbers)
+            has_run = not is_unloaded and not _NO_TEST.search("\n".join(lines[-_TAIL:]))
+        errors = _ERROR.findall(self.output)
+        reason = errors[-1][:200] if errors else self.last_line
+        files = _FRAME.findall(self.output)
+        is_mendable = bool(files) and not is_protected(Path(files[-1]).name) and "ModuleNotFoundError" not in reason
+        if "cannot import name" in reason:  # tests may ask for a name that the patch will add
+            is_mendable = "site-packages" not in reason
+        return "" if has_run or (self.results != {} and is_mendable) else reason
+
 
 @runtime_checkable
 class RunsSuites(Protocol):
@@ -143,6 +180,29 @@ class HasRepositories(Protocol):
         ...
 
 
+def split_command(name: str, command: str) -> tuple[str, ...]:
+    """Return the words of a command that runs without a shell.
+
+    Args:
+        name: The name of the command in messages.
+        command: The command.
+
+    Raises:
+        ConfigError: It has no words, or needs a shell.
+    """
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as failure:
+        raise ConfigError(f"{name} is {quote(command)}, but must be words of a command: {failure}") from None
+    if not words or "\0" in command:
+        raise ConfigError(f"{name} is {quote(command)}, but must name a program", hint="for example 'pytest -q'")
+    if _SHELL.search(_QUOTED.sub("_", command)):
+        raise ConfigError(
+            f"{name} is {quote(command)}, but no shell runs it", hint=f"write bash -c {shlex.quote(command)}"
+        )
+    return words
+
+
 def is_protected(path: str) -> bool:
     """Whether a file belongs to the tests, or decides how they run."""
     parts = path.split("/")
@@ -172,7 +232,10 @@ class SuiteRunner:
         try:
             outcome = self._known.get((suite, state.tree))
             if outcome is None:
-                outcome = self._run(suite, state, seconds)
+                try:
+                    outcome = self._run(suite, state, seconds)
+                except EngineError as failure:  # such as a patch without the folder of the tests
+                    outcome = SuiteOutcome(refusal=failure.cause)
                 had_full_time = seconds is None or seconds >= suite.seconds
                 if had_full_time or not outcome.stopped:  # with more time, a stopped run may have another outcome
                     self._known[suite, state.tree] = outcome
@@ -189,10 +252,11 @@ class SuiteRunner:
             seconds: The most seconds of the run; None: only the suite's own limit holds.
         """
         fork = self._store.fork(state)
+        is_root = state.tree == self._store.root.tree
         try:
             with self._store.scratch() as folder:
                 if suite.hidden is not None:
-                    copy_over(suite.hidden, fork.path)
+                    copy_over(suite.hidden, fork.start)
                 elsewhere_path = folder / "elsewhere.json"  # written by `pytest_child`
                 results_path = folder / "results.xml"  # written by pytest
                 command = list(suite.command)
@@ -202,9 +266,10 @@ class SuiteRunner:
                     is_run_as_module = suite.command[1:2] == ("-m",)
                     fork_first = "1" if is_run_as_module else "0"  # `python -m` imports first from the working folder
                     command = [find_python(program), "-I", "-B", str(_CHILD)]
-                    command += [str(elsewhere_path), ",".join(_modules(fork.path)), fork_first]
+                    command += [str(elsewhere_path), str(fork.path), ",".join(_modules(fork.start)), fork_first]
                     command += [*arguments, "--junitxml", str(results_path), "-p", "no:cacheprovider"]
-                process = Process(command, fork.path, make_environment(folder))
+                names_before = self._store.untracked_names(fork) if is_root else set[str]()
+                process = Process(command, fork.start, make_environment(folder))
                 limit_s = suite.seconds if seconds is None else min(seconds, suite.seconds)
                 timer = threading.Timer(limit_s, process.stop)
                 timer.start()
@@ -212,6 +277,8 @@ class SuiteRunner:
                     process_end = process.wait()
                 finally:
                     timer.cancel()
+                if is_root:  # what the tests write themselves is no part of a patch
+                    self._store.leave_out(self._store.untracked_names(fork) - names_before)
                 return SuiteOutcome(
                     code=process_end.code,
                     results=_read_results(results_path) if suite.by_pytest else None,
@@ -284,10 +351,8 @@ def _modules(root: Path) -> list[str]:
 def _read_results(path: Path) -> Mapping[str, Result] | None:
     """Return the result of each test in a JUnit file; None where the file is missing, broken or too large."""
     try:
-        if path.stat().st_size > _MOST_RESULTS:
-            return None
-        cases = list(ET.fromstring(path.read_bytes()).iter("testcase"))  # expat bounds entities
-    except (OSError, ET.ParseError):
+        cases = list(ET.fromstring(read_bytes(path, _MOST_RESULTS) or b"").iter("testcase"))  # expat bounds entities
+    except ET.ParseError:
         return None
     results: dict[str, Result] = {}
     for case in cases:
@@ -307,7 +372,7 @@ def _read_results(path: Path) -> Mapping[str, Result] | None:
 
 def _read_elsewhere(path: Path) -> Mapping[str, str] | None:
     try:
-        files = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        files = json.loads(read_bytes(path, _MOST_RESULTS) or b"")
+    except (ValueError, RecursionError):
         return None
     return {str(name): str(file) for name, file in files.items()} if isinstance(files, dict) else None

@@ -22,7 +22,7 @@ import time
 
 _SUBREAPER = 36
 _GRACE_S = 0.3  # seconds between SIGTERM and SIGKILL
-_SWEEP_S = 10.0  # seconds after which programs that fork faster than they are killed are left
+SWEEP_S = 10.0  # seconds after which programs that fork faster than they are killed are left
 
 
 def start(command: list[str], closed: tuple[int, ...]) -> int:
@@ -89,7 +89,7 @@ def kill_group(child: int, number: int) -> None:
 
 def sweep() -> None:
     """Kill the processes below this process until none is left, or the time is up."""
-    deadline = time.monotonic() + _SWEEP_S
+    deadline = time.monotonic() + SWEEP_S
     while time.monotonic() < deadline:
         for child in children():
             try:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tts.backends.workspace.git import run_git
+from tts.backends.workspace.git import find_repository, open_view, run_git
 from tts.errors import ConfigError, EngineError
 
 _BY_HAND = "apply solution.patch by git apply -3"
@@ -26,23 +26,30 @@ class PatchFolder:
         head: The commit of `HEAD` at the start; "" for a plain folder.
         object_format: The hash of objects, as git names it.
         files: The mode and object of each file at the start, by the file's path.
+        settings: Options of git with the repository's settings of how files lie on the disk.
+        refusal: Why the chosen patch is not applied unless that is forced; "": nothing speaks against it.
     """
 
     path: Path
     head: str
     object_format: str
     files: Mapping[str, str] = field(repr=False)
+    settings: tuple[str, ...] = ()
+    refusal: str = ""
 
-    def apply(self, patch: str) -> None:
+    def apply(self, patch: str, *, force: bool = False) -> None:
         """Apply a patch to the files. Index, branches and settings stay as they are.
 
         Args:
             patch: A patch from the root.
+            force: Whether a patch is applied in spite of the refusal.
 
         Raises:
-            ConfigError: `HEAD`, or a file that the patch touches, has changed since the start, or the patch does not
-                fit. In these cases no file is written.
+            ConfigError: There is a refusal. `HEAD`, or a file that the patch touches, has changed since the start. The
+                patch does not fit. In these cases no file is written.
         """
+        if self.refusal and not force:
+            raise ConfigError(f"the patch is not applied: {self.refusal}", hint="read it, or give apply(force=True)")
         change = patch.encode("utf-8", "surrogatepass")
         if not self.path.is_dir():
             raise ConfigError(f"the patch is not applied: the folder {self.path} is gone")
@@ -51,33 +58,38 @@ class PatchFolder:
                 raise ConfigError(
                     f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND
                 )
-            touched_names = self._files_of(change)
-            current_files = self._current_files(touched_names)
-            for name in touched_names:
-                if current_files.get(name) != self.files.get(name):
-                    raise ConfigError(
-                        f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_BY_HAND
-                    )
-            run_git("apply", "--whitespace=nowarn", "-", folder=self.path, stdin=change)
+            with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
+                self._apply(change, scratch)
         except EngineError as failure:
             raise ConfigError(f"the patch is not applied: {failure.cause}") from None
 
-    def _files_of(self, change: bytes) -> list[str]:
-        """Return the files that a patch changes, adds or removes."""
-        counts = run_git("apply", "--numstat", "-z", "-", folder=self.path, stdin=change)
-        return [os.fsdecode(line.split(b"\t", 2)[2]) for line in counts.split(b"\0") if line]
+    def _apply(self, change: bytes, scratch: str) -> None:
+        """Apply a patch, by a git directory in an empty folder, so that git reads no settings of the user's folder."""
+        options = ("--quiet", "--bare", "--template=", f"--object-format={self.object_format}")
+        run_git("init", *options, scratch, folder=Path(scratch))
+        variables = {"GIT_DIR": scratch, "GIT_WORK_TREE": str(self.path)}
 
-    def _current_files(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the mode and object, as git would write them now, of each named file that exists."""
-        with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
-            options = ("--quiet", "--bare", "--template=", f"--object-format={self.object_format}")
-            run_git("init", *options, scratch, folder=Path(scratch))
-            variables = {"GIT_DIR": scratch, "GIT_WORK_TREE": str(self.path)}
-            lines = b"".join(os.fsencode(name) + b"\0" for name in names)
-            options = ("-z", "--add", "--remove", "--stdin")
-            run_git("update-index", *options, variables=variables, folder=self.path, stdin=lines)
-            entries = run_git("ls-files", "--stage", "-z", variables=variables, folder=self.path)
-            return read_entries(entries, at=1)
+        def ask(*arguments: str, stdin: bytes = b"") -> bytes:
+            return run_git(*arguments, folder=self.path, settings=self.settings, variables=variables, stdin=stdin)
+
+        counts = ask("apply", "--numstat", "-z", "-", stdin=change)
+        touched_names = [os.fsdecode(line.split(b"\t", 2)[2]) for line in counts.split(b"\0") if line]
+        lines = b"".join(os.fsencode(name) + b"\0" for name in touched_names if self._has(name))
+        ask("update-index", "-z", "--add", "--remove", "--stdin", stdin=lines)
+        current_files = read_entries(ask("ls-files", "--stage", "-z"), at=1)  # as git would write them now
+        for name in touched_names:
+            if current_files.get(name) != self.files.get(name):
+                raise ConfigError(
+                    f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_BY_HAND
+                )
+        ask("apply", "--whitespace=nowarn", "-", stdin=change)
+
+    def _has(self, name: str) -> bool:
+        """Whether a file or a link has a name; nothing is there behind a link, or where a folder is."""
+        path = self.path / name
+        parents = [self.path.joinpath(*Path(name).parts[:depth]) for depth in range(1, len(Path(name).parts))]
+        is_behind = any(parent.is_symlink() for parent in parents)
+        return not is_behind and (path.is_symlink() or (path.exists() and not path.is_dir()))
 
 
 def read_entries(listed: bytes, at: int) -> dict[str, str]:
@@ -98,5 +110,10 @@ def read_entries(listed: bytes, at: int) -> dict[str, str]:
 
 def head_of(folder: Path) -> str:
     """Return the commit of `HEAD`; "" for a plain folder and before the first commit."""
-    output = run_git("rev-parse", "--verify", "--quiet", "HEAD", folder=folder, users=True, ok=(0, 1, 128))
-    return output.decode().strip()
+    repository = find_repository(folder)
+    if repository is None:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="tts-view-") as view:
+        options = ("--verify", "--quiet", "HEAD")
+        variables = open_view(repository, Path(view))
+        return run_git("rev-parse", *options, folder=folder, variables=variables, ok=(0, 1, 128)).decode().strip()

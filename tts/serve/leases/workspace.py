@@ -28,7 +28,7 @@ class Workspace(AgentRuns):
     Close it, or use it in a `with` block, to remove its states. Otherwise they are removed when the interpreter ends.
 
     Args:
-        repo: A folder in a repository of git, or a plain folder.
+        repo: A folder in a repository of git, or a plain folder. Agents and tests start in this folder of a fork.
         agent: "toy"; the name of a harness, such as "mini-swe-agent"; the path of a record of one, a YAML file; or
             "command:PATH" for a program (see `tts.backends.workspace.agents`).
         model: The model that the agent calls: a name, a record, a backend or a function. None: it calls none, or one of
