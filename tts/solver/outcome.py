@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-from tts.backends.workspace.suites import is_protected
 from tts.blame import Blame
 from tts.budget.account import Exhausted
 from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError, quote
@@ -17,10 +16,8 @@ from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parts import Selected, Selection, StopRule, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
-from tts.tasks.patch import files_of
 from tts.types import Candidate, PatchTarget, Usage
 from tts.verifiers.base import Verifier
-from tts.verifiers.patch_tests import PatchTests
 
 OnError = Literal["raise", "keep"]  # what a failed verifier does to a solution
 
@@ -180,6 +177,11 @@ def judge_patch(
     """
     if target is None or not selected.answers:
         return target, []
+    # a search without patches imports none of them
+    from tts.backends.workspace.suites import is_protected
+    from tts.tasks.patch import files_of
+    from tts.verifiers.patch_tests import PatchTests
+
     warnings: list[str] = []
     test_files = [name for name in files_of(selected.answers[0]) if is_protected(name)]
     if test_files:
