@@ -380,6 +380,10 @@ class Metered(Backend):
     def sample(self, request: SampleRequest) -> RowSet:
         self.begun.append(self.clock.now)
         rows = RowSet(request)
+        self.writing = asyncio.get_running_loop().create_task(self.write(rows, request))
+        return rows
+
+    async def write(self, rows: RowSet, request: SampleRequest) -> None:
         for index, row in enumerate(request.rows):
             self.clock.now += float(self.rng.random()) * 0.05
             tokens = int(min(self.rng.integers(0, 30), row.max_tokens))
@@ -389,7 +393,7 @@ class Metered(Backend):
             handle = None if finish == "error" else request.handle + text
             num_tokens, seconds = self.report(tokens), self.report(0)
             rows.resolve(index, Sample(text, (), (), finish, handle, num_tokens, seconds=seconds))
-        return rows
+            await asyncio.sleep(0)
 
 
 def limits_of(rng: np.random.Generator) -> Budget:
