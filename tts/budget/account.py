@@ -43,11 +43,13 @@ class Exhausted(Exception):
 
     Attributes:
         unit: The unit of the limit.
+        enclosing: The account whose own call waits for this one, as it is named in errors; "": no call does.
     """
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str, enclosing: str = "") -> None:
         super().__init__(unit)
         self.unit = unit
+        self.enclosing = enclosing
 
 
 class Account(HintsKeywords):
@@ -781,13 +783,8 @@ class Account(HintsKeywords):
                 del owner._waiting[unit][waiter]
                 owner._num_woken[unit] -= 1
                 owner._wake(unit)  # the next waiting call may take the amounts that this one leaves
-        if waiter.is_refused and waiter.enclosing:
-            raise BudgetExceeded(
-                f"this search runs inside a call of {owner._label()}, which holds the {unit} that it waits for",
-                hint="give the inner search a budget of its own, or the outer one a smaller budget",
-            )
         if waiter.is_refused:
-            raise Exhausted(unit)
+            raise Exhausted(unit, owner._label() if waiter.enclosing else "")
 
     def _wake(self, unit: str) -> None:
         """Let calls that wait for a unit try again: the oldest calls whose amounts fit into the amount left.

@@ -8,8 +8,9 @@ from enum import Enum
 from itertools import repeat
 from typing import Any, Literal
 
+from tts.budget.account import Exhausted
 from tts.checks import check_int, check_number, check_text
-from tts.errors import ConfigError, quote
+from tts.errors import BudgetExceeded, ConfigError, quote
 
 
 class Until(Enum):
@@ -262,3 +263,20 @@ class SearchEnded(Exception):
     def out_of_budget(self) -> bool:
         """Whether a limit other than time ended the search, and no stop rule."""
         return self.stop is None and self.reason.startswith("budget") and self.reason != "budget: seconds"
+
+
+def end_of(shortage: Exhausted, *, has_candidates: bool) -> SearchEnded | BudgetExceeded:
+    """Return the end of a search for which a limit cannot pay.
+
+    A search that runs inside a call of its own account has no result to give, so it fails.
+
+    Args:
+        shortage: What cannot be paid.
+        has_candidates: Whether the search has a result all the same.
+    """
+    if has_candidates or not shortage.enclosing:
+        return SearchEnded(f"budget: {shortage.unit}")
+    return BudgetExceeded(
+        f"this search runs inside a call of {shortage.enclosing}, which holds the {shortage.unit} that it waits for",
+        hint="give the inner search a budget of its own, or the outer one a smaller budget",
+    )

@@ -44,6 +44,7 @@ from tts.search.ends import (
     Thought,
     Tokens,
     Until,
+    end_of,
 )
 from tts.search.prompts import Prompts, check_fork, content_of, fork_path
 from tts.search.queue import QueuedRow, RowQueue
@@ -159,7 +160,7 @@ class Search:
         self._unreleased: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
         self._is_over = False  # whether the strategy has ended, so that a selection chooses
-        self._is_busy = False
+        self.is_busy = False
         self._waiter: asyncio.Future[None] | None = None
 
     if not TYPE_CHECKING:
@@ -794,35 +795,30 @@ class Search:
         finally:
             self._is_over = True
             self._note_time()
-            while self._is_busy:  # a call that the strategy did not await; its cost must still be booked
+            while self.is_busy:  # a call that the strategy did not await; its cost must still be booked
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a call is under way."""
-        return self._is_busy
 
     @contextmanager
     def _call(self, *, writes: bool = False) -> Generator[None]:
         """Ensure that one call is in flight at a time; end the search if a limit is reached."""
         if writes:
             self._check_going()
-        if self._is_busy:
+        if self.is_busy:
             raise ConfigError(
                 "two calls of one search are in flight",
                 hint="await one before the next; width is several rows in one call",
             )
-        self._is_busy = True
+        self.is_busy = True
         if self._unreleased and not self.scoring.verifiers:  # no verifier will need the candidates' states
             self._prompts.release(self._unreleased)
             self._unreleased = []
         try:
             yield
         except Exhausted as end:
-            raise SearchEnded(f"budget: {end.unit}") from None
+            raise end_of(end, has_candidates=bool(self.candidates)) from None
         finally:
-            self._is_busy = False
+            self.is_busy = False
             self._note_time()
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
