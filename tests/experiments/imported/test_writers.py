@@ -14,6 +14,7 @@ import pytest
 import tts
 from tests.experiments.imported.test_logs import HEADER, document, sample
 from tts.errors import ConfigError
+from tts.experiments.datasets import unpacking
 from tts.experiments.imported import layouts
 from tts.experiments.imported.thoughts import THOUGHTS
 
@@ -552,6 +553,35 @@ def test_samples_in_folders_are_read_with_their_long_texts(tmp_path):
     assert (answers(pool), right(pool)) == (["4", "5"], [True, False])
     with pytest.raises(ConfigError, match=r"log\.eval: it has no attachment://2, so that it is damaged"):
         tts.Pool.from_files(log({"0": ["question a/1", "other"]}))
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_a_long_text_counts_each_time_that_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_chat: bool
+) -> None:
+    monkeypatch.setenv(unpacking.LARGEST_ROW, "1")
+    text, count = "long " * 20_000, 100  # 100,000 bytes in the log, and ten million named
+    messages = [{"role": "user", "content": "attachment://0"}] * count
+    parts = [{"type": "text", "text": "attachment://0"}] * count
+
+    def log(samples: Sequence[Mapping[str, Any]]) -> Path:
+        path = tmp_path / "log.eval"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("header.json", json.dumps({**HEADER, "results": {"completed_samples": len(samples)}}))
+            for number, one in enumerate(samples):
+                archive.writestr(f"samples/{number}_epoch_1/sample.json", json.dumps(one))
+                archive.writestr(f"samples/{number}_epoch_1/attachments/0.json", json.dumps([text]))
+        return path
+
+    large = sample("a", 1, "ANSWER: 4", "C", input=messages if is_chat else "q")
+    if not is_chat:
+        large["output"] = {"choices": [{"message": {"content": parts}}]}
+    with pytest.raises(ConfigError, match="more than 1 MiB"):
+        tts.Pool.from_files(log([large]))
+    several = [sample(f"p{k}", 1, "ANSWER: 4", "C", input=messages[:9]) for k in range(5)]
+    assert "3 problems" in repr(tts.Pool.from_files(log(several[:3])))
+    with pytest.raises(ConfigError, match="more than 200 times"):
+        tts.Pool.from_files(log(several))
 
 
 # Files that the programs themselves wrote

@@ -135,7 +135,7 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
     """
     header = _Header(file.name)
     scorers = dict[str, None]()
-    num_samples = 0
+    num_samples = total_size = 0
     facts.extracting.add(OURS)  # an answer of this scorer counts, even if it is the whole completion
     members = _archive(file) if zipfile.is_zipfile(file) else _document(file)
     for member_place, name, value in members:
@@ -153,6 +153,8 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         if row is None:
             facts.notes["samples failed, and are left out"] += 1
         else:
+            total_size += len(row.text or "") + len(row.prompt or "")  # texts that the log has once may be in many samples
+            check_whole(file, total_size)
             yield row
     header.check(num_samples)
     scorer_name = source.scorer or next(iter(scorers), None)  # the first scorer of the log, if none is named
@@ -235,7 +237,7 @@ def _chunks(names: list[str]) -> dict[str, dict[int, str]]:
 
 
 class _Attachments:
-    """The long texts of one sample by their index. A member is read each time a text of it is requested.
+    """The long texts of one sample by their index. The last member that was read is kept.
 
     Args:
         file: The archive's file.
@@ -245,6 +247,7 @@ class _Attachments:
 
     def __init__(self, file: Path, archive: zipfile.ZipFile, members: Mapping[int, str]) -> None:
         self._file, self._archive, self._members = file, archive, members
+        self._last: tuple[int | None, Any] = (None, [])  # the member that was read last, and its texts
 
     def get(self, key: str, default: str) -> str:
         """Return the text of an index.
@@ -259,13 +262,36 @@ class _Attachments:
         index = int(key) if key.isdecimal() and len(key) < _DIGITS else -1
         # a member has the texts from its first index on
         member_index = max((first_index for first_index in self._members if first_index <= index), default=None)
-        texts: Any = []
-        if member_index is not None:
-            texts, _ = _member(self._file, self._archive, self._members[member_index])
+        if member_index is not None and member_index != self._last[0]:
+            self._last = member_index, _member(self._file, self._archive, self._members[member_index])[0]
+        texts = [] if member_index is None else self._last[1]
         offset = index - (member_index or 0)
         if not isinstance(texts, list) or offset >= len(texts) or not isinstance(texts[offset], str):
             raise ConfigError(f"{self._file.name}: it has no {default}, so that it is damaged")
         return texts[offset]
+
+
+class _Counted:
+    """The long texts of a sample, which count toward the bound of a row each time that they are named.
+
+    Args:
+        attachments: The texts by their name.
+        place: The file and the sample, for messages.
+    """
+
+    def __init__(self, attachments: Any, place: str) -> None:
+        self._attachments, self._place, self._size = attachments, place, 0
+
+    def get(self, key: str, default: str) -> str:
+        """Return the text of a name, or a default.
+
+        Raises:
+            ConfigError: The texts that the sample has named are too large together.
+        """
+        text = self._attachments.get(key, default)
+        self._size += len(text)
+        check_row(self._place, self._size)
+        return text
 
 
 def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
@@ -331,7 +357,7 @@ def _sample(
     choices = output.get("choices") or []
     if not choices:
         return None
-    attachments: Any = sample.get("attachments") or {}
+    attachments = _Counted(sample.get("attachments") or {}, place)
     text = _text(output, choices, attachments)
     scores_by_scorer = without_costs(cast("Mapping[str, Any]", sample.get("scores") or {}), facts)
     scorers.update(dict.fromkeys(scores_by_scorer))
