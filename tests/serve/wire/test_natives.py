@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("jsonschema", reason="the extra serve is not installed")
 
 from tests.serve.asking import refused
-from tests.serve.wire.frames import read
+from tests.serve.wire.frames import PATHS, read, read_stream
 from tests.serve.wire.test_equal_searches import CITY, PIXEL
 from tests.serve.wire.upstream import PICTURE_TOKENS, Upstream, call, serving_script
 from tts.backends.openai.backend import OpenAIBackend
@@ -147,3 +148,27 @@ def test_a_server_that_continues_tokens_is_called_by_chats_for_tools(gateway: An
     assert not chats(tools=[TOOL], tts={"strategy": "beam(n=2)"})
     (record,) = offers.servers["scripted"].records
     assert dict(chat_records(record)["policy"].options)["mode"] == "chat"
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_prompt_counts_once_however_many_rows_read_it(
+    client: Any, monkeypatch: Any, tmp_path: Any, several: bool
+) -> None:
+    """A server may count the prompt once for all choices of a call, or once for each call."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    counts: set[int] = set()
+    with serving_script(lambda body: {"content": "It rains."}, several=several) as upstream:
+        gateway = client(models={"scripted": {"model": "scripted", "url": [upstream.url]}})
+        for wire, rows, streamed in itertools.product(PATHS, (1, 2, 5), (False, True)):
+            body = {"model": "scripted", ("input" if wire == "responses" else "messages"): chat()["messages"]}
+            body |= {"tts": {"strategy": f"best_of_n(n={rows}) | majority"}, "stream": streamed}
+            body["max_output_tokens" if wire == "responses" else "max_tokens"] = 50
+            body |= {"stream_options": {"include_usage": True}} if wire == "chat" and streamed else {}
+            before = len(upstream.bodies)
+            reply = gateway.post(PATHS[wire], json=body)
+            found = read_stream(wire, reply) if streamed else read(wire, reply)
+            assert not isinstance(found, str), found
+            counts.add(found.usage[0])
+            assert len(upstream.bodies) - before == (1 if several else rows)
+    assert len(counts) == 1
+    assert counts != {0}
