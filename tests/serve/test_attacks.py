@@ -54,10 +54,10 @@ BAD: dict[str, tuple[dict[str, Any], str | None]] = {
         {"tools": [{"type": "function", "function": {"name": "w", "parameters": {"$ref": "#/x"}}}]},
         "tools",
     ),
-    "arguments of an earlier call that are no JSON": (
+    "arguments of an earlier call that are a number": (
         {
             "messages": [
-                {"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": "NaN"}}]},
+                {"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": 3}}]},
                 *QUESTION,
             ]
         },

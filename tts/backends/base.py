@@ -419,6 +419,9 @@ class RowSet:
     Both sides run in the thread of one event loop. `prompt_tokens` and `reused_tokens` are the input tokens that the
     request computed and reused. Both counts are final when every row is resolved. A count that is no whole number of at
     least 0 raises an EngineError where it is set.
+
+    Attributes:
+        readings: The number of times that both counts have the input; None: once for each row.
     """
 
     __slots__ = (
@@ -429,6 +432,7 @@ class RowSet:
         "_unresolved",
         "_waiter",
         "cancelled",
+        "readings",
         "request",
         "samples",
     )
@@ -437,6 +441,7 @@ class RowSet:
         self.request = request
         self.samples: list[Sample | None] = [None] * len(request.rows)
         self.cancelled = False
+        self.readings: int | None = None
         self._prompt_tokens = 0
         self._reused_tokens: int | None = 0
         self._unresolved = len(request.rows)

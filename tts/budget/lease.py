@@ -84,12 +84,13 @@ class Lease:
             if kind is None or not issubclass(kind, asyncio.CancelledError):
                 raise
 
-    def spend(self, usage: Usage, *, priced: Amounts | None = None) -> None:
+    def spend(self, usage: Usage, *, priced: Amounts | None = None, readings: int | None = None) -> None:
         """Note the spend of the call so far.
 
         Args:
             usage: The whole cost of the call so far.
             priced: The flops and dollars of the call in whole units, if they do not follow from the rates of the lease.
+            readings: The number of times that `usage` counts the input; None: once for each row.
 
         Raises:
             EngineError: A count or a price is no whole number of at least 0. The whole lease is spent then.
@@ -101,6 +102,7 @@ class Lease:
             self.usage, self._is_unknown = Usage(generated_tokens=tokens, samples=samples, estimated=True), True
             raise
         self.usage, self._priced = usage, priced
+        self._call = dataclasses.replace(self._call, readings=readings)
 
     def void(self) -> None:
         """Take the lease back: nothing was called, and no row is added to the ledger."""

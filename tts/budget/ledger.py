@@ -72,6 +72,7 @@ class Call:
         rows: The sequences in the call.
         granted: The most tokens that the rows might have generated.
         usage: The cost of the call.
+        readings: The number of times that `usage` counts the input; None: once for each row.
     """
 
     kind: str
@@ -79,6 +80,7 @@ class Call:
     rows: int
     granted: int
     usage: Usage
+    readings: int | None = None
 
 
 @dataclass(slots=True)

@@ -229,7 +229,7 @@ class RowCall:
                 with self._blame:
                     self._backend.release(unused_handles)
         finally:
-            lease.spend(self._usage())
+            lease.spend(self._usage(), readings=sum(row_set.readings or 0 for row_set in self._rowsets) or None)
 
     def _most_tokens(self, row: QueuedRow) -> int:
         """Return the most tokens that a row may have generated: its cap, or as many as its lease pays."""

@@ -27,6 +27,12 @@ _MAY_RETRY = ("RateLimited", "Unavailable")
 _REFUSALS = (400, 413, 422)  # statuses by which a model's server refuses one request
 _REFUSED = re.compile(r"(?:Refused|ContentFilter): (?:status (\d{3}): )?(.*)", re.DOTALL)
 _FILTER = re.compile(r"content.?(?:filter|policy|management)|moderation|withheld", re.IGNORECASE)
+# the context, and the length of the prompt, in the words of servers
+_BOUND = re.compile(r"(?:<=|>) ?(\d{1,12})\b")
+_CONTEXT = re.compile(
+    r"(?:context|maximum|limit|allowed|window|holds)\D{0,40}?(\d{1,12})\b|\b(\d{1,12})(?: tokens?)? max"
+)
+_NO_COUNTS = re.compile(r"(?<!\w)'[^']*'(?!\w)|status \d+|(?<=\d),(?=\d{3})")  # names, statuses and separators
 _PRIVATE = re.compile(r"\S*(?:[/\\@]|\w\.\w|:\d)\S*")  # words that may be paths, urls, hosts and addresses
 
 
@@ -120,14 +126,28 @@ def server_refusal(failure: Exception | None, param: str | None = None) -> ApiEr
     if not isinstance(failure, EngineError) or failure.kind not in ("NoRoom", "Refused", "ContentFilter"):
         return None
     if failure.kind == "NoRoom":
-        cause = "the prompt and its answer do not fit the context of the model; shorten the prompt, or ask for less"
-        return ApiError(400, cause, param=param, code="context_length_exceeded")
+        return _no_room(failure.cause, param)
     found = _REFUSED.search(failure.cause)
     status = int(found[1] or _REFUSALS[0]) if found else 0
     if found is None or status not in _REFUSALS:
         return None
     code = "content_filter" if _FILTER.search(found[2]) else "model_refused"
     return ApiError(status, f"the model's server refused the request: {_PRIVATE.sub('…', found[2])}", code=code)
+
+
+def _no_room(cause: str, param: str | None) -> ApiError:
+    """Return the refusal of a prompt that does not fit the context, in the words that clients compare.
+
+    The numbers are those of the cause, the words of a server or of a check. Names in it may have numbers too.
+    """
+    text = _PRIVATE.sub("", _NO_COUNTS.sub("", cause))
+    found = _BOUND.search(text) or _CONTEXT.search(text)
+    context = int(found[found.lastindex or 0]) if found else 0
+    longest = max(map(int, re.findall(r"\b\d{1,12}\b", text)), default=0)
+    message = "prompt is too long: it and its answer do not fit the context of the model; shorten it, or ask for less"
+    if 0 < context < longest:
+        message = f"prompt is too long: {longest} tokens > {context} maximum"
+    return ApiError(400, message, param=param, code="context_length_exceeded")
 
 
 def api_error(failure: Exception, param: str | None = None) -> ApiError:
@@ -143,7 +163,7 @@ def api_error(failure: Exception, param: str | None = None) -> ApiError:
     if isinstance(failure, ApiError):
         return failure
     if isinstance(failure, PromptTooLong):
-        return ApiError(400, str(failure), param=param or "messages", code="context_length_exceeded")
+        return _no_room(failure.cause, param or "messages")
     if isinstance(failure, CapabilityError):
         return ApiError(400, str(failure), param=param, code="unsupported")
     if isinstance(failure, ConfigError):

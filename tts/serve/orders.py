@@ -431,6 +431,10 @@ def _sampling(
     if effort:
         parameters["effort"] = effort
     notes += effort_notes
+    if not request.thinks and all(backend.caps.thought_switch for backend in _writers(gateway, offer)):
+        parameters["thought_tokens"] = 0
+    elif not request.thinks:
+        notes += (f"thoughts were not switched off: the model {offer.model!r} has no switch for them",)
     max_tokens = request.max_tokens
     if max_tokens is not None:
         limit, field = gateway.config.limits.tokens, request.name_of("max_tokens")

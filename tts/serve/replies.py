@@ -159,10 +159,11 @@ def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
 
 
 def _prompt_tokens(calls: Sequence[Call]) -> int:
-    """Return the input tokens of the first row of a search, which are the tokens of its prompt."""
+    """Return the input tokens of the first call of a search, counted once, which are the tokens of its prompt."""
     for call in calls:
-        if (count := call.usage.prompt_tokens + (call.usage.reused_tokens or 0)) and call.rows:
-            return round(count / call.rows)
+        readings = call.rows if call.readings is None else call.readings
+        if (count := call.usage.prompt_tokens + (call.usage.reused_tokens or 0)) and readings:
+            return round(count / readings)
     return 0
 
 

@@ -17,6 +17,7 @@ from tts.serve.replies import head_of, outcome_of
 from tts.serve.searches import RunningSearch
 from tts.serve.server_events import EventsReply, leaving
 from tts.serve.wire.request import AnswerChoice, Frames, Wire
+from tts.serve.wire.responses import ResponseFrames
 from tts.solver.problem_run import Event
 
 _PROGRESS_S = 0.25  # seconds between two lines of progress
@@ -84,9 +85,14 @@ class SearchStream(EventsReply):
         with self._gateway.attach(search), search.follow():
             async with leaving(receive, search.wake) as gone:
                 await _wait_for_begin(search)
-                if search.over:
+                if search.over and not self._fails_in_stream():
                     search.result()  # raises the error of a failed search, which then has an HTTP status
                 await self.write(send, self._chunks(gone), gone)
+
+    def _fails_in_stream(self) -> bool:
+        """Return whether clients look for the failure in the stream: for a full context, where they use Responses."""
+        failure = self._search.failure if isinstance(self._frames, ResponseFrames) else None
+        return failure is not None and api_error(failure).code == "context_length_exceeded"
 
     async def _chunks(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         """Yield the bytes of the stream."""

@@ -19,7 +19,7 @@ from tts.errors import CapabilityError, quote
 from tts.serve.bodies import read_body, read_in_turn
 from tts.serve.failures import JsonReply, api_error, refuse_field, too_long
 from tts.serve.gateway import Gateway
-from tts.serve.wire.chat import ChatMessage, messages_of
+from tts.serve.wire.chat import ChatMessage, history_of
 from tts.serve.wire.request import MOST_VALUES, BodyPart, parse_json, validate_body
 
 
@@ -51,7 +51,7 @@ async def tokenize(request: Request) -> Response:
         raise refuse_field("prompt", "prompt or messages must be given, and not both")
     gateway: Gateway = request.app.state.gateway
     backend, tokenizer = await _tokenizer(gateway, body.model)
-    messages = None if body.messages is None else messages_of(body.messages, gateway.config.limits)
+    messages = None if body.messages is None else history_of(body.messages, gateway.config.limits).messages()
     size, max_characters = len(body.prompt or ""), gateway.config.limits.characters
     if size > max_characters:
         raise too_long("prompt", f"{size} characters", max_characters)

@@ -199,7 +199,7 @@ CHANGES: dict[str, Any] = {
     "guided_regex": "a+", "guided_choice": ["a", "b"], "guided_grammar": "root ::= x", "grammar": "root ::= x",
     "min_tokens": 5, "continue_final_message": True, "add_generation_prompt": False, "ignore_eos": True, "echo": True,
     "best_of": 3, "prefill": "A", "repetition_penalty": 1.2, "bad_words": ["a"], "stop_token_ids": [1],
-    "chat_template": "x", "use_beam_search": True, "chat_template_kwargs": {"enable_thinking": False},
+    "chat_template": "x", "use_beam_search": True, "chat_template_kwargs": {"enable_thinking": False, "x": 1},
 }  # fmt: skip
 
 

@@ -130,11 +130,11 @@ def test_a_function_is_called_and_its_output_read(url):
 def test_hosted_tools_are_left_out_and_functions_of_namespaces_kept(url):
     api = responses(url)
     space = {"type": "namespace", "name": "sky", "description": "The sky", "tools": [FLAT]}
-    hosted = [{"type": "web_search"}, {"type": "custom", "name": "apply_patch"}]
+    hosted = [{"type": "web_search"}, {"type": "image_generation"}]
     reply = api.responses.create(model="calls", input="Oslo?", tools=[space, *hosted])
     (call,) = [item for item in reply.output if item.type == "function_call"]
     assert (call.namespace, call.name) == ("sky", "weather")
-    assert reply.tts["warnings"] == ["tools that only their vendor runs are left out: apply_patch, web_search"]
+    assert reply.tts["warnings"] == ["tools that only their vendor runs are left out: image_generation, web_search"]
     with pytest.raises(openai.BadRequestError) as refused:
         api.responses.create(model="calls", input="Oslo?", tools=[space, *hosted], tool_choice={"type": "web_search"})
     assert refused.value.param == "tool_choice"
@@ -257,7 +257,7 @@ def test_tokens_are_counted(url):
         ({"model": "nobody"}, "NotFoundError", "model is 'nobody'"),
         ({"messages": []}, "BadRequestError", "messages"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "document"}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "file"}]}]},
             "BadRequestError",
             r"messages\[0\].content\[0\]",
         ),

@@ -73,22 +73,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.send(refusal.status, {"error": {"message": refusal.message}}, refusal.headers)
             return
         finish = message.pop("finish", "tool_calls" if message.get("tool_calls") else "stop")
-        usage = used(body, message)
+        usage, several = used(body, message), (body.get("n") or 1) if self.server.several else 1
+        usage["completion_tokens"] *= several
         if body.get("stream"):
-            self.stream(message, finish, usage)
+            self.stream(message, finish, usage, several)
             return
-        choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
-        self.send(200, {"choices": [choice], "usage": usage})
+        answer = {"message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
+        self.send(200, {"choices": [{"index": index, **answer} for index in range(several)], "usage": usage})
 
-    def stream(self, message: dict[str, Any], finish: str, usage: dict[str, int]) -> None:
+    def stream(self, message: dict[str, Any], finish: str, usage: dict[str, int], several: int) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
         self.end_headers()
-        for delta in deltas(message):
-            self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-            self.server.between()
-        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        for index in range(several):
+            for delta in deltas(message):
+                self.event({"choices": [{"index": index, "delta": delta, "finish_reason": None}]})
+                self.server.between()
+            self.event({"choices": [{"index": index, "delta": {}, "finish_reason": finish}]})
         self.event({"choices": [], "usage": usage})
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
@@ -114,21 +116,24 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # connections that wait on a busy machine: a shorter queue breaks them
 
-    def __init__(self, upstream: Upstream, script: Script, between: Callable[[], None]) -> None:
+    def __init__(self, upstream: Upstream, script: Script, between: Callable[[], None], *, several: bool) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream, self.script, self.between = upstream, script, between
+        self.upstream, self.script, self.between, self.several = upstream, script, between, several
 
 
 @contextmanager
-def serving_script(script: Script, between: Callable[[], None] = lambda: None) -> Iterator[Upstream]:
+def serving_script(
+    script: Script, between: Callable[[], None] = lambda: None, *, several: bool = False
+) -> Iterator[Upstream]:
     """Serve a model whose messages follow a script.
 
     Args:
         script: Makes a message from the body of a request.
         between: Called after each piece of a stream.
+        several: Whether one call may ask for several answers, whose prompt counts once.
     """
     upstream = Upstream("")
-    server = _Server(upstream, script, between)
+    server = _Server(upstream, script, between, several=several)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     upstream.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -48,6 +48,7 @@ class ServerRows(TaskRows):
             cached: The input tokens that were reused; None: not known.
         """
         num_reused = cached or 0
+        self.readings = (self.readings or 0) + 1  # one for all rows of the call
         self.prompt_tokens += prompt - num_reused
         self.counters.prompt_tokens += prompt - num_reused
         self.counters.reused_tokens += num_reused

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tts.errors import quote
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError, refuse_field
 from tts.serve.server_events import DONE, PING, event
@@ -23,34 +22,19 @@ from tts.serve.wire.request import (
     SearchRequest,
     SharedFields,
     TtsOptions,
-    picture_of,
+    choose_tools,
+    flat,
+    function_of,
     stop_texts,
-    tool_call,
+    text_of,
     validate_body,
 )
-from tts.types import Message, Part, ToolResult
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 _KIND = "chat.completion.chunk"
 _OPENING: Mapping[str, Any] = {"role": "assistant", "content": ""}  # the first delta of each choice
 _FINISH = {"stop": "stop", "stop text": "stop", "length": "length", "calls": "tool_calls", "refusal": "stop"}
 _MOST_STOPS = 4  # the limit of the OpenAI API
-_THOUGHTS = ("thinking", "redacted_thinking")  # kinds of parts that are no part of the history
-
-
-class FunctionCall(BodyPart):
-    """The function of a tool call, with its arguments as JSON text."""
-
-    name: str
-    arguments: str = "{}"
-
-
-class BodyCall(BodyPart):
-    """A call that an assistant's message made."""
-
-    id: str = ""
-    type: Literal["function"] = "function"
-    function: FunctionCall
 
 
 class ChatMessage(BodyPart):
@@ -61,7 +45,7 @@ class ChatMessage(BodyPart):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Any = None
-    tool_calls: list[BodyCall] | None = None
+    tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
 
 
@@ -141,9 +125,17 @@ def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) ->
     Raises:
         ApiError: 400, a field cannot be honoured.
     """
+    tools = tuple(
+        function_of(flat(tool), flat(tool).get("name")) if tool.get("type") == "custom" else tool
+        for tool in body.tools or ()
+    )
+    tool_choice = "auto" if body.tool_choice is None else body.tool_choice
+    if isinstance(tool_choice, dict) and tool_choice.get("type") in ("custom", "allowed_tools"):
+        tools, tool_choice = choose_tools(tools, tool_choice, {})
+    history = history_of(body.messages, limits)
     return SearchRequest(
         model=body.model,
-        messages=messages_of(body.messages, limits),
+        messages=history.messages(),
         stream=bool(body.stream),
         choices=body.choices,
         seed=body.seed,
@@ -152,75 +144,44 @@ def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) ->
         max_tokens=body.max_completion_tokens or body.max_tokens,
         stops=body.stops(_MOST_STOPS),
         effort=body.reasoning_effort or "",
-        tools=tuple(body.tools or ()),
-        tool_choice="auto" if body.tool_choice is None else body.tool_choice,
+        thinks=body.thinks,
+        tools=tools,
+        tool_choice=tool_choice,
         parallel=body.parallel_tool_calls is not False,
         form=body.form(body.response_format, "response_format"),
         logprobs=bool(body.logprobs),
         options=body.tts or TtsOptions(),
-        notes=notes,
+        notes=(*notes, *history.notes),
         echo={"usage": body.streams_usage},
     )
 
 
-def messages_of(turns: list[ChatMessage], limits: GatewayLimits) -> tuple[Message, ...]:
-    """Return the whole history as messages.
+def history_of(turns: list[ChatMessage], limits: GatewayLimits) -> History:
+    """Return the whole history.
 
     Raises:
-        ApiError: 400, a part cannot be read, a result has no call, or the history is too long.
+        ApiError: 400, a part cannot be read, a result has no call, or there are too many turns.
     """
     history = History("messages", limits)
-    for place, turn in enumerate(turns):
-        where = f"messages[{place}]"
+    for number, turn in enumerate(turns):
+        where = f"messages[{number}]"
         if turn.content is None and not (turn.tool_calls or turn.refusal or turn.reasoning_content or turn.reasoning):
             raise refuse_field(f"{where}.content", f"{where}.content is missing, but must be text")
-        parts = _parts(turn.content or turn.refusal or "", f"{where}.content", limits)
+        content = turn.content or turn.refusal or ""
         if turn.role == "tool":
-            text = "".join(part for part in parts if isinstance(part, str))
-            pictures = [part for part in parts if not isinstance(part, str)]
-            parts = [ToolResult(turn.tool_call_id or "", text), *pictures]
+            parts = history.result(turn.tool_call_id or "", content, f"{where}.content")
+        else:
+            parts = history.parts(content, f"{where}.content")
         for index, call in enumerate(turn.tool_calls or ()):
-            arguments_place = f"{where}.tool_calls[{index}].function.arguments"
-            parts.append(tool_call(call.function.name, call.function.arguments, call.id, arguments_place))
+            given = flat({"type": "function", **call})
+            place, key, arguments = f"{where}.tool_calls[{index}].{given['type']}", "arguments", given.get("arguments")
+            if given["type"] == "custom":
+                key, arguments = "input", {"input": text_of(given.get("input"), f"{place}.input")}
+            call_id = text_of(call.get("id") or "", f"{where}.tool_calls[{index}].id")
+            parts.append(history.call(given.get("name"), arguments, call_id, place, key))
         role = {"developer": "system", "tool": "user"}.get(turn.role, turn.role)
         history.add(role, parts, f"{where}.tool_call_id" if turn.role == "tool" else where)
-    return history.messages()
-
-
-def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimits) -> list[Part]:
-    """Return the texts and pictures of a turn's content, without its thoughts.
-
-    Args:
-        content: A text, or the parts as the API has them.
-        where: The place of the content in the body, for errors.
-        limits: The operator's limits.
-
-    Raises:
-        ApiError: 400, a part cannot be read.
-    """
-    if isinstance(content, str):
-        return [content]
-    parts: list[Part] = []
-    for index, part in enumerate(content):
-        place, kind = f"{where}[{index}]", part.get("type")
-        if kind == "image_url":
-            picture: Any = part.get("image_url")
-            picture = picture if isinstance(picture, dict) else {}
-            parts.append(picture_of(picture.get("url"), picture.get("detail"), f"{place}.image_url.url", limits))
-            continue
-        if kind in _THOUGHTS:
-            continue
-        if kind not in ("text", "refusal"):
-            raise refuse_field(
-                place,
-                f"{place} is of type {quote(kind)}, but this server reads text and pictures alone",
-                "unsupported",
-            )
-        text = part.get(kind)
-        if not isinstance(text, str):
-            raise refuse_field(f"{place}.{kind}", f"{place}.{kind} is {quote(text)}, but must be text")
-        parts.append(text)
-    return parts or [""]
+    return history
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
@@ -233,7 +194,7 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
         "choices": [
             {
                 "index": place,
-                "message": {"role": "assistant", "refusal": None, **_message(choice)},
+                "message": {"role": "assistant", "refusal": None, **_message(choice, head.request)},
                 "logprobs": _logprobs(choice),
                 "finish_reason": _FINISH[choice.finish],
             }
@@ -255,14 +216,21 @@ def _logprobs(choice: AnswerChoice) -> dict[str, Any] | None:
     return {"content": [token.value() for token in choice.logprobs], "refusal": None}
 
 
-def _message(choice: AnswerChoice) -> dict[str, Any]:
-    """Return an answer as a message, without its role."""
+def _message(choice: AnswerChoice, request: SearchRequest) -> dict[str, Any]:
+    """Return an answer as a message, without its role.
+
+    Args:
+        choice: The answer.
+        request: The request.
+    """
     thought: dict[str, Any] = {"reasoning_content": choice.thought} if choice.thought else {}
     if choice.refusal:
         return {"content": None, "refusal": choice.refusal, **thought}
     if choice.calls:
         calls = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.input}}
+            if request.takes_text(call.name)
+            else {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in choice.calls
         ]
         return {"content": choice.text or None, **thought, "tool_calls": calls}
@@ -291,6 +259,7 @@ class ChatFrames:
     def __init__(self, head: ReplyHead) -> None:
         self._heading = _heading(head, _KIND)
         self._usage: bool = head.request.echo["usage"]
+        self._request = head.request
         self._sent = {"reasoning_content": "", "content": ""}  # the sent texts of the first answer, by field
 
     def begin(self) -> bytes:
@@ -325,7 +294,7 @@ class ChatFrames:
             if place == 0:  # the opening of the first answer, and perhaps more of it, was sent
                 message = self._unsent(choice)
             else:
-                message = _message(choice)
+                message = _message(choice, self._request)
                 chunks.append(self._chunk(_OPENING, place))
             for delta in _deltas(message):
                 logprobs = _logprobs(choice) if "content" in delta else None
@@ -338,7 +307,7 @@ class ChatFrames:
 
     def _unsent(self, choice: AnswerChoice) -> dict[str, Any]:
         """Return the first answer as a message, without the texts that were sent."""
-        message = _message(choice)
+        message = _message(choice, self._request)
         for name, sent_text in self._sent.items():
             if sent_text:
                 message[name] = message[name].removeprefix(sent_text) or None

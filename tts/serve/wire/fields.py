@@ -14,6 +14,8 @@ from typing import Any, Final
 from tts.errors import quote
 from tts.serve.failures import refuse_field
 
+NO_THOUGHTS: Final = ({"enable_thinking": False}, {"thinking": False})  # values of `chat_template_kwargs`
+
 ANY: Final = None  # in place of a shape: the value is read as it is, or has no effect on an answer
 _MOST_REPORTS = 20
 _PLAIN = re.compile(r"[\w-]{1,80}")
@@ -175,15 +177,14 @@ _CHANGES_ANSWERS: Mapping[str, tuple[Any, ...]] = {
     "truncate_prompt_tokens": (None,),
     "prompt_logprobs": (None,),
     "chat_template": (None, ""),
-    "chat_template_kwargs": (None, {}),
-    "enable_thinking": (None,),
+    "chat_template_kwargs": (None, {}, *NO_THOUGHTS, {"enable_thinking": True}, {"thinking": True}),
     "documents": (None, []),
     "mm_processor_kwargs": (None, {}),
     "lora_request": (None,),
 }
 _SHARED: Mapping[str, Shape] = {  # the fields that all APIs have, or take in the same words
     **_keys("model", "stream", "temperature", "top_p", "top_k", "min_p", "tts"),
-    **_keys("presence_penalty", "frequency_penalty", "logit_bias", "guided_json"),
+    **_keys("presence_penalty", "frequency_penalty", "logit_bias", "guided_json", "enable_thinking"),
     "structured_outputs": {"json": ANY, **{name.partition(".")[2]: (None, False) for name in _STRUCTURES}},
 }
 # the shared fields that give the form of an answer, which completions lack
@@ -217,7 +218,11 @@ _TURNS = Kinds(
             **_keys("refusal", "reasoning_content", "reasoning", "annotations"),
             "audio": (None,),
             "function_call": (None,),
-            "tool_calls": {"id": ANY, "type": ANY, "index": ANY, "function": {"name": ANY, "arguments": ANY}},
+            "tool_calls": {
+                **_keys("id", "type", "index"),
+                "function": {"name": ANY, "arguments": ANY},
+                "custom": {"name": ANY, "input": ANY},
+            },
         },
     },
 )
@@ -235,7 +240,7 @@ CHAT = FieldRules(
         "messages": _TURNS,
         "response_format": Kinds("type", {**_FORM, "json_schema": {"type": ANY, "json_schema": _SCHEMA}}),
         "tools": Kinds("type", {"function": {"type": ANY, "function": _FUNCTION}}),
-        "tool_choice": {"type": ANY, "function": {"name": ANY}},
+        "tool_choice": {**_keys("type", "allowed_tools"), "function": {"name": ANY}, "custom": {"name": ANY}},
     },
     {
         "top_logprobs": (None, 0),
@@ -248,14 +253,15 @@ CHAT = FieldRules(
 )
 COMPLETIONS = FieldRules(
     {
-        **{name: shape for name, shape in _SHARED.items() if name not in _FORMS},
+        **{name: shape for name, shape in _SHARED.items() if name not in (*_FORMS, "enable_thinking")},
         **_EFFECTLESS,
         **_keys("n", "seed", "stop", "reasoning_effort", "max_tokens", "store"),
         **_keys("prompt", "suffix", "best_of", "echo", "logprobs"),
         "stream_options": CHAT.known["stream_options"],
     },
     {
-        **dict.fromkeys(_FORMS, (None,)),
+        **dict.fromkeys((*_FORMS, "enable_thinking"), (None,)),
+        "chat_template_kwargs": (None, {}),
         "response_format": (None, {"type": "text"}),
         "tools": (None, []),
         "tool_choice": (None, "none", "auto"),
@@ -303,7 +309,7 @@ RESPONSES = FieldRules(
         "tool_choice": Kinds(
             "type",
             {
-                "function": {"type": ANY, "name": ANY},
+                **dict.fromkeys(("function", "custom"), _keys("type", "name")),
                 "allowed_tools": {"type": ANY, "mode": ANY, "tools": {"type": ANY, "name": ANY}},
             },
         ),
@@ -339,7 +345,7 @@ _BLOCKS = Kinds(
             "type": ANY,
             "tool_use_id": ANY,
             "content": _RESULT_PARTS,
-            "is_error": (None, False),
+            "is_error": ANY,
             "cache_control": ANY,
         },
     },

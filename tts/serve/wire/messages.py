@@ -6,7 +6,7 @@ The endpoints are `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -27,13 +27,12 @@ from tts.serve.wire.request import (
     SearchRequest,
     SharedFields,
     TtsOptions,
-    picture_of,
     report_with_answers,
     stop_texts,
-    tool_call,
+    text_of,
     validate_body,
 )
-from tts.types import Message, Part, Picture, ToolResult
+from tts.types import Part
 
 _FINISH = {
     "stop": "end_turn",
@@ -142,9 +141,10 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
                 "thinking.budget_tokens is missing, but must be given where thinking is enabled",
                 "missing",
             )
+    history = _history(body, limits)
     return SearchRequest(
         model=body.model,
-        messages=_messages(body, limits),
+        messages=history.messages(),
         stream=bool(body.stream),
         temperature=body.temperature,
         draws=body.draws,
@@ -152,12 +152,13 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
         stops=stop_texts(body.stop_sequences, "stop_sequences", _MOST_STOPS),
         effort=output.effort or "",
         thinking_tokens=thinking_tokens,
+        thinks=body.thinks and (thinking is None or thinking.type != "disabled"),
         tools=tools,
         tool_choice=tool_choice,
         parallel=parallel,
         form=body.form(_form(output.format), "output_config.format"),
         options=body.tts or TtsOptions(),
-        notes=tuple(notes),
+        notes=(*notes, *history.notes),
         fields=_FIELDS,
     )
 
@@ -217,73 +218,41 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
     return tuple(functions), chat_choice, is_parallel
 
 
-def _messages(body: MessagesBody, limits: GatewayLimits) -> tuple[Message, ...]:
-    """Return the system prompt and the turns of a body as messages."""
+def _history(body: MessagesBody, limits: GatewayLimits) -> History:
+    """Return the system prompt and the turns of a body."""
     history = History("messages", limits)
     if body.system:
-        history.add("system", _parts(body.system, "system", limits), "system")
+        history.add("system", _parts(body.system, "system", history), "system")
     for place, turn in enumerate(body.messages):
         where = f"messages[{place}].content"
-        history.add(turn.role, _parts(turn.content, where, limits), where)
-    return history.messages()
+        history.add(turn.role, _parts(turn.content, where, history), where)
+    return history
 
 
-def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: GatewayLimits) -> list[Part]:
-    """Return the parts of a turn.
-
-    Pictures in the result of a tool become parts behind the result. Thoughts are left out.
+def _parts(content: str | list[dict[str, Any]], where: str, history: History) -> list[Part]:
+    """Return the parts of a turn, with its calls and results of tools.
 
     Args:
         content: A text, or the blocks of the turn.
         where: The place of the content in the body, for errors.
-        limits: The operator's limits.
+        history: The history.
     """
     if isinstance(content, str):
         return [content]
     parts: list[Part] = []
     for index, block in enumerate(content):
         place, kind = f"{where}[{index}]", block.get("type")
-        if kind == "text":
-            parts.append(_text(block, "text", place))
-        elif kind == "image":
-            parts.append(_picture(block, place, limits))
-        elif kind == "tool_use":
-            arguments = block.get("input")
-            if not isinstance(arguments, dict):
-                raise refuse_field(f"{place}.input", f"{place}.input is {quote(arguments)}, but must be an object")
-            parts.append(tool_call(_text(block, "name", place), arguments, _text(block, "id", place), f"{place}.input"))
+        if kind == "tool_use":
+            number = text_of(block.get("id"), f"{place}.id")
+            parts.append(history.call(block.get("name"), block.get("input"), number, place, "input"))
         elif kind == "tool_result":
-            result_parts = _parts(block.get("content") or "", f"{place}.content", limits)
-            text = "".join(part for part in result_parts if isinstance(part, str))
-            parts.append(ToolResult(_text(block, "tool_use_id", place), text))
-            parts += [part for part in result_parts if isinstance(part, Picture)]
-        elif kind not in ("thinking", "redacted_thinking", "tool_reference"):
-            cause = f"{place} is of type {quote(kind)}, but this server reads text, pictures and calls of tools alone"
-            raise refuse_field(place, cause, "unsupported")
+            inner, failed = block.get("content"), block.get("is_error") is True
+            inner = "" if inner is None else inner
+            number = text_of(block.get("tool_use_id"), f"{place}.tool_use_id")
+            parts += history.result(number, inner, f"{place}.content", failed=failed)
+        else:
+            parts += history.part(block, place)
     return parts or [""]
-
-
-def _text(block: Mapping[str, Any], name: str, place: str) -> str:
-    """Return the text under a name in a block; `place` is the block's place in the body, for errors."""
-    text = block.get(name)
-    if not isinstance(text, str):
-        raise refuse_field(f"{place}.{name}", f"{place}.{name} is {quote(text)}, but must be text")
-    return text
-
-
-def _picture(block: Mapping[str, Any], place: str, limits: GatewayLimits) -> Picture:
-    """Return the picture of an image block; `place` is the block's place in the body, for errors."""
-    source: Any = block.get("source")
-    source = source if isinstance(source, dict) else {}
-    if source.get("type") == "base64":
-        return picture_of(
-            f"data:{source.get('media_type')};base64,{source.get('data')}", None, f"{place}.source.data", limits
-        )
-    if source.get("type") == "url":
-        return picture_of(source.get("url"), None, f"{place}.source.url", limits)
-    raise refuse_field(
-        f"{place}.source", f"{place}.source is {quote(source)}, but must be of type base64 or url", "unsupported"
-    )
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
@@ -335,7 +304,7 @@ def error_body(error: ApiError, number: str) -> dict[str, Any]:
     default_kind = "invalid_request_error" if error.status < 500 else "api_error"
     kind = _TYPES.get(error.status, default_kind)
     message = error.message
-    if error.param is not None and error.param not in message:
+    if error.param is not None and error.param not in message and error.code != "context_length_exceeded":
         message = f"{error.param}: {message}"
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": number or None}
 

@@ -17,6 +17,7 @@ from tts.errors import quote
 from tts.sections import field_path, main_fault, refusal
 from tts.serve.config import BudgetGiven, GatewayLimits
 from tts.serve.failures import ApiError, refuse_field, too_long
+from tts.serve.wire.fields import NO_THOUGHTS
 from tts.types import Message, Part, Picture, ToolCall, ToolResult
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -30,6 +31,19 @@ Finish = Literal["stop", "stop text", "length", "calls", "refusal"]
 # Fields of bodies that are parameters of `Sampling`.
 _DRAWS = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "logit_bias")
 _DATA_URL = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
+_TEXTS = ("text", "input_text", "output_text", "refusal")  # kinds of parts
+_THOUGHTS = ("thinking", "redacted_thinking", "tool_reference")  # kinds of parts that are no part of the history
+_FILES = ("input_audio", "audio", "input_file", "file", "input_video", "video_url")  # kinds of parts that are refused
+# keys of items whose texts are no words for a model, and texts that are data
+_UNREAD = re.compile(r"(?:\w+_)?(?:id|type)|status|caller|cache_control|citations|\w*(?:encrypted|signature)\w*")
+_DATA = re.compile(r"(?:data:[^,]{1,100},)?[\w+/=-]{200,}\Z", re.ASCII)
+_AS_TEXT, _LEFT_OUT = "reaches the model as text", "has no text for the model and was left out"
+_NO_ARGUMENTS = "is no JSON object: the model is shown the call without arguments"
+_INPUT_SCHEMA: Mapping[str, Any] = {  # this object itself marks a tool that takes free text
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
 
 
 class BodyPart(BaseModel):
@@ -92,7 +106,14 @@ class SharedFields(BaseModel):
     logit_bias: dict[str, Bias] | None = Field(default=None, max_length=_MOST_BIASES)
     guided_json: Any = None
     structured_outputs: Structure | None = None
+    enable_thinking: bool | None = None
+    chat_template_kwargs: Any = None
     tts: TtsOptions | None = None
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the model may think before its answer."""
+        return self.enable_thinking is not False and self.chat_template_kwargs not in NO_THOUGHTS
 
     @property
     def draws(self) -> dict[str, Any]:
@@ -174,6 +195,7 @@ class SearchRequest:
         stops: Texts that end an answer.
         effort: The word for a budget; "": no word is given.
         thinking_tokens: The tokens that the search may spend beside `max_tokens`; None: not limited by the request.
+        thinks: Whether the model may think before its answer.
         tools: The functions that an answer may call, in the form of OpenAI's chat completions.
         tool_choice: "auto", "none", "required", or the function that must be called, in that form too.
         parallel: Whether an answer may have several calls.
@@ -196,6 +218,7 @@ class SearchRequest:
     stops: tuple[str, ...] = ()
     effort: str = ""
     thinking_tokens: int | None = None
+    thinks: bool = True
     tools: tuple[Mapping[str, Any], ...] = ()
     tool_choice: str | Mapping[str, Any] = "auto"
     parallel: bool = True
@@ -205,6 +228,11 @@ class SearchRequest:
     notes: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
     echo: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def takes_text(self, name: str) -> bool:
+        """Return whether a function stands for a tool that takes free text."""
+        functions = [tool["function"] for tool in self.tools]
+        return any(takes_text(function) for function in functions if function["name"] == name)
 
     def name_of(self, name: str) -> str:
         """Return the API's name of a field."""
@@ -227,6 +255,11 @@ class AnswerCall:
     id: str
     name: str
     arguments: str
+
+    @property
+    def input(self) -> str:
+        """The input of a tool that takes free text."""
+        return json.loads(self.arguments)["input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,13 +515,17 @@ def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tupl
 class History:
     """The turns of a request, checked, and joined: neighbouring turns of one role become one message.
 
+    Templates of models take system turns only before all others. So a later system turn becomes a marked part of the
+    user's turn, where it leaves the messages before it as they were. An empty one is left out.
+
     Args:
         field: The name of the field that has the turns.
         limits: The operator's limits.
     """
 
     def __init__(self, field: str, limits: GatewayLimits) -> None:
-        self._field, self._limits = field, limits
+        self._field, self.limits = field, limits
+        self._places: dict[str, list[str]] = {}  # the places of what was changed, by the words for the change
         self._turns: list[tuple[str, list[Part]]] = []
         self._calls: set[str] = set()
         self._num_turns = 0
@@ -505,19 +542,25 @@ class History:
             ApiError: 400, there are too many turns, or the result of a tool has no call.
         """
         self._num_turns += 1
-        if self._num_turns > self._limits.messages:
+        if self._num_turns > self.limits.messages:
             raise too_long(
-                self._field, f"more than {self._limits.messages} messages", self._limits.messages, "shorten the history"
+                self._field, f"more than {self.limits.messages} messages", self.limits.messages, "shorten the history"
             )
         parts = list(parts)
-        for part in parts:
+        if role == "system" and not "".join(map(str, parts)).strip():
+            return
+        if role == "system" and any(earlier != "system" for earlier, _parts in self._turns):
+            role, parts = "user", ["<system>\n", *parts, "\n</system>"]
+        for index, part in enumerate(parts):
             if isinstance(part, ToolCall):
                 self._calls.add(part.id)
             elif isinstance(part, ToolResult) and part.id not in self._calls:
-                raise refuse_field(
-                    where,
-                    f"{where} is the result of the call {quote(part.id)}, but no earlier turn makes that call",
-                )
+                if _LEFT_OUT not in self._places:
+                    raise refuse_field(
+                        where,
+                        f"{where} is the result of the call {quote(part.id)}, but no earlier turn makes that call",
+                    )
+                parts[index] = str(part)  # its call may be among the items that were left out
         if self._turns and self._turns[-1][0] == role:
             _role, last_parts = self._turns[-1]
             call_kinds = (ToolCall, ToolResult)
@@ -527,6 +570,103 @@ class History:
             last_parts += parts
         else:
             self._turns.append((role, parts))
+
+    def call(self, name: Any, arguments: Any, number: str, place: str, key: str = "arguments") -> ToolCall:
+        """Return the call of an assistant's turn.
+
+        Arguments that are no JSON object, such as those of a call that was cut, become an empty object.
+
+        Args:
+            name: The name of the tool.
+            arguments: JSON text, or the arguments as an object; None: there are none.
+            number: The name of the call.
+            place: The place of the call in the body, for errors.
+            key: The key of the arguments there.
+
+        Raises:
+            ApiError: 400, a value has another type, or there are too many values.
+        """
+        where = f"{place}.{key}"
+        if not isinstance(arguments, str | dict | None):
+            raise refuse_field(where, f"{where} is {quote(arguments)}, but must be JSON")
+        value: Any = arguments or {}
+        if isinstance(value, str) and has_many_values(value.encode(), _MOST_PART_VALUES):
+            raise too_long(where, "too many values", _MOST_PART_VALUES, "send less")
+        text = "{}"
+        try:
+            if isinstance(value, str):
+                value = json.loads(value, parse_constant=_refuse_constant)
+            text = json.dumps({**value}, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError):
+            self._note(where, _NO_ARGUMENTS)
+        return ToolCall(text_of(name, f"{place}.name"), text, number)
+
+    def result(self, number: str, content: Any, where: str, *, failed: bool = False) -> list[Part]:
+        """Return the result of a call, with its pictures behind it.
+
+        Args:
+            number: The name of the call.
+            content: The content of the result.
+            where: The place of the content in the body, for errors.
+            failed: Whether the tool failed.
+        """
+        parts = self.parts(content, where)
+        text = "".join(part for part in parts if isinstance(part, str))
+        pictures = [part for part in parts if not isinstance(part, str)]
+        return [ToolResult(number, f"Error: {text}" if failed else text), *pictures]
+
+    def parts(self, content: Any, where: str) -> list[Part]:
+        """Return the texts and pictures of a content, without thoughts.
+
+        Args:
+            content: A text, or the parts as any of the APIs has them.
+            where: The place of the content in the body, for errors.
+
+        Raises:
+            ApiError: 400, a part cannot be read.
+        """
+        if isinstance(content, str):
+            return [content]
+        if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+            raise refuse_field(where, f"{where} is {quote(content)}, but must be text or a list of parts")
+        return [part for index, block in enumerate(content) for part in self.part(block, f"{where}[{index}]")] or [""]
+
+    def part(self, block: Mapping[str, Any], place: str) -> list[Part]:
+        """Return the text or picture of a part; empty: it is a thought, or has none."""
+        kind = block.get("type")
+        if kind in _TEXTS:
+            key = "refusal" if kind == "refusal" else "text"
+            return [text_of(block.get(key), f"{place}.{key}")]
+        if kind in ("image_url", "input_image", "image"):
+            return [_picture_in(block, place, self.limits)]
+        return [] if kind in _THOUGHTS else [self.foreign_text(block, place) or f"[{kind}]"]
+
+    def foreign_text(self, block: Mapping[str, Any], where: str) -> str:
+        """Return the text of an item or part of a kind that models do not read; "": it has none.
+
+        Such an item is the search of a vendor, or of a type that is newer than this code. A note tells its place.
+
+        Raises:
+            ApiError: 400, it has no type, or is a sound or a file.
+        """
+        kind = text_of(block.get("type"), f"{where}.type")
+        if kind in _FILES:
+            cause = f"{where} is of type {quote(kind)}, but this server reads text and pictures alone"
+            raise refuse_field(where, cause, "unsupported")
+        text = text_in(block)
+        self._note(where, _AS_TEXT if text else _LEFT_OUT)
+        return f"[{kind[:80]}]\n{text}" if text else ""
+
+    def _note(self, where: str, change: str) -> None:
+        self._places.setdefault(change, []).append(where)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of the reply: the first place of each change, and the number of others."""
+        return tuple(
+            f"{places[0]} {change}" + (f"; so it is with {len(places) - 1} more" if places[1:] else "")
+            for change, places in self._places.items()
+        )
 
     def messages(self) -> tuple[Message, ...]:
         """Return the messages.
@@ -538,8 +678,8 @@ class History:
             raise refuse_field(self._field, f"{self._field} has no turn, but must have one at least")
         messages = tuple(Message.of(role, _merge(parts)) for role, parts in self._turns)
         size = sum(len(message.content) for message in messages)
-        if size > self._limits.characters:
-            raise too_long(self._field, f"{size} characters", self._limits.characters, "shorten the history")
+        if size > self.limits.characters:
+            raise too_long(self._field, f"{size} characters", self.limits.characters, "shorten the history")
         return messages
 
 
@@ -555,27 +695,111 @@ def _merge(parts: Sequence[Part]) -> list[Part]:
     return merged
 
 
-def tool_call(name: str, arguments: Any, number: str, where: str) -> ToolCall:
-    """Return the call of an assistant's turn.
+def text_in(block: Any) -> str:
+    """Return the texts in an item or part of any kind, a line each, without names, states and data."""
+    texts: list[str] = []
+    values = [block]
+    while values:
+        value = values.pop()
+        if isinstance(value, str) and value.strip() and not _DATA.match(value):
+            texts.append(value)
+        elif isinstance(value, list):
+            values += reversed(value)
+        elif isinstance(value, dict):
+            values += [inner for key, inner in reversed(value.items()) if not _UNREAD.fullmatch(key[:80])]
+    return "\n".join(texts)
 
-    Args:
-        name: The name of the tool.
-        arguments: JSON text, or the arguments as an object.
-        number: The name of the call.
-        where: The place of the arguments in the body, for errors.
+
+def text_of(value: Any, where: str) -> str:
+    """Return a value that must be text; `where` is its place in the body, for errors.
 
     Raises:
-        ApiError: 400, the arguments are not JSON.
+        ApiError: 400, it is no text.
     """
-    try:
-        value = arguments
-        if isinstance(arguments, str):
-            if has_many_values(arguments.encode(), _MOST_PART_VALUES):
-                raise too_long(where, "too many values", _MOST_PART_VALUES, "send less")
-            value = json.loads(arguments or "{}", parse_constant=_refuse_constant)
-        return ToolCall(name, json.dumps(value, ensure_ascii=False), number)
-    except (ValueError, RecursionError):
-        raise refuse_field(where, f"{where} is {quote(arguments)}, but must be JSON") from None
+    if not isinstance(value, str):
+        raise refuse_field(where, f"{where} is {quote(value)}, but must be text")
+    return value
+
+
+def flat(value: Any) -> Any:
+    """Return a tool, or a choice of tools, with the fields that chats nest under its type on top."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    inner = value.get(kind) if isinstance(kind, str) else None
+    return {**inner, "type": kind} if isinstance(inner, dict) else value
+
+
+def function_of(tool: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a flat tool as a function of chats.
+
+    A tool that takes free text becomes a function with the text as its argument `input`.
+
+    Args:
+        tool: The tool.
+        name: Its name for the model.
+    """
+    details = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
+    if tool.get("type") == "custom":
+        form = flat(tool.get("format"))
+        grammar = form.get("definition") if isinstance(form, dict) else None
+        lines = [str(details.get("description") or ""), f"The input has the grammar:\n{grammar}" if grammar else ""]
+        details = {"description": "\n".join(filter(None, lines)), "parameters": _INPUT_SCHEMA}
+    return {"type": "function", "function": {"name": name, **details}}
+
+
+def takes_text(function: Mapping[str, Any]) -> bool:
+    """Return whether a function stands for a tool that takes free text (see `function_of`)."""
+    return function.get("parameters") is _INPUT_SCHEMA
+
+
+def choose_tools(
+    tools: tuple[Mapping[str, Any], ...], choice: str | Mapping[str, Any] | None, names: Mapping[str, str]
+) -> tuple[tuple[Mapping[str, Any], ...], str | Mapping[str, Any]]:
+    """Return the functions that may be called, and the tool choice, as chat completions have them.
+
+    Args:
+        tools: The functions of the body.
+        choice: The choice in the body.
+        names: The names of functions for the model by those in the choice, where they differ.
+
+    Raises:
+        ApiError: 400, the choice asks for a tool that cannot be served.
+    """
+    if choice is None or isinstance(choice, str):
+        return tools, choice or "auto"
+
+    def name_of(one: Any) -> str:
+        one = flat(one)
+        name: Any = one.get("name") if isinstance(one, dict) and one.get("type") in ("function", "custom") else None
+        if not isinstance(name, str):
+            cause = f"tool_choice asks for {quote(one)}, but this server calls functions alone; their vendor runs "
+            raise refuse_field("tool_choice", f"{cause}other tools", "unsupported")
+        return names.get(name, name)
+
+    flat_choice = flat(choice)
+    if flat_choice.get("type") == "allowed_tools":
+        allowed: Any = flat_choice.get("tools")
+        allowed_names = [name_of(one) for one in allowed] if isinstance(allowed, list) else []
+        mode = flat_choice.get("mode", "auto")
+        chosen_tools = tuple(tool for tool in tools if flat(tool).get("name") in allowed_names)
+        return chosen_tools, mode if isinstance(mode, str) else "auto"
+    return tools, {"type": "function", "function": {"name": name_of(choice)}}
+
+
+def _picture_in(block: Mapping[str, Any], place: str, limits: GatewayLimits) -> Picture:
+    """Return the picture of a part, as any of the APIs has it; `place` is its place in the body, for errors."""
+    url, detail, place = block.get("image_url"), block.get("detail"), f"{place}.image_url"
+    if block.get("type") == "image_url":
+        picture: Any = url if isinstance(url, dict) else {}
+        url, detail, place = picture.get("url"), picture.get("detail"), f"{place}.url"
+    if block.get("type") == "image":
+        place, source = place.replace("image_url", "source"), block.get("source")
+        found: Any = source if isinstance(source, dict) else {}
+        kind = found.get("type")
+        if kind not in ("base64", "url"):
+            raise refuse_field(place, f"{place} is {quote(source)}, but must be of type base64 or url", "unsupported")
+        data_url = f"data:{found.get('media_type')};base64,{found.get('data')}"
+        url, place = (data_url, f"{place}.data") if kind == "base64" else (found.get("url"), f"{place}.url")
+    return picture_of(url, detail, place, limits)
 
 
 def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Picture:

@@ -24,13 +24,15 @@ from tts.serve.wire.request import (
     SearchRequest,
     SharedFields,
     TtsOptions,
-    picture_of,
+    choose_tools,
+    function_of,
     report_with_answers,
     stop_texts,
-    tool_call,
+    takes_text,
+    text_in,
+    text_of,
     validate_body,
 )
-from tts.types import Message, Part, ToolResult
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # the words that a reply of the API may repeat
@@ -46,6 +48,12 @@ _FIELDS = {
     "stop": "tts.stop",
     "logprobs": "include",
 }
+# the field of a call with its input, and the name of the events that stream it
+_INPUTS = {
+    "function_call": ("arguments", "function_call_arguments"),
+    "custom_tool_call": ("input", "custom_tool_call_input"),
+}
+_CALL_KEYS = ("type", "id", "call_id", "status", "name", "namespace")  # all others of a vendor's call are its arguments
 PREFIX: Final = "resp_"  # the beginning of the names of responses
 
 
@@ -87,7 +95,9 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     body = validate_body(ResponsesBody, value)
     notes = list(RESPONSES.check(value))
     tools, namespaces = _tools(body.tools or (), notes)
-    tools, tool_choice = _choice(body, tools, namespaces)
+    names = {name: unique_name for unique_name, (_space, name) in namespaces.items()}
+    tools, tool_choice = choose_tools(tools, body.tool_choice, names)
+    history = _history(body, namespaces, limits)
     options = body.tts or TtsOptions()
     text = body.text or TextOptions()
     reasoning = body.reasoning or ReasoningOptions()
@@ -98,20 +108,21 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
         shown_choice = {"type": "function", "name": tool_choice["function"]["name"]}
     return SearchRequest(
         model=body.model,
-        messages=_messages(body, namespaces, limits),
+        messages=history.messages(),
         stream=bool(body.stream),
         temperature=body.temperature,
         draws=body.draws,
         max_tokens=body.max_output_tokens,
         stops=stop_texts(options.stop, "tts.stop", _MOST_STOPS),
         effort=reasoning.effort or "",
+        thinks=body.thinks,
         tools=tools,
         tool_choice=tool_choice,
         parallel=is_parallel,
         form=body.form(_form(text.format), "text.format"),
         logprobs=_LOGPROBS in (body.include or ()),
         options=options,
-        notes=tuple(notes),
+        notes=(*notes, *history.notes),
         fields=_FIELDS,
         echo={
             "instructions": body.instructions,
@@ -140,12 +151,14 @@ def items_of(given: Any) -> list[Any]:
 
 
 def _flat(tool: Mapping[str, Any], namespaces: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return a function as the replies of this API have it, with its name inside of its namespace."""
+    """Return a tool as the replies of this API have it, with its name inside of its namespace."""
     function = tool["function"]
     name = function["name"]
     if name in namespaces:
         _space, name = namespaces[name]
     description = {"description": function["description"]} if "description" in function else {}
+    if takes_text(function):
+        return {"type": "custom", "name": name, **description}
     return {"type": "function", "name": name, **description, "parameters": function.get("parameters"), "strict": None}
 
 
@@ -173,37 +186,33 @@ def _tools(
     Returns:
         The functions, and for each function in a namespace its (namespace, name there) by its unique name.
     """
-    listed: list[tuple[str, Mapping[str, Any]]] = []  # (namespace or "", function)
+    listed: list[tuple[str, Mapping[str, Any]]] = []  # (namespace or "", tool)
     vendor_tools: list[str] = []  # the names of tools that only their vendor runs
     for place, tool in enumerate(given):
         is_named_list = isinstance(tool.get("tools"), list) and isinstance(tool.get("name"), str)
-        if tool.get("type") == "namespace" and is_named_list:
-            for inner_tool in tool["tools"]:
-                if isinstance(inner_tool, dict) and inner_tool.get("type") == "function":
-                    listed.append((tool["name"], inner_tool))
-                else:
-                    vendor_tools.append(_name(inner_tool))
-        elif tool.get("type") == "function":
-            if not isinstance(tool.get("name"), str):
+        is_space = tool.get("type") == "namespace" and is_named_list
+        inner_tools: list[Any] = tool["tools"] if is_space else [tool]
+        for inner_tool in inner_tools:
+            if not isinstance(inner_tool, dict) or inner_tool.get("type") not in ("function", "custom"):
+                vendor_tools.append(_name(inner_tool))
+                continue
+            if not isinstance(inner_tool.get("name"), str):
                 raise refuse_field(
-                    f"tools[{place}].name", f"tools[{place}].name is {quote(tool.get('name'))}, but must be text"
+                    f"tools[{place}].name", f"tools[{place}].name is {quote(inner_tool.get('name'))}, but must be text"
                 )
-            listed.append(("", tool))
-        else:
-            vendor_tools.append(_name(tool))
+            listed.append((tool["name"] if is_space else "", inner_tool))
     if vendor_tools:
         notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(vendor_tools))[:300]}")
-    name_counts = Counter(str(tool.get("name")) for _space, tool in listed)
+    name_counts = Counter(tool["name"] for _space, tool in listed)
     functions: list[Mapping[str, Any]] = []
     namespaces: dict[str, tuple[str, str]] = {}
     for space, tool in listed:
-        name = str(tool.get("name"))
+        name: str = tool["name"]
         if space:
             unique_name = name if name_counts[name] == 1 else f"{space}__{name}"
             namespaces[unique_name] = (space, name)
             name = unique_name
-        details = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
-        functions.append({"type": "function", "function": {"name": name, **details}})
+        functions.append(function_of(tool, name))
     return tuple(functions), namespaces
 
 
@@ -211,47 +220,11 @@ def _name(tool: Any) -> str:
     return str(tool.get("name") or tool.get("type")) if isinstance(tool, dict) else str(tool)[:80]
 
 
-def _choice(
-    body: ResponsesBody, tools: tuple[Mapping[str, Any], ...], namespaces: Mapping[str, tuple[str, str]]
-) -> tuple[tuple[Mapping[str, Any], ...], str | Mapping[str, Any]]:
-    """Return the functions that may be called, and the tool choice, as chat completions have them.
+def _history(body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], limits: GatewayLimits) -> History:
+    """Return the instructions and the input items of a body.
 
-    Args:
-        body: The body.
-        tools: The functions of the body.
-        namespaces: The (namespace, name there) of each function in a namespace, by its unique name.
-
-    Raises:
-        ApiError: 400, the choice asks for a tool that cannot be served.
-    """
-    tool_choice = body.tool_choice
-    if tool_choice is None or isinstance(tool_choice, str):
-        return tools, tool_choice or "auto"
-    unique_names = {name: unique_name for unique_name, (_space, name) in namespaces.items()}
-
-    def chosen_function(choice: Any) -> str:
-        name: Any = choice.get("name") if isinstance(choice, dict) and choice.get("type") == "function" else None
-        if not isinstance(name, str):
-            cause = (
-                f"tool_choice asks for {quote(choice)}, but this server calls functions alone; their vendor runs "
-                "other tools"
-            )
-            raise refuse_field("tool_choice", cause, "unsupported")
-        return unique_names.get(name, name)
-
-    if tool_choice.get("type") == "allowed_tools":
-        choices: Any = tool_choice.get("tools")
-        names = {chosen_function(choice) for choice in choices} if isinstance(choices, list) else set[str]()
-        mode = tool_choice.get("mode", "auto")
-        allowed_tools = tuple(tool for tool in tools if tool["function"]["name"] in names)
-        return allowed_tools, mode if isinstance(mode, str) else "auto"
-    return tools, {"type": "function", "function": {"name": chosen_function(tool_choice)}}
-
-
-def _messages(
-    body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], limits: GatewayLimits
-) -> tuple[Message, ...]:
-    """Return the instructions and the input items of a body as messages.
+    Calls of tools that clients of the vendor run, such as `local_shell_call`, are calls like others. Their names and
+    arguments are those of the item. Items that models do not read become text.
 
     Args:
         body: The body.
@@ -267,67 +240,38 @@ def _messages(
     unique_names = {origin: unique_name for unique_name, origin in namespaces.items()}
     for index, item in enumerate(items_of(body.input)):
         where = f"input[{index}]"
-        default_kind = "message" if "role" in item else None
-        kind = item.get("type", default_kind)
+        kind = str(item.get("type") or ("message" if "role" in item else None))
         if kind == "message":
             role = _ROLES.get(str(item.get("role")))
             if role is None:
                 raise refuse_field(
                     f"{where}.role", f"{where}.role is {quote(item.get('role'))}, but must be {', '.join(_ROLES)}"
                 )
-            history.add(role, _parts(item.get("content"), f"{where}.content", limits), where)
-        elif kind == "function_call":
-            name = str(item.get("name"))
+            history.add(role, history.parts(item.get("content"), f"{where}.content"), where)
+        elif kind.endswith("_call") and (kind == "function_call" or "call_id" in item):
+            name = str(item.get("name", kind.removesuffix("_call")))
             name = unique_names.get((str(item.get("namespace")), name), name)
-            call = tool_call(name, item.get("arguments"), str(item.get("call_id")), f"{where}.arguments")
+            call = history.call(name, _arguments(item, where), str(item.get("call_id")), where)
             history.add("assistant", [call], where)
-        elif kind == "function_call_output":
-            parts = _parts(item.get("output"), f"{where}.output", limits)
-            text = "".join(part for part in parts if isinstance(part, str))
-            pictures = [part for part in parts if not isinstance(part, str)]
-            result = ToolResult(str(item.get("call_id")), text)
-            history.add("user", [result, *pictures], f"{where}.call_id")
+        elif kind.endswith("_output"):
+            is_vendors = kind not in ("function_call_output", "custom_tool_call_output")
+            output = text_in(item.get("output")) if is_vendors else item.get("output")
+            number = str(item.get("call_id", item.get("id")))
+            history.add("user", history.result(number, output, f"{where}.output"), f"{where}.call_id")
         elif kind != "reasoning":
-            cause = (
-                f"{where} is of type {quote(kind)}, but this server reads messages, function calls and their "
-                "outputs alone"
-            )
-            raise refuse_field(where, cause, "unsupported")
-    return history.messages()
+            text = history.foreign_text(item, where)
+            if text:
+                history.add("assistant", [text], where)
+    return history
 
 
-def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
-    """Return the texts and pictures of an item's content.
-
-    Args:
-        content: A text, or the parts as the API has them.
-        where: The place of the content in the body, for errors.
-        limits: The operator's limits.
-
-    Raises:
-        ApiError: 400, a part cannot be read.
-    """
-    if isinstance(content, str):
-        return [content]
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise refuse_field(where, f"{where} is {quote(content)}, but must be text or a list of parts")
-    parts: list[Part] = []
-    for index, part in enumerate(content):
-        place, kind = f"{where}[{index}]", part.get("type")
-        if kind == "input_image":
-            parts.append(picture_of(part.get("image_url"), part.get("detail"), f"{place}.image_url", limits))
-            continue
-        if kind not in ("input_text", "output_text", "text", "refusal"):
-            raise refuse_field(
-                place,
-                f"{place} is of type {quote(kind)}, but this server reads text and pictures alone",
-                "unsupported",
-            )
-        text = part.get("refusal" if kind == "refusal" else "text")
-        if not isinstance(text, str):
-            raise refuse_field(f"{place}.text", f"{place}.text is {quote(text)}, but must be text")
-        parts.append(text)
-    return parts or [""]
+def _arguments(item: Mapping[str, Any], where: str) -> Any:
+    """Return the arguments of a call; `where` is its place in the body, for errors."""
+    if item["type"] == "function_call":
+        return item.get("arguments")
+    if item["type"] == "custom_tool_call":
+        text_of(item.get("input"), f"{where}.input")
+    return {key: value for key, value in item.items() if key not in _CALL_KEYS}
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
@@ -373,7 +317,9 @@ def failure(head: ReplyHead, error: ApiError) -> dict[str, Any]:
     """Return the response of a search that failed or was cancelled."""
     if error.code == "cancelled":
         return opening(head, "cancelled")
-    if error.status == 429:
+    if error.code == "context_length_exceeded":  # a word of its own to clients, which then shorten the history
+        code = error.code
+    elif error.status == 429:
         code = "rate_limit_exceeded"
     elif error.status < 500:
         code = "invalid_prompt"
@@ -401,16 +347,12 @@ def _output(head: ReplyHead, outcome: Outcome) -> list[dict[str, Any]]:
         else:
             space, name = origin
             names = {"name": name, "namespace": space}
-        items.append(
-            {
-                "id": f"fc_{number}_{place}",
-                "type": "function_call",
-                "call_id": call.id,
-                **names,
-                "arguments": call.arguments,
-                "status": status,
-            }
-        )
+        item = {"id": f"fc_{number}_{place}", "type": "function_call", "call_id": call.id, **names, "status": status}
+        if head.request.takes_text(call.name):
+            item |= {"id": f"ctc_{number}_{place}", "type": "custom_tool_call", "input": call.input}
+        else:
+            item["arguments"] = call.arguments
+        items.append(item)
     return items
 
 
@@ -500,7 +442,7 @@ class ResponseFrames:
         for index, item in enumerate(output):
             if item["type"] == "message":
                 events += self._message(index, item)
-            elif item["type"] == "function_call":
+            elif item["type"] in _INPUTS:
                 events += self._call(index, item)
         response = _reply(self._head, outcome, output)
         events.append(self._event(response["status"], response=response))
@@ -573,14 +515,14 @@ class ResponseFrames:
         return events
 
     def _call(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
-        """Return all events of a function call item."""
+        """Return all events of the item of a call."""
         place = {"item_id": item["id"], "output_index": index}
+        field, events_name = _INPUTS[item["type"]]
+        name = {"name": item["name"]} if field == "arguments" else {}
         return [
-            self._event(
-                "output_item.added", output_index=index, item={**item, "status": "in_progress", "arguments": ""}
-            ),
-            self._event("function_call_arguments.delta", **place, delta=item["arguments"]),
-            self._event("function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"]),
+            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", field: ""}),
+            self._event(f"{events_name}.delta", **place, delta=item[field]),
+            self._event(f"{events_name}.done", **place, **name, **{field: item[field]}),
             self._event("output_item.done", output_index=index, item=item),
         ]
 
