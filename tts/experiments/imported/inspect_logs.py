@@ -153,7 +153,9 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         if row is None:
             facts.notes["samples failed, and are left out"] += 1
         else:
-            total_size += len(row.text or "") + len(row.prompt or "")  # texts that the log has once may be in many samples
+            total_size += len(row.text or "") + len(
+                row.prompt or ""
+            )  # texts that the log has once may be in many samples
             check_whole(file, total_size)
             yield row
     header.check(num_samples)
