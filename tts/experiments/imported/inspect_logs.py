@@ -153,9 +153,7 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         if row is None:
             facts.notes["samples failed, and are left out"] += 1
         else:
-            total_size += len(row.text or "") + len(
-                row.prompt or ""
-            )  # texts that the log has once may be in many samples
+            total_size += len(row.text or "") + len(row.prompt or "")  # many samples may name one text
             check_whole(file, total_size)
             yield row
     header.check(num_samples)
