@@ -162,9 +162,10 @@ class PartAnswers:
 
     def answers_or_reason(self) -> tuple[PartAnswer, ...] | str:
         """Return the answers, or the reason why the answers are not known."""
-        if callable(self._source):
-            self._source = self._source()
-        return self._source
+        source = self._source  # another thread may replace it
+        if callable(source):
+            source = self._source = source()
+        return source
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartAnswers) and repr(self) == repr(other)  # an unknown confidence is NaN
