@@ -6,13 +6,17 @@ An invalid setting becomes one line with its place, rule and cure.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tts.errors import ConfigError, quote, unknown_name
+from tts.files import read_small
+from tts.yaml_text import read_yaml
 
 _ALTERNATIVES = ("int", "str", "float", "bool", "list", "dict")  # pydantic's names of them, in places
+_MOST_TEXT = 1 << 20  # characters of a file that people write
 _LONGEST = 80  # characters of a name in a place
 
 
@@ -41,6 +45,35 @@ class Section(BaseModel):
             return cls.model_validate(data)
         except ValidationError as failure:
             raise refusal(main_fault(failure), cls, whole) from None
+
+    @classmethod
+    def read(cls, path: Path, what: str, extra: str = "experiments") -> Self:
+        """Return the section in a YAML file of at most 1 MiB.
+
+        Args:
+            path: The path of the file.
+            what: The name of the section in errors, such as "record of a harness".
+            extra: The optional extra that installs PyYAML, for messages.
+
+        Raises:
+            ConfigError: The file cannot be read, a key is unknown, or a value is not valid. The text names the file.
+            MissingDependency: PyYAML is not installed.
+        """
+        try:
+            text = read_small(path)
+            if len(text) > _MOST_TEXT:
+                raise ConfigError(f"the {what} has more than {_MOST_TEXT >> 20} MiB", hint="give the path of another")
+            data = read_yaml(text, what, extra)
+            if not isinstance(data, dict):
+                raise ConfigError(f"the {what} is {quote(data)}, but must be keys with values")
+            return cls.of(data)
+        except ConfigError as failure:
+            raise ConfigError(f"{path}: {failure.cause}", hint=failure.hint) from None
+        except (OSError, ValueError) as failure:
+            raise ConfigError(
+                f"{path}: the {what} cannot be read: {getattr(failure, 'strerror', None) or failure}",
+                hint="give the path of a YAML file",
+            ) from None
 
 
 def main_fault(failure: ValidationError) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -157,7 +158,7 @@ class PatchTests(Verifier):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave the repository out: it stays in its process."""
-        return _make, (self.command, self.credit, self.hidden, self.restore, self.seconds)
+        return partial(PatchTests, **{one.name: getattr(self, one.name) for one in fields(self) if one.init}), ()
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory; NaN where the budget's time is over."""
@@ -245,7 +246,3 @@ def judge_results(results: Mapping[str, Result], root: Mapping[str, Result], *, 
         if not is_skipped:
             passed_by_test[name] = results.get(name) == "passed"
     return passed_by_test
-
-
-def _make(command: str, credit: str, hidden: str | None, restore: bool, seconds: float) -> PatchTests:  # noqa: FBT001 - as pickled
-    return PatchTests(command=command, credit=credit, hidden=hidden, restore=restore, seconds=seconds)

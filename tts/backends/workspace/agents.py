@@ -284,7 +284,7 @@ class TurnFiles:
             return AgentTurn("stopped", output_end, tokens)
         if end.code is None or (end.code != 0 and not changed):
             how = "without a report of its supervisor" if end.code is None else f"with exit code {end.code}"
-            return _failed_turn(tokens, f"AgentFailed: it ended {how}: {_last_line(output_end)}")
+            return _failed_turn(tokens, f"AgentFailed: it ended {how}: {end.last_line}")
         if agent.model == "needs" and self._loan is not None and not self._loan.calls:
             return _failed_turn(tokens, "AgentCalls: it did not call the model at the url that it was given")
         session = read_bytes(self.session, _MOST_SESSION) if agent.resumes and self.session.exists() else b""
@@ -336,8 +336,3 @@ def _parse_report(text: str | bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return report if isinstance(report, dict) else {}
-
-
-def _last_line(text: str) -> str:
-    lines = text.splitlines()
-    return lines[-1].strip()[:200] if lines else "it printed nothing"

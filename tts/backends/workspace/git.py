@@ -1,18 +1,21 @@
 """Runs of git that obey no settings of the user's repository, whose content is data of another person.
 
 Settings of a repository name commands: filters, monitors, hooks, helpers. So git runs with git directories of this
-library alone. `open_view` makes one that has the objects, names and index of a repository, but none of its settings.
+library alone. `view` makes one that has the objects, names and index of a repository, but none of its settings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -131,14 +134,27 @@ def _is_git_dir(git_dir: Path, common: Path) -> bool:
     return (git_dir / "HEAD").is_file() and (common / "objects").is_dir() and (common / "refs").is_dir()
 
 
-def open_view(repository: Repository, folder: Path) -> dict[str, str]:
-    """Make a git directory that reads a repository, and return the variables by which git uses it.
+def make_git_dir(folder: Path, object_format: str) -> None:
+    """Make a git directory of this library's own in an empty folder.
 
     Args:
-        repository: The repository.
-        folder: An empty folder for the git directory.
+        folder: The folder.
+        object_format: The hash of objects, as git names it.
     """
-    run_git("init", "--quiet", "--bare", "--template=", f"--object-format={repository.object_format}", folder=folder)
+    run_git("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", ".", folder=folder)
+
+
+@contextlib.contextmanager
+def view(repository: Repository) -> Generator[Callable[..., bytes]]:
+    """Yield `run_git` for a repository, by a git directory of this library's own that is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="tts-view-") as folder:
+        variables = _open_view(repository, Path(folder))
+        yield partial(run_git, folder=repository.top, settings=repository.settings, variables=variables)
+
+
+def _open_view(repository: Repository, folder: Path) -> dict[str, str]:
+    """Make a git directory that reads a repository in an empty folder, and return the variables for git to use it."""
+    make_git_dir(folder, repository.object_format)
     shutil.rmtree(folder / "refs")
     for path in (repository.common / "refs", repository.common / "packed-refs", repository.common / "logs"):
         (folder / path.name).symlink_to(path)

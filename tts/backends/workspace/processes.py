@@ -43,6 +43,12 @@ class ProcessEnd:
     stopped: bool = False
     flooded: bool = False
 
+    @property
+    def last_line(self) -> str:
+        """The last line of the output."""
+        lines = self.output.strip().splitlines()
+        return lines[-1].strip()[:200] if lines else "it printed nothing"
+
 
 class Process:
     """A running program, below a supervisor process that ends all its descendants (`supervisor`).
@@ -127,14 +133,9 @@ class Process:
                     else:
                         status += piece
         os.set_blocking(stdout, False)
-        while True:  # read the output that was printed just before the end
-            try:
-                piece = os.read(stdout, 1 << 16)
-            except BlockingIOError:
-                break
-            if not piece:
-                break
-            output = (output + piece)[-_KEPT:]
+        with contextlib.suppress(BlockingIOError):  # read the output that was printed just before the end
+            while piece := os.read(stdout, 1 << 16):
+                output = (output + piece)[-_KEPT:]
         self.stop()
         self._process.wait()
         self._process.stdout.close()

@@ -14,22 +14,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
 from tts.errors import ConfigError, quote
 from tts.sections import Section
-from tts.yaml_text import read_yaml
 
 SUFFIXES: Final = (".yaml", ".yml")
-FIELDS: Final = ("prompt", "prompt_file", "url", "key", "model", "report_file", "home")
 _FIELD = re.compile(r"\{([a-z_]+)\}")
 _OF_MODEL = frozenset({"url", "key", "model"})
 _RESERVED = ("HOME", "PATH", "TMPDIR", "LD_PRELOAD")
-_MOST_BYTES = 1 << 16
+_KIND = "record of a harness"
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -145,9 +142,7 @@ def has_fields(text: str) -> bool:
 
 def names() -> list[str]:
     """Return the sorted names of the records in this package."""
-    return sorted(
-        entry.name.removesuffix(SUFFIXES[0]) for entry in _folder().iterdir() if entry.name.endswith(SUFFIXES[0])
-    )
+    return sorted(path.stem for path in _folder().glob(f"*{SUFFIXES[0]}"))
 
 
 def find_record(name: str) -> HarnessRecord | None:
@@ -161,45 +156,11 @@ def find_record(name: str) -> HarnessRecord | None:
         MissingDependency: PyYAML is not installed.
     """
     if name in names():
-        return _parse((_folder() / f"{name}{SUFFIXES[0]}").read_bytes(), f"the record {name!r}")
+        return HarnessRecord.read(_folder() / f"{name}{SUFFIXES[0]}", _KIND, extra="serve")
     if not name.endswith(SUFFIXES):
         return None
-    try:
-        with Path(name).expanduser().open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
-    except OSError as failure:
-        raise ConfigError(
-            f"agent is {name!r}, a record that cannot be read: {failure.strerror}", hint="give the path of a file"
-        ) from None
-    if len(text) > _MOST_BYTES:
-        raise ConfigError(
-            f"the record {name!r} has more than {_MOST_BYTES >> 10} KiB", hint="give the path of a record"
-        )
-    return _parse(text, f"the record {name!r}")
+    return HarnessRecord.read(Path(name).expanduser(), _KIND, extra="serve")
 
 
-def _parse(text: bytes, subject: str) -> HarnessRecord:
-    """Return the record in a YAML text.
-
-    Args:
-        text: The text.
-        subject: The name of the record in messages.
-
-    Raises:
-        ConfigError: The text is no valid record.
-    """
-    try:
-        data: Any = read_yaml(text.decode(), "record of a harness", extra="serve")
-    except ConfigError as failure:
-        raise ConfigError(f"{subject}: {failure.cause}") from None
-    except UnicodeDecodeError as failure:
-        raise ConfigError(f"{subject}: {failure}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(
-            f"{subject} is {quote(data)}, but must be keys with values", hint="name, command, environment"
-        )
-    return HarnessRecord.of(data, subject)
-
-
-def _folder() -> Any:
-    return resources.files("tts.backends.workspace") / "records"
+def _folder() -> Path:
+    return Path(__file__).parent / "records"

@@ -14,11 +14,13 @@ from __future__ import annotations
 import hashlib
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Self, cast
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AfterValidator
 
 from tts.backends.base import Backend, Reply, RowSet, SampleRequest
 from tts.backends.metadata import BackendMetadata
@@ -26,12 +28,19 @@ from tts.backends.workspace.agents import find_agent
 from tts.backends.workspace.backend import AgentRuns
 from tts.backends.workspace.suites import RepositorySuites, split_command
 from tts.errors import ConfigError, quote, unknown_name
+from tts.sections import Section
 from tts.types import Prompt, prompt_text
-from tts.yaml_text import read_yaml
 
 TASK_FILE: Final = "task.yaml"
-_MOST_BYTES: Final = 1 << 20
-_KEYS: Final = ("prompt", "tests", "repo", "revision", "hidden")
+
+
+def _check_text(text: str) -> str:
+    if not text.strip() or "\0" in text:
+        raise ConfigError(f"it is {quote(text)}, but must be a text without zero bytes")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_check_text)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,64 +113,31 @@ def read_tasks(folder: str | Path) -> list[RepositoryTask]:
     return tasks
 
 
+class _TaskFile(Section):
+    """The keys of a file of a task."""
+
+    prompt: Text
+    tests: Text
+    repo: Text = "repo"
+    revision: Text = "HEAD"
+    hidden: Text | None = None
+
+
 def _read_task(file: Path) -> RepositoryTask:
     """Return the task in a file.
 
     Raises:
         ConfigError: The task is not valid.
     """
-    content = _read_yaml(file)
-    for key in content:
-        if key not in _KEYS:
-            raise unknown_name(f"key of {file}", key, _KEYS)
-    texts = {key: _text(file, key, value) for key, value in content.items()}
-    for key in ("prompt", "tests"):
-        if key not in texts:
-            raise ConfigError(f"{file}: it has no {key}", hint=f"write {key}: …")
-    split_command(f"{file}: its tests", texts["tests"])
-    repo = _resolve_below(file, "repo", texts.get("repo", "repo"))
+    content = _TaskFile.read(file, "task of a repository")
+    split_command(f"{file}: its tests", content.tests)
+    repo = _resolve_below(file, "repo", content.repo)
     if not repo.is_dir():
         raise ConfigError(f"{file}: its repo is {str(repo.name)!r}, but there is no such folder beside it")
-    hidden = _resolve_below(file, "hidden", texts["hidden"]) if "hidden" in texts else None
+    hidden = None if content.hidden is None else _resolve_below(file, "hidden", content.hidden)
     if hidden is not None and not hidden.exists():
-        raise ConfigError(f"{file}: its hidden is {texts['hidden']!r}, but there is no such file or folder beside it")
-    return RepositoryTask(
-        folder=file.parent,
-        prompt=texts["prompt"],
-        tests=texts["tests"],
-        repo=repo,
-        revision=texts.get("revision", "HEAD"),
-        hidden=hidden,
-    )
-
-
-def _read_yaml(file: Path) -> Mapping[str, Any]:
-    """Return the keys and values in a YAML file.
-
-    Raises:
-        ConfigError: The file cannot be read, is too large, or has no keys and values.
-    """
-    try:
-        with file.open("rb") as stream:
-            text = stream.read(_MOST_BYTES + 1)
-        content: Any = None
-        if len(text) <= _MOST_BYTES:
-            content = read_yaml(text.decode(), "task of a repository")
-    except ConfigError as failure:
-        raise ConfigError(f"{file}: {failure.cause}") from None
-    except (OSError, UnicodeDecodeError) as failure:
-        raise ConfigError(f"{file}: {failure}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(
-            f"{file}: it must be keys with values, at most {_MOST_BYTES >> 20} MiB", hint="such as prompt: Fix leap.py"
-        )
-    return cast("dict[str, Any]", content)
-
-
-def _text(file: Path, key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise ConfigError(f"{file}: its {key} is {quote(value)}, but must be a text without zero bytes")
-    return value
+        raise ConfigError(f"{file}: its hidden is {content.hidden!r}, but there is no such file or folder beside it")
+    return RepositoryTask(file.parent, content.prompt, content.tests, repo, content.revision, hidden)
 
 
 def _resolve_below(file: Path, key: str, name: str) -> Path:

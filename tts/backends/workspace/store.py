@@ -20,14 +20,22 @@ import stat
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final, Self
 
-from tts.backends.workspace.git import MOST_TEXT, Repository, find_repository, open_view, read_text, run_git, write_text
-from tts.backends.workspace.target import PatchFolder, head_of, read_entries
+from tts.backends.workspace.git import (
+    MOST_TEXT,
+    Repository,
+    find_repository,
+    make_git_dir,
+    read_text,
+    run_git,
+    view,
+    write_text,
+)
+from tts.backends.workspace.target import PatchFolder, read_entries
 from tts.errors import ConfigError, EngineError
 
 _GITLINK = b"160000"
@@ -123,7 +131,6 @@ class StateStore:
         self._kept: Counter[str] = Counter()
         source = _Borrowed.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
-        head = head_of(source.top)
         within = path.resolve().relative_to(source.top.resolve()).as_posix()
         self._within = "" if within == "." else within
         stores = folder or workspaces_folder()
@@ -146,7 +153,7 @@ class StateStore:
                     hint="name a folder that the revision has",
                 )
             files = read_entries(self._git("ls-tree", "-r", "-z", self.root.tree), at=2)
-            self.target = PatchFolder(source.top, head, self._format, files, self._settings)
+            self.target = PatchFolder(source.top, source.head, self._format, files, self._settings)
         except BaseException:
             self.close()
             raise
@@ -221,28 +228,28 @@ class StateStore:
             return fork.state
         return self._commit_tree(tree, fork.state.commit)
 
-    def patch(self, state: State, base: State | None = None) -> bytes:
-        """Return the changes from `base` (the root, if None) to a state, in the format of `git apply`.
+    def patch(self, state: State, base: State | None = None, settings: Sequence[str] = ()) -> bytes:
+        """Return the changes from one state to another, in the format of `git apply`, also of binary files.
 
-        Changes of binary files are included.
+        Args:
+            state: The state with the changes.
+            base: The state without them; None: the root.
+            settings: Options of git before the command.
         """
-        return self._diff(state, base or self.root)
+        options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+        return self._git("diff", *options, (base or self.root).tree, state.tree, "--", settings=settings)
 
     def text_patch(self, state: State) -> str:
         """Return the changes from the root to a state as text.
 
         If any change is not UTF-8, all files have git's form for binary files.
         """
-        patch = self._diff(state, self.root)
+        patch = self.patch(state)
         if b"\0" not in patch:
             with contextlib.suppress(UnicodeDecodeError):
                 return patch.decode()
         attributes_file = self._git_dir / "all_binary"
-        return self._diff(state, self.root, "-c", f"core.attributesFile={attributes_file}").decode()
-
-    def _diff(self, state: State, base: State, *settings: str) -> bytes:
-        options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
-        return self._git("diff", *options, base.tree, state.tree, "--", settings=settings)
+        return self.patch(state, settings=("-c", f"core.attributesFile={attributes_file}")).decode()
 
     def patch_root(self, patch: str, is_restored: Callable[[str], bool] | None = None) -> State:
         """Return the root with a patch as a state, kept until it is released. No file is checked out.
@@ -357,8 +364,7 @@ class StateStore:
         self._format = "sha1" if repository is None else repository.object_format
         self._settings = () if repository is None else repository.settings
         self._git_dir.mkdir()
-        options = ("--quiet", "--bare", "--template=", f"--object-format={self._format}")
-        run_git("init", *options, str(self._git_dir), folder=self.folder)
+        make_git_dir(self._git_dir, self._format)
         if repository is not None:
             write_text(self._git_dir / "objects" / "info" / "alternates", str(repository.common / "objects"))
             self._excluded += read_text(repository.common / "info" / "exclude")
@@ -435,6 +441,7 @@ class _Borrowed:
     top: Path
     repository: Repository | None = None  # None for a plain folder
     commit: str | None = None
+    head: str = ""
     changed: tuple[str, ...] = ()
     untracked: tuple[str, ...] = ()
 
@@ -449,14 +456,7 @@ class _Borrowed:
                 )
             return cls(path)
         _refuse_incomplete(path, repository)
-        with TemporaryDirectory(prefix="tts-view-") as folder:
-            variables = open_view(repository, Path(folder))
-
-            def ask(*arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
-                return run_git(
-                    *arguments, folder=repository.top, settings=repository.settings, variables=variables, ok=ok
-                )
-
+        with view(repository) as ask:
             options = ("--verify", "--quiet", "--end-of-options")
             commit, head = (
                 ask("rev-parse", *options, f"{name}^{{commit}}", ok=(0, 1, 128)).decode().strip()
@@ -469,8 +469,8 @@ class _Borrowed:
                 )
             # git would ask the submodules, by their own settings
             status = ask("status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all")
-        entries = _status_entries(status)
-        changed = tuple(name for code, name in entries if code != "??")
+        entries = [(entry[:2], os.fsdecode(entry[3:])) for entry in status.split(b"\0") if entry]
+        changed = tuple(name for code, name in entries if code != b"??")
         if changed and include_changes and commit != head:
             raise ConfigError(
                 f"include_changes is True, but revision is {revision!r}: changes belong to HEAD",
@@ -481,8 +481,8 @@ class _Borrowed:
                 f"repo has changed tracked files, such as {changed[0]!r}, which the revision {revision!r} lacks",
                 hint="commit them, or set include_changes",
             )
-        untracked = tuple(name for code, name in entries if code == "??")
-        return cls(repository.top, repository, commit, changed, untracked)
+        untracked = tuple(name for code, name in entries if code == b"??")
+        return cls(repository.top, repository, commit, head, changed, untracked)
 
 
 def _refuse_incomplete(path: Path, repository: Repository) -> None:
@@ -575,11 +575,6 @@ def _lock(path: Path, *, wait: bool) -> BinaryIO:
         file.close()
         raise
     return file
-
-
-def _status_entries(output: bytes) -> list[tuple[str, str]]:
-    """Return the two-letter status and the name of each file that `git status -z` reports."""
-    return [(entry[:2].decode(), os.fsdecode(entry[3:])) for entry in output.split(b"\0") if entry]
 
 
 def remove(path: Path) -> None:

@@ -24,7 +24,7 @@ from typing import Literal, Protocol, runtime_checkable
 from tts.backends.workspace import pytest_child
 from tts.backends.workspace.agents import make_environment
 from tts.backends.workspace.git import read_bytes
-from tts.backends.workspace.processes import Process
+from tts.backends.workspace.processes import Process, ProcessEnd
 from tts.backends.workspace.store import State, StateStore, remove
 from tts.errors import ConfigError, EngineError, quote
 
@@ -84,31 +84,19 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True)
-class SuiteOutcome:
+class SuiteOutcome(ProcessEnd):
     """The outcome of a run of a suite.
 
     Attributes:
-        code: The exit code; None where it is not known.
         results: The result of each test, by name; None where there is no report.
-        output: The end of the printed text.
-        stopped: Whether the run was stopped by its time limit.
         elsewhere: The files of the repository's modules that were not imported from the fork, by module; None: not
             known.
         refusal: The reason why the patch cannot be applied; "": it was applied.
     """
 
-    code: int | None = None
     results: Mapping[str, Result] | None = None
-    output: str = ""
-    stopped: bool = False
     elsewhere: Mapping[str, str] | None = None
     refusal: str = ""
-
-    @property
-    def last_line(self) -> str:
-        """The last line of the output."""
-        lines = self.output.strip().splitlines()
-        return lines[-1].strip()[:200] if lines else "it printed nothing"
 
     def fault(self, *, by_pytest: bool) -> str:
         """Return why no test has run; "": tests have run, or failed by code that a patch can mend.
@@ -228,14 +216,14 @@ class SuiteRunner:
         try:
             state = self._store.patch_root(patch or "", restored_files)
         except EngineError as failure:
-            return SuiteOutcome(refusal=failure.cause)
+            return SuiteOutcome(None, "", refusal=failure.cause)
         try:
             outcome = self._known.get((suite, state.tree))
             if outcome is None:
                 try:
                     outcome = self._run(suite, state, seconds)
                 except EngineError as failure:  # such as a patch without the folder of the tests
-                    outcome = SuiteOutcome(refusal=failure.cause)
+                    outcome = SuiteOutcome(None, "", refusal=failure.cause)
                 had_full_time = seconds is None or seconds >= suite.seconds
                 if had_full_time or not outcome.stopped:  # with more time, a stopped run may have another outcome
                     self._known[suite, state.tree] = outcome
@@ -280,10 +268,10 @@ class SuiteRunner:
                 if is_root:  # what the tests write themselves is no part of a patch
                     self._store.leave_out(self._store.untracked_names(fork) - names_before)
                 return SuiteOutcome(
-                    code=process_end.code,
+                    process_end.code,
+                    process_end.output,
+                    process_end.stopped,
                     results=_read_results(results_path) if suite.by_pytest else None,
-                    output=process_end.output,
-                    stopped=process_end.stopped,
                     elsewhere=_read_elsewhere(elsewhere_path),
                 )
         finally:

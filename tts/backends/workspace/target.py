@@ -9,9 +9,10 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from tts.backends.workspace.git import find_repository, open_view, run_git
+from tts.backends.workspace.git import find_repository, make_git_dir, run_git, view
 from tts.errors import ConfigError, EngineError
 
 _BY_HAND = "apply solution.patch by git apply -3"
@@ -65,13 +66,9 @@ class PatchFolder:
 
     def _apply(self, change: bytes, scratch: str) -> None:
         """Apply a patch, by a git directory in an empty folder, so that git reads no settings of the user's folder."""
-        options = ("--quiet", "--bare", "--template=", f"--object-format={self.object_format}")
-        run_git("init", *options, scratch, folder=Path(scratch))
+        make_git_dir(Path(scratch), self.object_format)
         variables = {"GIT_DIR": scratch, "GIT_WORK_TREE": str(self.path)}
-
-        def ask(*arguments: str, stdin: bytes = b"") -> bytes:
-            return run_git(*arguments, folder=self.path, settings=self.settings, variables=variables, stdin=stdin)
-
+        ask = partial(run_git, folder=self.path, settings=self.settings, variables=variables)
         counts = ask("apply", "--numstat", "-z", "-", stdin=change)
         touched_names = [os.fsdecode(line.split(b"\t", 2)[2]) for line in counts.split(b"\0") if line]
         lines = b"".join(os.fsencode(name) + b"\0" for name in touched_names if self._has(name))
@@ -113,7 +110,5 @@ def head_of(folder: Path) -> str:
     repository = find_repository(folder)
     if repository is None:
         return ""
-    with tempfile.TemporaryDirectory(prefix="tts-view-") as view:
-        options = ("--verify", "--quiet", "HEAD")
-        variables = open_view(repository, Path(view))
-        return run_git("rev-parse", *options, folder=folder, variables=variables, ok=(0, 1, 128)).decode().strip()
+    with view(repository) as ask:
+        return ask("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1, 128)).decode().strip()
