@@ -127,9 +127,9 @@ KEYS = ("prompt", "tests", "repo", "revision", "hidden")
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("tests: pytest", "it has no prompt"),
-        ("prompt: Fix it.", "it has no tests"),
-        ("prompt: 5\ntests: pytest", "its prompt is 5, but must be a text"),
+        ("tests: pytest", "prompt is missing"),
+        ("prompt: Fix it.", "tests is missing"),
+        ("prompt: 5\ntests: pytest", "prompt is 5, but must"),
         ("prompt: Fix it.\ntests: 'pytest \"'", "must be words of a command"),
         ("prompt: Fix it.\ntests: pytest\nrepos: x", "did you mean repo"),
         ("prompt: Fix it.\ntests: pytest\nrepo: ../other", "its repo is '../other', but must be below the folder"),
@@ -137,9 +137,9 @@ KEYS = ("prompt", "tests", "repo", "revision", "hidden")
         ("prompt: Fix it.\ntests: pytest\nrepo: none", "there is no such folder beside it"),
         ("prompt: Fix it.\ntests: pytest\nhidden: link", "its hidden is 'link', but must be below the folder"),
         ("prompt: Fix it.\ntests: pytest\nhidden: none", "there is no such file or folder beside it"),
-        ("[1]", "it must be keys with values"),
+        ("[1]", "must be keys with values"),
         *(
-            ("".join(f'{key}: "a\\0b"\n' if key == odd else f"{key}: repo\n" for key in KEYS), f"its {odd} is ")
+            ("".join(f'{key}: "a\\0b"\n' if key == odd else f"{key}: repo\n" for key in KEYS), f"{odd}: .* zero bytes")
             for odd in KEYS
         ),
         ("prompt: Fix it.\ntests: cd a && pytest", "no shell runs it"),

@@ -51,7 +51,6 @@ class PatchFolder:
         """
         if self.refusal and not force:
             raise ConfigError(f"the patch is not applied: {self.refusal}", hint="read it, or give apply(force=True)")
-        change = patch.encode("utf-8", "surrogatepass")
         if not self.path.is_dir():
             raise ConfigError(f"the patch is not applied: the folder {self.path} is gone")
         try:
@@ -60,7 +59,7 @@ class PatchFolder:
                     f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND
                 )
             with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
-                self._apply(change, scratch)
+                self._apply(patch.encode("utf-8", "surrogatepass"), scratch)
         except EngineError as failure:
             raise ConfigError(f"the patch is not applied: {failure.cause}") from None
 
