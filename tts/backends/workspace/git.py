@@ -172,6 +172,78 @@ def _open_view(repository: Repository, folder: Path) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class Borrowed:
+    """The facts that a store reads from the user's folder."""
+
+    top: Path
+    repository: Repository | None = None  # None for a plain folder
+    commit: str | None = None
+    head: str = ""
+    changed: tuple[str, ...] = ()
+    untracked: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path, revision: str, *, include_changes: bool) -> Borrowed:
+        """Read a repository without changing it, and refuse a repository that cannot be forked."""
+        repository = find_repository(path)
+        if repository is None:
+            if revision != "HEAD":
+                raise ConfigError(
+                    f"revision is {revision!r}, but {str(path)!r} is no repository of git", hint="leave revision out"
+                )
+            return cls(path)
+        _refuse_incomplete(path, repository)
+        with view(repository) as ask:
+            options = ("--verify", "--quiet", "--end-of-options")
+            commit, head = (
+                ask("rev-parse", *options, f"{name}^{{commit}}", ok=(0, 1, 128)).decode().strip()
+                for name in (revision, "HEAD")
+            )
+            if not commit:
+                raise ConfigError(
+                    f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}",
+                    hint="see git log",
+                )
+            # git would ask the submodules, by their own settings
+            status = ask("status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all")
+        entries = [(entry[:2], os.fsdecode(entry[3:])) for entry in status.split(b"\0") if entry]
+        changed = tuple(name for code, name in entries if code != b"??")
+        if changed and include_changes and commit != head:
+            raise ConfigError(
+                f"include_changes is True, but revision is {revision!r}: changes belong to HEAD",
+                hint="leave revision out",
+            )
+        if changed and not include_changes:
+            raise ConfigError(
+                f"repo has changed tracked files, such as {changed[0]!r}, which the revision {revision!r} lacks",
+                hint="commit them, or set include_changes",
+            )
+        untracked = tuple(name for code, name in entries if code == b"??")
+        return cls(repository.top, repository, commit, head, changed, untracked)
+
+
+def _refuse_incomplete(path: Path, repository: Repository) -> None:
+    """Refuse repositories without all objects.
+
+    Args:
+        path: The folder that the user named.
+        repository: The repository.
+
+    Raises:
+        ConfigError: The repository is shallow or a partial clone.
+    """
+    if read_text(repository.common / "shallow"):
+        raise ConfigError(
+            f"repo is {str(path)!r}, a shallow clone, whose history is not whole",
+            hint="run git fetch --unshallow there",
+        )
+    if any((repository.common / "objects" / "pack").glob("*.promisor")):
+        raise ConfigError(
+            f"repo is {str(path)!r}, a partial clone, whose objects are not all there", hint="clone it without --filter"
+        )
+
+
 def read_bytes(path: Path, most: int) -> bytes | None:
     """Return the content of a regular file of at most `most` bytes; None for any other."""
     try:

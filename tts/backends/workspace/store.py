@@ -25,16 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
-from tts.backends.workspace.git import (
-    MOST_TEXT,
-    Repository,
-    find_repository,
-    make_git_dir,
-    read_text,
-    run_git,
-    view,
-    write_text,
-)
+from tts.backends.workspace.git import MOST_TEXT, Borrowed, make_git_dir, read_text, run_git, write_text
 from tts.backends.workspace.target import PatchFolder, read_entries
 from tts.errors import ConfigError, EngineError
 
@@ -129,7 +120,7 @@ class StateStore:
         self._lock_of_refs = threading.Lock()
         # the number of times that each commit is kept, since equal states share a commit
         self._kept: Counter[str] = Counter()
-        source = _Borrowed.read(path, revision, include_changes=include_changes)
+        source = Borrowed.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
         within = path.resolve().relative_to(source.top.resolve()).as_posix()
         self._within = "" if within == "." else within
@@ -358,7 +349,7 @@ class StateStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _create(self, source: _Borrowed) -> None:
+    def _create(self, source: Borrowed) -> None:
         """Make the repository of the run, which borrows the user's objects and has the user's excluded names."""
         repository, self._excluded = source.repository, _GENERATED
         self._format = "sha1" if repository is None else repository.object_format
@@ -372,7 +363,7 @@ class StateStore:
         write_text(self._git_dir / "all_binary", "* binary")
         (self.folder / "indexes").mkdir()
 
-    def _root(self, source: _Borrowed, *, include_changes: bool) -> State:
+    def _root(self, source: Borrowed, *, include_changes: bool) -> State:
         """Return the root: the files of the revision or of a plain folder.
 
         The user's changes belong to the root where they are included.
@@ -431,78 +422,6 @@ class StateStore:
             folder=folder or self._git_dir,
             variables={"GIT_DIR": str(self._git_dir), **(variables or {})},
             **options,
-        )
-
-
-@dataclass(frozen=True)
-class _Borrowed:
-    """The facts that a store reads from the user's folder."""
-
-    top: Path
-    repository: Repository | None = None  # None for a plain folder
-    commit: str | None = None
-    head: str = ""
-    changed: tuple[str, ...] = ()
-    untracked: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, path: Path, revision: str, *, include_changes: bool) -> _Borrowed:
-        """Read a repository without changing it, and refuse a repository that cannot be forked."""
-        repository = find_repository(path)
-        if repository is None:
-            if revision != "HEAD":
-                raise ConfigError(
-                    f"revision is {revision!r}, but {str(path)!r} is no repository of git", hint="leave revision out"
-                )
-            return cls(path)
-        _refuse_incomplete(path, repository)
-        with view(repository) as ask:
-            options = ("--verify", "--quiet", "--end-of-options")
-            commit, head = (
-                ask("rev-parse", *options, f"{name}^{{commit}}", ok=(0, 1, 128)).decode().strip()
-                for name in (revision, "HEAD")
-            )
-            if not commit:
-                raise ConfigError(
-                    f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}",
-                    hint="see git log",
-                )
-            # git would ask the submodules, by their own settings
-            status = ask("status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all")
-        entries = [(entry[:2], os.fsdecode(entry[3:])) for entry in status.split(b"\0") if entry]
-        changed = tuple(name for code, name in entries if code != b"??")
-        if changed and include_changes and commit != head:
-            raise ConfigError(
-                f"include_changes is True, but revision is {revision!r}: changes belong to HEAD",
-                hint="leave revision out",
-            )
-        if changed and not include_changes:
-            raise ConfigError(
-                f"repo has changed tracked files, such as {changed[0]!r}, which the revision {revision!r} lacks",
-                hint="commit them, or set include_changes",
-            )
-        untracked = tuple(name for code, name in entries if code == b"??")
-        return cls(repository.top, repository, commit, head, changed, untracked)
-
-
-def _refuse_incomplete(path: Path, repository: Repository) -> None:
-    """Refuse repositories without all objects.
-
-    Args:
-        path: The folder that the user named.
-        repository: The repository.
-
-    Raises:
-        ConfigError: The repository is shallow or a partial clone.
-    """
-    if read_text(repository.common / "shallow"):
-        raise ConfigError(
-            f"repo is {str(path)!r}, a shallow clone, whose history is not whole",
-            hint="run git fetch --unshallow there",
-        )
-    if any((repository.common / "objects" / "pack").glob("*.promisor")):
-        raise ConfigError(
-            f"repo is {str(path)!r}, a partial clone, whose objects are not all there", hint="clone it without --filter"
         )
 
 
