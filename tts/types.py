@@ -541,6 +541,18 @@ class PatchTarget(Protocol):
         """
         ...
 
+    def judge(
+        self, patch: str, ranked: Sequence[Candidate], verifiers: Mapping[str, Any]
+    ) -> tuple[PatchTarget, Sequence[str]]:
+        """Return the target with its refusal of the chosen patch, and the warnings about the patch.
+
+        Args:
+            patch: The chosen patch.
+            ranked: All candidates, best first.
+            verifiers: The verifiers of the search, by role.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Solution:

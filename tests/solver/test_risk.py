@@ -15,7 +15,7 @@ import tts
 from tts.backends.base import Sampling
 from tts.errors import CapabilityError, ConfigError
 from tts.search.algorithms.calibration import proposers
-from tts.solver.risk import CalibratedUse, sampling_text
+from tts.solver.risk import CalibratedUse, sampling_text, use_of
 from tts.solver.thresholds import ProblemOutcomes, Thresholds
 
 SUM, BUDGET, PLAN = "3 + 4 - 2 + 9", {"samples": 8}, "best_of_n(n=8) | majority"
@@ -27,7 +27,7 @@ USE = {
 def use(**changes: str) -> CalibratedUse:
     with tts.Solver("toy", "none", task="arithmetic") as solver:
         run = solver.prepare(SUM, BUDGET, strategy=PLAN)
-        return CalibratedUse(**{**USE, "sampling": run.use.sampling, **changes})
+        return CalibratedUse(**{**USE, "sampling": use_of(run).sampling, **changes})
 
 
 def thresholds(least: float, **changes: str) -> Thresholds:

@@ -11,10 +11,9 @@ import tts
 from tests.solver.test_solver import PLAN, PROBLEMS, traces
 from tests.support.guard import program, run_at_once
 from tts.backends.function import Answer, Ask
-from tts.budget.budget import Budget
+from tts.budget.budget import Budget, divide
 from tts.errors import ConfigError
 from tts.solver.problem_run import ProblemRun
-from tts.solver.shared_budget import divide
 from tts.solver.solver import Solver
 from tts.types import Problem
 

@@ -856,3 +856,16 @@ def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget
 
 def _user_amount(unit: str, amount: int) -> float:
     return amount / USD_UNIT if unit == "usd" else amount
+
+
+def divide_account(total: Account, parts: int) -> list[Account]:
+    """Return equal parts of the amounts that are left of an account.
+
+    A part may have nothing. A remainder goes to the first parts, one unit to each.
+    """
+    available = {unit: total.available(unit) for unit in total.units}
+    accounts: list[Account] = []
+    for place in range(parts):
+        amounts = {unit: amount // parts + int(place < amount % parts) for unit, amount in available.items()}
+        accounts.append(total.reserve_part(amounts))
+    return accounts

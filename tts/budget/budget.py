@@ -265,3 +265,28 @@ def _number(unit: str, value: Any) -> float:
         return operator.index(number)
     except TypeError:
         return float(value)
+
+
+def divide(total: Budget, parts: int) -> list[Budget]:
+    """Return shares of a budget that sum to it.
+
+    Whole numbers differ by at most one between shares. The limit `seconds` is not divided: it holds for all.
+
+    Raises:
+        ConfigError: a whole number is smaller than the number of parts.
+    """
+    shares: list[dict[str, float]] = [{} for _ in range(parts)]
+    for unit, value in total.limits.items():
+        is_count = isinstance(value, int) and unit not in ("flops", "seconds", "usd")
+        if is_count and value < parts:
+            raise ConfigError(
+                f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}"
+            )
+        for place, share in enumerate(shares):
+            if is_count:
+                share[unit] = value // parts + int(place < value % parts)
+            elif unit == "seconds":
+                share[unit] = value
+            else:
+                share[unit] = value / parts
+    return [Budget(**share) for share in shares]  # type: ignore[arg-type]

@@ -245,7 +245,7 @@ def _answer_batches(
         run_cells: The function that runs the cells which have their replies.
         summary: The summary of the run in which cells made their requests.
     """
-    from tts.experiments.run.runner import run_by_batches
+    from tts.experiments.run.batch_executor import run_by_batches
 
     if use.files is not None:
         for path, model in executor.write_requests():

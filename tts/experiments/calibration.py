@@ -20,7 +20,7 @@ from tts.scopes import file_scope
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.strategies.samples.best_of_n import BestOfN
-from tts.solver.risk import CalibratedUse, text_by_role
+from tts.solver.risk import CalibratedUse, text_by_role, use_of
 from tts.solver.solver import Solver
 from tts.solver.thresholds import ProblemOutcomes, Thresholds
 
@@ -217,4 +217,4 @@ def _use(config: StudyConfig, cell: Cell) -> CalibratedUse:
         allow_oracle=config.allow_oracle,
         expected_tokens=spec.expected_tokens,
     ) as solver:
-        return solver.prepare(first_problem, dict(cell.budget), strategy=plan).use
+        return use_of(solver.prepare(first_problem, dict(cell.budget), strategy=plan))

@@ -360,7 +360,9 @@ class Gateway:
         run = prepare_run(order, account, records, self.cache)
         num_links = len(search.order.links)
         if self.chains is not None and num_links:
-            run = dataclasses.replace(run, risk=self.chains.limit(search.order.offer, place, run, of=num_links))
+            run = dataclasses.replace(
+                run, refuses=self.chains.limit(search.order.offer, place, run, of=num_links).refusal
+            )
         search.streams_text = order.is_one_text and isinstance(run.plan.strategy, Single)
         search.job = Job(dataclasses.replace(run, on_event=search.tell, live=search.streams_text).solve)
         return search.job

@@ -6,8 +6,8 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from tts.blame import Blame
 from tts.budget.account import Exhausted
@@ -16,8 +16,7 @@ from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parts import Selected, Selection, StopRule, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
-from tts.types import Candidate, PatchTarget, Usage
-from tts.verifiers.base import Verifier
+from tts.types import Candidate, Usage
 
 OnError = Literal["raise", "keep"]  # what a failed verifier does to a solution
 
@@ -163,36 +162,6 @@ class SearchOutcome:
         The verifier is then not called again, and the vote in its place has no confidence.
         """
         return isinstance(self.error, VerifierError) and on_error == "raise"
-
-
-def judge_patch(
-    target: PatchTarget | None, verifiers: Mapping[str, Verifier], selected: Selected
-) -> tuple[PatchTarget | None, list[str]]:
-    """Return a target that refuses a patch that fails its tests, and the warnings about the chosen patch.
-
-    Args:
-        target: The target of the search; None: answers are no patches.
-        verifiers: The verifiers of the search, by role.
-        selected: The choice of the selection.
-    """
-    if target is None or not selected.answers:
-        return target, []
-    # a search without patches imports none of them
-    from tts.backends.workspace.suites import is_protected
-    from tts.tasks.patch import files_of
-    from tts.verifiers.patch_tests import PatchTests
-
-    warnings: list[str] = []
-    test_files = [name for name in files_of(selected.answers[0]) if is_protected(name)]
-    if test_files:
-        warnings.append(f"the chosen patch changes files of tests or their settings: {', '.join(test_files)}")
-    for role, verifier in verifiers.items():
-        if isinstance(verifier, PatchTests) and selected.ranked[0].scores.get(role) != 1:
-            any_passes = any(candidate.scores.get(role) == 1 for candidate in selected.ranked)
-            refusal = "the chosen patch does not pass the tests" if any_passes else "no candidate passes the tests"
-            warnings.append(refusal)
-            target = replace(cast("Any", target), refusal=refusal)
-    return target, warnings
 
 
 def warnings_of(

@@ -43,12 +43,10 @@ from tts.solver.outcome import (
     candidates_of,
     cause_of,
     decision_of,
-    judge_patch,
     select,
     truncated_tokens,
     warnings_of,
 )
-from tts.solver.risk import CalibratedUse, RiskLimit, sampling_text, text_by_role
 from tts.solver.telemetry import SearchFacts, Watched
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
@@ -133,7 +131,8 @@ class ProblemRun:
         live: Whether `on_event` also reports what rows under way have written, ten times a second.
         named: The names of the models by role, as calibrations state them.
         described: The verifiers by role, as text, as calibrations state them.
-        risk: The confidence below which no answer is given; None: every answer is given.
+        refuses: A function that returns why an answer of a confidence is not given, or "" where it is given; None:
+            every answer is given.
         sampling_logprobs: Whether the trace has the probabilities under the law that drew the tokens.
     """
 
@@ -161,7 +160,7 @@ class ProblemRun:
     live: bool = False
     named: Mapping[str, str] = field(default_factory=dict[str, str])
     described: Mapping[str, str] = field(default_factory=dict[str, str])
-    risk: RiskLimit | None = None
+    refuses: Callable[[float], str] | None = None
     sampling_logprobs: bool = False
 
     @cached_property
@@ -200,7 +199,8 @@ class ProblemRun:
         return needs_of(self.selection)
 
     @cached_property
-    def _limits(self) -> Mapping[str, float]:
+    def limits(self) -> Mapping[str, float]:
+        """The limits of the budget, by unit."""
         return self.budget.limits
 
     @property
@@ -243,7 +243,7 @@ class ProblemRun:
         if not self.problem.text.strip():
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
         self.task.check(self.problem)
-        _check_pictures(self.problem, self.backends, self._limits)
+        _check_pictures(self.problem, self.backends, self.limits)
         self.check_plan()
 
     def check_plan(self) -> None:
@@ -255,7 +255,7 @@ class ProblemRun:
             MissingDependency: See `check`.
         """
         _check_strategy(self.plan.strategy, self._needs, self.backends["policy"], self.task, tuple(self.verifiers))
-        _check_models(self.plan.strategy, self._needs, self.backends, self._limits)
+        _check_models(self.plan.strategy, self._needs, self.backends, self.limits)
         for role in ("policy", *self._needs.models):
             require_sampling(self.backends[role], self.sampling)
         self._check_roles()
@@ -263,9 +263,9 @@ class ProblemRun:
         vectors = self._selection_needs.vectors
         if vectors:
             embedder = (self.embedder or NGRAMS) if vectors is True else vectors
-            refuse_unpriced(embedder, self._limits)
-        _check_thoughts(self._needs, self._limits)
-        bounding_limits = set(self._limits)
+            refuse_unpriced(embedder, self.limits)
+        _check_thoughts(self._needs, self.limits)
+        bounding_limits = set(self.limits)
         if not self.declared:  # without a verifier, limits of verifiers bound nothing
             bounding_limits -= {"verifier_tokens", "verifier_calls"}
         if not bounding_limits:
@@ -284,7 +284,7 @@ class ProblemRun:
                     hint="pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
                 )
         names_and_rates = {role: (backend.name, backend.rates) for role, backend in self.backends.items()}
-        check_rates(self._limits, names_and_rates, self.verifiers)
+        check_rates(self.limits, names_and_rates, self.verifiers)
 
     def forewarnings(self) -> list[str]:
         """Return the warnings that are known before anything is spent, of a run that `check` lets pass."""
@@ -329,7 +329,7 @@ class ProblemRun:
             SearchFacts(
                 problem=self.problem,
                 strategy=self.plan,
-                budget=format_limits(self._limits),
+                budget=format_limits(self.limits),
                 model=self.model,
                 task=self.task.name,
                 seed=self.seed,
@@ -392,7 +392,7 @@ class ProblemRun:
             await self._explore(search, outcome)
             # amounts kept for the scores of the choice become available again where the scores cost less
             available_before = {unit: account.available(unit) for unit in account.kept}
-            selected = self._apply_risk(await self._choose(search, outcome), outcome)
+            selected = self._abstain(await self._choose(search, outcome), outcome)
             if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = account.kept
@@ -421,18 +421,6 @@ class ProblemRun:
             clock=self.clock,
             gives_scores=self.given,
             embedder=self.embedder,
-        )
-
-    @cached_property
-    def use(self) -> CalibratedUse:
-        """The use for which a calibration of this run holds."""
-        return CalibratedUse(
-            model=text_by_role(self.named),
-            strategy=self._configured,
-            budget=format_limits(self._limits),
-            task=self.task.name,
-            verifiers=text_by_role(self.described),
-            sampling=sampling_text(self.sampling),
         )
 
     def _scoring_roles(self) -> Sequence[str]:
@@ -565,15 +553,15 @@ class ProblemRun:
             selected = put_first(selected, outcome.stop.answer)
         return selected
 
-    def _apply_risk(self, selected: Selected, outcome: SearchOutcome) -> Selected:
-        """Return a choice without its answers where the risk does not allow them.
+    def _abstain(self, selected: Selected, outcome: SearchOutcome) -> Selected:
+        """Return a choice without its answers where its confidence is refused.
 
         A vote that stands in for the selection was not calibrated, so its confidence counts as unknown.
         """
-        if self.risk is None or not selected.answers:
+        if self.refuses is None or not selected.answers:
             return selected
         is_vote_instead = outcome.error is not None or outcome.stopped_by == "interrupted"
-        reason = self.risk.refusal(math.nan if is_vote_instead else selected.confidence)
+        reason = self.refuses(math.nan if is_vote_instead else selected.confidence)
         return dataclasses.replace(selected, answers=(), abstained=reason) if reason else selected
 
     def _solution(self, search: Search, outcome: SearchOutcome, selected: Selected) -> Solution:
@@ -595,7 +583,10 @@ class ProblemRun:
             selection=self.selection,
             capped=self.sampling.max_tokens is not None,
         )
-        target, faults = judge_patch(metadata_of(self.backends["policy"]).target, self.verifiers, selected)
+        target = metadata_of(self.backends["policy"]).target
+        faults: Sequence[str] = ()
+        if target is not None and selected.answers:
+            target, faults = target.judge(selected.answers[0], selected.ranked, self.verifiers)
         warnings = (*self.notes, *account.shortages, *self._task_warnings(), *warnings, *faults)
         warnings += (*self._backend_notes(usage),)
         return Solution(
@@ -608,7 +599,7 @@ class ProblemRun:
             usage=usage,
             remaining=account.remainder(),
             stopped_by=outcome.stopped_by,
-            strategy=self._configured,
+            strategy=self.configured,
             model=self.model,
             seed=self.seed,
             oracle=any(self.verifiers[role].oracle for role in {*self.declared, *search.scoring.asked}),
@@ -629,7 +620,7 @@ class ProblemRun:
         return list(dict.fromkeys(notes))  # without duplicates
 
     @cached_property
-    def _configured(self) -> str:
+    def configured(self) -> str:
         """The plan with its selection, as a text."""
         return str(dataclasses.replace(self.plan, selection=self.selection))
 
@@ -654,9 +645,9 @@ class ProblemRun:
             problem=self.problem.text,
             task=self.task.name,
             model=self.model,
-            strategy=self._configured,
+            strategy=self.configured,
             seed=self.seed,
-            budget=format_limits(self._limits),
+            budget=format_limits(self.limits),
             answer=selected.answers[0] if selected.answers else None,
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,
@@ -678,7 +669,7 @@ class ProblemRun:
             return PartAnswers("the search was interrupted")
         if outcome.error is not None or outcome.stopped_by == "failed":
             return PartAnswers("the search was ended by a failure")
-        if self.risk is not None:
+        if self.refuses is not None:
             return PartAnswers("the threshold of the calibrated risk holds for all samples alone")
         candidates = list(outcome.candidates)
         return PartAnswers(partial(part_answers, self.plan, self.selection, candidates, search.tree, self.verifiers))

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tts.backends.base import Sampling
+from tts.budget.budget import format_limits
+from tts.solver.problem_run import ProblemRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,18 @@ class CalibratedUse:
     def digest(self) -> str:
         """The SHA-256 hash of all fields, in hexadecimal."""
         return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def use_of(run: ProblemRun) -> CalibratedUse:
+    """Return the use for which a calibration of a run holds."""
+    return CalibratedUse(
+        model=text_by_role(run.named),
+        strategy=run.configured,
+        budget=format_limits(run.limits),
+        task=run.task.name,
+        verifiers=text_by_role(run.described),
+        sampling=sampling_text(run.sampling),
+    )
 
 
 def text_by_role(by_role: Mapping[str, str]) -> str:

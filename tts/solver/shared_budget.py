@@ -35,7 +35,6 @@ from tts.allocator.pace import Pace
 from tts.allocator.performance_file import answers_alone
 from tts.allocator.values import Curved, ProblemStates
 from tts.budget.account import Account
-from tts.budget.budget import Budget
 from tts.budget.ledger import Call
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
@@ -50,44 +49,6 @@ _FEWEST = 20  # problems from which the population is learnt
 _REACH, _AGAIN = 4, 2
 _COUNTED = ("samples", "verifier_calls")  # units of which a long sample costs no more than a short one
 _BEFORE = ("flops", "usd")  # units that a prompt costs, spent before the first round of a problem
-
-
-def divide(total: Budget, parts: int) -> list[Budget]:
-    """Return shares of a budget that sum to it.
-
-    Whole numbers differ by at most one between shares. The limit `seconds` is not divided: it holds for all.
-
-    Raises:
-        ConfigError: a whole number is smaller than the number of parts.
-    """
-    shares: list[dict[str, float]] = [{} for _ in range(parts)]
-    for unit, value in total.limits.items():
-        is_count = isinstance(value, int) and unit not in ("flops", "seconds", "usd")
-        if is_count and value < parts:
-            raise ConfigError(
-                f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}"
-            )
-        for place, share in enumerate(shares):
-            if is_count:
-                share[unit] = value // parts + int(place < value % parts)
-            elif unit == "seconds":
-                share[unit] = value
-            else:
-                share[unit] = value / parts
-    return [Budget(**share) for share in shares]  # type: ignore[arg-type]
-
-
-def divide_account(total: Account, parts: int) -> list[Account]:
-    """Return equal parts of the amounts that are left of an account.
-
-    A part may have nothing. A remainder goes to the first parts, one unit to each.
-    """
-    available = {unit: total.available(unit) for unit in total.units}
-    accounts: list[Account] = []
-    for place in range(parts):
-        amounts = {unit: amount // parts + int(place < amount % parts) for unit, amount in available.items()}
-        accounts.append(total.reserve_part(amounts))
-    return accounts
 
 
 def _cut(amount: int, ends: Sequence[int]) -> list[int]:

@@ -19,8 +19,8 @@ from tts.allocator.default import choose_plan
 from tts.allocator.shipped import describe_verifier
 from tts.backends.base import Sampling, sampling_with
 from tts.backends.metadata import metadata_of
-from tts.budget.account import Account, read_limits
-from tts.budget.budget import Budget
+from tts.budget.account import Account, divide_account, read_limits
+from tts.budget.budget import Budget, divide
 from tts.checks import check_int, check_problem
 from tts.errors import ConfigError, HintsKeywords, TTSError, VerifierError, hint_methods, quote
 from tts.logs import get_logger
@@ -44,8 +44,6 @@ from tts.solver.model_cache import (
 )
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
-from tts.solver.risk import RiskLimit
-from tts.solver.shared_budget import SharedBudget, divide, divide_account
 from tts.solver.streaming import stream_events
 from tts.tasks import make_task
 from tts.tasks.base import Task
@@ -423,6 +421,8 @@ class Solver(HintsKeywords):
         auto = template.plan.strategy
         shared = None
         if account is not None and isinstance(auto, Auto):
+            from tts.solver.shared_budget import SharedBudget  # which searches alone do without
+
             shared = SharedBudget(auto, account, len(jobs), gate)
 
         async def solve_job(place: int, problem: Problem, share: Budget | Account) -> Solution:
@@ -493,7 +493,10 @@ class Solver(HintsKeywords):
         )
         if self._thresholds is None or self._risk is None:
             return run
-        return dataclasses.replace(run, risk=RiskLimit(self._risk, self._thresholds.threshold(run.use)))
+        from tts.solver.risk import RiskLimit, use_of  # as `_thresholds`
+
+        limit = RiskLimit(self._risk, self._thresholds.threshold(use_of(run)))
+        return dataclasses.replace(run, refuses=limit.refusal)
 
     @property
     def _own_task(self) -> str | None:

@@ -146,7 +146,7 @@ def make_git_dir(folder: Path, object_format: str) -> None:
 
 @contextlib.contextmanager
 def view(repository: Repository) -> Generator[Callable[..., bytes]]:
-    """Yield `run_git` for a repository, by a git directory of this library's own that is removed afterwards."""
+    """Yield `run_git` for a repository, by a git directory of its own that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="tts-view-") as folder:
         variables = _open_view(repository, Path(folder))
         yield partial(run_git, folder=repository.top, settings=repository.settings, variables=variables)

@@ -7,7 +7,6 @@ program that the tests import runs in their process, so it can still forge resul
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from tts.backends.workspace.agents import make_environment
 from tts.backends.workspace.git import read_bytes
 from tts.backends.workspace.processes import Process, ProcessEnd
 from tts.backends.workspace.store import State, StateStore, remove
+from tts.backends.workspace.target import is_protected
 from tts.errors import ConfigError, EngineError, quote
 
 Result = Literal["passed", "failed", "skipped", "uncollected"]
@@ -45,11 +45,6 @@ _NO_TEST = re.compile(
 )
 _ERROR = re.compile(r"^(?:E {2,})?((?:[\w.]+Error|[\w.]+Exception)\b.*)$", re.MULTILINE)
 _FRAME = re.compile(r'^(?=\S|E? +File)(?:E? +File ")?([^"\s:]+\.py)(?::\d+: |", line)', re.MULTILINE)
-_FOLDERS = ("tests", "test", "testing", "__pycache__")
-_FILES = (
-    "test_*.py", "*_test.py", "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pytest.ini",
-    ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +184,6 @@ def split_command(name: str, command: str) -> tuple[str, ...]:
             f"{name} is {quote(command)}, but no shell runs it", hint=f"write bash -c {shlex.quote(command)}"
         )
     return words
-
-
-def is_protected(path: str) -> bool:
-    """Whether a file belongs to the tests, or decides how they run."""
-    parts = path.split("/")
-    if any(part in _FOLDERS for part in parts):
-        return True
-    return any(fnmatch.fnmatch(parts[-1], pattern) for pattern in _FILES)
 
 
 class SuiteRunner:

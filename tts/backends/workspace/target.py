@@ -5,16 +5,25 @@ No store is needed for this.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tts.backends.workspace.git import find_repository, make_git_dir, run_git, view
 from tts.errors import ConfigError, EngineError
+from tts.tasks.patch import files_of
+from tts.types import Candidate
 
+_FOLDERS = ("tests", "test", "testing", "__pycache__")
+_FILES = (
+    "test_*.py", "*_test.py", "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pytest.ini",
+    ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml",
+)  # fmt: skip
 _BY_HAND = "apply solution.patch by git apply -3"
 
 
@@ -63,6 +72,22 @@ class PatchFolder:
         except EngineError as failure:
             raise ConfigError(f"the patch is not applied: {failure.cause}") from None
 
+    def judge(
+        self, patch: str, ranked: Sequence[Candidate], verifiers: Mapping[str, Any]
+    ) -> tuple[PatchFolder, list[str]]:
+        """Return a target that refuses a patch that fails its tests; see `tts.types.PatchTarget`."""
+        target, warnings = self, list[str]()
+        test_files = [name for name in files_of(patch) if is_protected(name)]
+        if test_files:
+            warnings.append(f"the chosen patch changes files of tests or their settings: {', '.join(test_files)}")
+        for role in [role for role, verifier in verifiers.items() if verifier.name == "tests"]:
+            if ranked[0].scores.get(role) != 1:
+                any_passes = any(candidate.scores.get(role) == 1 for candidate in ranked)
+                refusal = "the chosen patch does not pass the tests" if any_passes else "no candidate passes the tests"
+                warnings.append(refusal)
+                target = replace(target, refusal=refusal)
+        return target, warnings
+
     def _apply(self, change: bytes, scratch: str) -> None:
         """Apply a patch, by a git directory in an empty folder, so that git reads no settings of the user's folder."""
         make_git_dir(Path(scratch), self.object_format)
@@ -86,6 +111,14 @@ class PatchFolder:
         parents = [self.path.joinpath(*Path(name).parts[:depth]) for depth in range(1, len(Path(name).parts))]
         is_behind = any(parent.is_symlink() for parent in parents)
         return not is_behind and (path.is_symlink() or (path.exists() and not path.is_dir()))
+
+
+def is_protected(path: str) -> bool:
+    """Whether a file belongs to the tests, or decides how they run."""
+    parts = path.split("/")
+    if any(part in _FOLDERS for part in parts):
+        return True
+    return any(fnmatch.fnmatch(parts[-1], pattern) for pattern in _FILES)
 
 
 def read_entries(listed: bytes, at: int) -> dict[str, str]:

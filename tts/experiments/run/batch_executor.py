@@ -7,9 +7,10 @@ verifiers whose next call depends on earlier replies are refused.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Final
 
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.batch_book import BatchBook, Unanswered
@@ -17,6 +18,7 @@ from tts.backends.openai.batches import BatchEnds, Batches, BatchRecord, Report
 from tts.budget.budget import format_limits
 from tts.errors import ConfigError
 from tts.experiments.run.local_executor import LocalExecutor
+from tts.experiments.run.runner import RunSummary
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems
 from tts.models.registry import SERVER
@@ -26,6 +28,7 @@ from tts.search.strategies.samples.single import Single
 from tts.solver.problem_run import ProblemRun
 from tts.types import Solution
 
+_MOST_ROUNDS: Final = 4  # a search asks once, and three times more where all its rows failed
 _WHY = "but a batch needs all requests before the first reply"
 
 
@@ -160,3 +163,33 @@ def check_known_requests(run: ProblemRun) -> None:
 def _book(backend: OpenAIBackend) -> BatchBook:
     assert backend.book is not None, "the executor has given it one"
     return backend.book
+
+
+def run_by_batches(
+    ended: RunSummary, run_cells: Callable[[], RunSummary], executor: BatchExecutor, report: Callable[[str], None]
+) -> tuple[RunSummary, BatchEnds]:
+    """Send the requests of cells as batches and run the cells again, until all cells have their replies.
+
+    The loop also ends after lost requests, and after four rounds.
+
+    Args:
+        ended: The summary of the run that collected the requests.
+        run_cells: A function that runs the cells without a result. Cells without replies stay open.
+        executor: The executor of the cells.
+        report: A function that gets each line of progress.
+
+    Returns:
+        The summary of the last run, and the ends of the last batches.
+
+    Raises:
+        TTSError: A server has no batches, refuses a batch, or does not answer.
+    """
+    ends = BatchEnds()
+    for _ in range(_MOST_ROUNDS):
+        if not ended.unpaid or ended.interrupted or ends.lost:
+            return ended, ends
+        ends = executor.answer(report)
+        ended = run_cells()
+    if ended.unpaid:
+        ends.notes.append(f"{ended.unpaid:,} cells ask for other requests each time; is a prompt of the task random?")
+    return ended, ends

@@ -19,10 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tts.backends.openai.batches import BatchEnds
 from tts.budget.account import Account
 from tts.errors import ConfigError, EngineError, TTSError
-from tts.experiments.run.batch_executor import BatchExecutor
 from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, NotReached, Unpaid, WorkerLost
 from tts.experiments.run.forecast import RowKey, cost_by_budget, row_key
 from tts.experiments.run.local_executor import LocalExecutor, failed_result
@@ -40,12 +38,12 @@ from tts.solver.model_cache import LOOP
 T = TypeVar("T")
 Report = Callable[[Progress], None]
 
+_BATCH_EXECUTOR: Final = "tts.experiments.run.batch_executor:BatchExecutor"  # with the client of servers
 LEASE_S: Final = 30.0  # the longest that the cells of a killed process wait
 _BEATS_PER_LEASE: Final = 4
 _POLL_S: Final = 1.0  # interval at which leases of other processes are polled
 # a run ends after this number of failures of its first cells, or of successive cells that no server took
 _MOST_FAILURES: Final = 50
-_MOST_ROUNDS: Final = 4  # rounds of batches: a search asks once, and three times more where all its rows failed
 _MOST_DEATHS: Final = 3  # lost workers after which a cell has failed
 
 
@@ -77,7 +75,7 @@ class PreparedStudy:
                 raise ConfigError(
                     f"executor is {executor!r}, but batches run cells in this process", hint="leave one of them out"
                 )
-            make_executor = functools.partial(BatchExecutor, folder=batches)
+            make_executor = functools.partial(EXECUTORS.get(_BATCH_EXECUTOR), folder=batches)
         if account is not None:
             account.check_usable()
             if make_executor is not LocalExecutor:
@@ -175,36 +173,6 @@ def run(
         unpaid=len(runner.unpaid),
         not_reached=runner.not_reached,
     )
-
-
-def run_by_batches(
-    ended: RunSummary, run_cells: Callable[[], RunSummary], executor: BatchExecutor, report: Callable[[str], None]
-) -> tuple[RunSummary, BatchEnds]:
-    """Send the requests of cells as batches and run the cells again, until all cells have their replies.
-
-    The loop also ends after lost requests, and after four rounds.
-
-    Args:
-        ended: The summary of the run that collected the requests.
-        run_cells: A function that runs the cells without a result. Cells without replies stay open.
-        executor: The executor of the cells.
-        report: A function that gets each line of progress.
-
-    Returns:
-        The summary of the last run, and the ends of the last batches.
-
-    Raises:
-        TTSError: A server has no batches, refuses a batch, or does not answer.
-    """
-    ends = BatchEnds()
-    for _ in range(_MOST_ROUNDS):
-        if not ended.unpaid or ended.interrupted or ends.lost:
-            return ended, ends
-        ends = executor.answer(report)
-        ended = run_cells()
-    if ended.unpaid:
-        ends.notes.append(f"{ended.unpaid:,} cells ask for other requests each time; is a prompt of the task random?")
-    return ended, ends
 
 
 def _run_until_stopped(runner: _Runner, is_patient: Callable[[], bool]) -> bool:

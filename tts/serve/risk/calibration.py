@@ -19,6 +19,7 @@ from tts.serve.risk.chains import prepare_run
 from tts.serve.searches import Order
 from tts.serve.wire.request import SearchRequest
 from tts.solver.model_cache import LOOP
+from tts.solver.risk import use_of
 from tts.solver.thresholds import ProblemOutcomes, Thresholds
 from tts.tasks.by_references import with_final_answers
 from tts.types import Message, Problem
@@ -92,7 +93,7 @@ async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) ->
         return (math.nan if solution.answer is None else solution.confidence), is_right
 
     first_order = order(problems[0])
-    use = prepare_run(first_order, first_order.budget, records, gateway.cache).use
+    use = use_of(prepare_run(first_order, first_order.budget, records, gateway.cache))
     outcomes = await asyncio.gather(*map(outcome, problems))
     return ProblemOutcomes(
         use=use, confidences=[confidence for confidence, _ in outcomes], right=[is_right for _, is_right in outcomes]

@@ -20,7 +20,7 @@ from tts.serve.searches import Order
 from tts.serve.wire.request import SearchRequest
 from tts.solver.model_cache import ModelCache
 from tts.solver.problem_run import ProblemRun
-from tts.solver.risk import RiskLimit
+from tts.solver.risk import RiskLimit, use_of
 from tts.solver.solver import Solver
 from tts.solver.thresholds import Thresholds
 from tts.types import Solution
@@ -115,7 +115,7 @@ class CalibratedChains:
             ConfigError: The calibration does not cover this use.
         """
         assert offer.preset.risk is not None, "links have a risk"
-        return RiskLimit(offer.preset.risk, self._thresholds[offer.name].threshold(run.use, place, of))
+        return RiskLimit(offer.preset.risk, self._thresholds[offer.name].threshold(use_of(run), place, of))
 
 
 def with_earlier(earlier: Sequence[tuple[str, Solution]], name: str, solution: Solution) -> Solution:
