@@ -9,6 +9,7 @@ import json
 import stat
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,3 +60,27 @@ def write_json_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
         for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
             file.write(json.dumps(row, allow_nan=False) + "\n")
     return count
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written.
+
+    Args:
+        path: The file.
+        rows: Its rows.
+        searches: The searches that were read.
+        left_out: What became no row, by reason.
+    """
+
+    path: Path
+    rows: int
+    searches: int
+    left_out: Mapping[str, int]
+
+    def __str__(self) -> str:
+        text = f"{self.rows:,} rows of {self.searches:,} searches in {self.path}"
+        if self.left_out:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
+            text += f"; left out: {reasons}"
+        return text

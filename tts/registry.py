@@ -33,6 +33,7 @@ from typing import Any
 from tts.checks import check_complete
 from tts.errors import ConfigError, MissingDependency, TTSError, unknown_name
 
+_ADDONS = "tts_addons"  # the package of the products that are built on this one
 _INNER = "<locals>"  # in the qualified name of what a function defines
 FORM = "write NAME(parameter=value) | STOP RULE | SELECTION, for example best_of_n(n=8) | majority"
 _MADE_FROM = "_tts_made_from"  # attribute: the text that an object was made from, where its fields do not give it
@@ -86,8 +87,7 @@ class Registry:
             MissingDependency: another package's module cannot be imported.
         """
         if name in self.entries:
-            module, _, attribute = self.entries[name].partition(":")
-            return getattr(importlib.import_module(module), attribute)
+            return find_own(self.entries[name])
         if ":" in name:
             return load_place(self.kind, name)
         entries = {entry.value: entry for entry in entry_points(group=self.group) if entry.name == name}
@@ -117,6 +117,27 @@ class Registry:
                 f"{entry_text} is {entry.value}, a {type(loaded).__name__}, but must be a class or a function"
             )
         return loaded
+
+
+def find_own(place: str) -> Any:
+    """Return what this library, or one of its add-ons, defines.
+
+    Args:
+        place: The place, "package.module:name".
+
+    Raises:
+        MissingDependency: The place is in an add-on, which is not installed.
+    """
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as failure:
+        if failure.name is None or failure.name.split(".")[0] != _ADDONS:
+            raise
+        raise MissingDependency(
+            f"{name} is in the add-on {'.'.join(module.split('.')[:2])}, which is not installed",
+            hint="install the whole of test-time-search",
+        ) from None
 
 
 def _package(entry: EntryPoint) -> str:

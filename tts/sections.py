@@ -47,7 +47,7 @@ class Section(BaseModel):
             raise refusal(main_fault(failure), cls, whole) from None
 
     @classmethod
-    def read(cls, path: Path, what: str, extra: str = "experiments") -> Self:
+    def read_file(cls, path: Path, what: str, extra: str = "experiments") -> Self:
         """Return the section in a YAML file of at most 1 MiB.
 
         Args:

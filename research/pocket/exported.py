@@ -37,6 +37,7 @@ from tts.models import registry
 from tts.randomness import generator
 from tts.statistics.discrimination import clustered_auc
 from tts.tasks.arithmetic.countdown import read
+from tts.trace.export.records import search_rows
 
 ROWS = 96  # of a batch
 HELD_OUT = 10  # one prompt in so many
@@ -143,7 +144,7 @@ def measure(model: Reader, tokenizer: Any, problems: int, samples: int) -> Itera
             prompt, parsed = task.prompt(problem_list[number]), read(problem_list[number].text)
             assert parsed is not None
             assert solution.trace is not None
-            for sample in {one.steps: one for one in solution.trace.record(task).samples if one.values}.values():
+            for sample in {one.steps: one for one in search_rows(solution.trace, task).samples if one.values}.values():
                 if len(sample.steps) < 2:
                     continue
                 row = Labelled(str(prompt), sample.steps, sample.values)

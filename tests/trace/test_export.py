@@ -23,7 +23,7 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.trace.export.filters import Filters
 from tts.trace.export.forms import FORMS
-from tts.trace.export.records import PathSample, SearchRows
+from tts.trace.export.records import PathSample, SearchRows, search_rows
 from tts.trace.export.writing import export_searches
 from tts.types import Candidate, Message, Problem, Solution
 from tts.verifiers.toy import ToyVerifier
@@ -233,7 +233,7 @@ def test_weights_of_particles_estimate_the_normalizing_constant_and_the_mean_rew
     for number in range(runs):
         problem = Problem("3 + 4 - 2", answer="5", id=f"p{number}")
         found = solve(make_run(problem, Budget(samples=60), plan, ToyBackend(SLIPS), verifiers=verifier))
-        samples = found.trace.record(tts.tasks.get("arithmetic"), reference="5").samples
+        samples = search_rows(found.trace, tts.tasks.get("arithmetic"), reference="5").samples
         assert all(sample.weight is not None for sample in samples)
         constants.append(sum(sample.weight or 0.0 for sample in samples))
         rewards.append(sum(sample.weight or 0.0 for sample in samples if sample.right))
@@ -257,9 +257,9 @@ def test_paths_have_no_weight_where_the_theory_gives_none() -> None:
     plans += ("particle_filter(n=4)", "particle_gibbs(n=3)", "parallel_tempering(n=2)")
     for plan in plans:
         for seed in range(3):
-            samples = toy(plan, budget=60, error=0.1, seed=seed).trace.record(task).samples
+            samples = search_rows(toy(plan, budget=60, error=0.1, seed=seed).trace, task).samples
             assert all(sample.weight is None for sample in samples), plan
-    assert all(sample.weight is None for sample in toy().trace.record(task).samples)
+    assert all(sample.weight is None for sample in search_rows(toy().trace, task).samples)
 
 
 # Filters --------------------------------------------------------------------------------------------------------------
@@ -362,9 +362,8 @@ def test_what_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
 def test_both_files_have_the_same_rows_and_datasets_streams_them(form: str, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     pytest.importorskip("pyarrow")
-    record = toy("particle_filter(n=4)", budget=60, error=0.1, seed=1).trace.record(
-        tts.tasks.get("arithmetic"), reference="5"
-    )
+    found = toy("particle_filter(n=4)", budget=60, error=0.1, seed=1)
+    record = search_rows(found.trace, tts.tasks.get("arithmetic"), reference="5")
     chat = (Message("system", "Be brief."), Message("user", "3 + 4 - 2 \ud800"))
     searches = [dataclasses.replace(record, problem=f"p{i}") for i in range(3)]
     if not FORMS[form].tokens:

@@ -17,7 +17,7 @@ import tts
 from tests.backends.conftest import tiny_model, tiny_tokenizer
 from tts import tasks
 from tts.trace.export.filters import Filters
-from tts.trace.export.records import SearchRows
+from tts.trace.export.records import SearchRows, search_rows
 from tts.trace.export.writing import export_searches
 from tts.types import Message
 
@@ -51,7 +51,7 @@ def searches() -> Sequence[SearchRows]:
         tts.solve(tts.Problem("3 + 4 - 2", answer="5", id=f"p{i}"), 400, model="toy", strategy="best_of_n(n=8)", seed=i)
         for i in range(4)
     ]
-    return [one.trace.record(task, one.problem.id, "5") for one in found]
+    return [search_rows(one.trace, task, one.problem.id, "5") for one in found]
 
 
 def chats(searches: Sequence[SearchRows]) -> list[SearchRows]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,11 +25,10 @@ from tts.experiments.analysis.replayable import SEED, PartialResults, Replayable
 from tts.experiments.analysis.table import TableRow, table
 from tts.experiments.output import plots, tables
 from tts.experiments.output.export import export
-from tts.experiments.output.logs import Sampled, export_samples
+from tts.experiments.output.logs import SAMPLE_FORMS, Sampled, export_samples
 from tts.experiments.output.look import Look, Palette
 from tts.experiments.output.report import report
 from tts.experiments.output.samples import samples_page
-from tts.experiments.output.training import RecordedSearches, RedrawnSearches, announce, select
 from tts.experiments.run.progress import show_progress
 from tts.experiments.run.runner import PreparedStudy, RunSummary, run
 from tts.experiments.store.rows import with_texts
@@ -39,10 +37,8 @@ from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
 from tts.experiments.study.stored import check_servers, imported_settings, stored_config
-from tts.trace.export.filters import Filters
-from tts.trace.export.forms import FORMS, form_of
-from tts.trace.export.records import SearchRows
-from tts.trace.export.writing import Exported, check_target, export_searches
+from tts.files import Exported
+from tts.registry import find_own
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +92,7 @@ class Study(Replayable):
         """
         self._config, self._name_in_store = config, find
         self._id: int | None = None  # in the store, once the study is found there
-        self._is_of_store = False  # whether the configuration was read from a store
+        self.is_of_store = False  # whether the configuration was read from a store
         self.store = default_store() if store is None else Path(store)
         return self
 
@@ -135,9 +131,9 @@ class Study(Replayable):
             ConfigError: a study of a store was run with a configuration that is not valid here.
         """
         if self._config is None:
-            with self._open_store() as (_, study):
+            with self.open_store() as (_, study):
                 self._config = stored_config(study.runs[-1].snapshot)
-            self._is_of_store = True
+            self.is_of_store = True
         return self._config
 
     @property
@@ -145,7 +141,7 @@ class Study(Replayable):
         """The settings of an import, by the names of `ImportSettings`; None: models draw the samples."""
         if self._config is not None:
             return None
-        with self._open_store() as (_, study):
+        with self.open_store() as (_, study):
             return imported_settings(study.runs[-1].snapshot)
 
     @property
@@ -153,7 +149,7 @@ class Study(Replayable):
         """The study's name."""
         if self._config is not None:
             return self._config.name
-        with self._open_store() as (_, study):
+        with self.open_store() as (_, study):
             return study.name
 
     def __repr__(self) -> str:
@@ -207,7 +203,7 @@ class Study(Replayable):
                 f"shard is {shard}, but must be (i, n) with i from 1 to n", hint="for example (1, 8), for jobs 1 to 8"
             )
         config = self.config
-        if self._is_of_store:
+        if self.is_of_store:
             check_servers(config)
         if store is not None:
             self.store = Path(store)
@@ -238,7 +234,7 @@ class Study(Replayable):
         """
         pool_config = pool_study(self.config, n).model_copy(update={"name": name or f"{self.config.name}-pool"})
         pool = Study.__new__(Study)._set(pool_config, store=self.store)
-        pool._is_of_store = self._is_of_store
+        pool.is_of_store = self.is_of_store
         pool.run(store, progress=progress)
         return pool
 
@@ -248,7 +244,7 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._open_store("these are not all its results") as (store, study):
+        with self.open_store("these are not all its results") as (store, study):
             return list(store.results(study.id))
 
     def rows(self) -> list[TableRow]:
@@ -259,7 +255,7 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._open_store("this is not its final table") as (store, study):
+        with self.open_store("this is not its final table") as (store, study):
             return table(store.results(study.id, drawn=False), rng=np.random.default_rng(SEED))
 
     def table(
@@ -310,7 +306,7 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        with self._open_store("this is not the final comparison") as (store, study):
+        with self.open_store("this is not the final comparison") as (store, study):
             results = list(store.results(study.id, drawn=False))
         rng = np.random.default_rng(SEED)
         strategies = {result.cell.strategy for result in results}
@@ -342,7 +338,7 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._open_store("this is not its final figure") as (store, study):
+        with self.open_store("this is not its final figure") as (store, study):
             return curves_of(store.results(study.id, drawn=False), rng=np.random.default_rng(SEED), by_group=by_group)
 
     def points(self, replayed: Sequence[ReplayedCurve] = (), *, form: tables.Form = "text") -> str:
@@ -467,7 +463,7 @@ class Study(Replayable):
             PartialResults: cells have no result yet.
         """
         target = _page_path(path)
-        with self._open_store("this is not its final page") as (store, study):
+        with self.open_store("this is not its final page") as (store, study):
             page = report(store, study, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
         _write_page(target, page)
 
@@ -502,19 +498,18 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        if form is not None and form in FORMS:
+        if form is not None and form not in SAMPLE_FORMS:
             return self.export_training(path, form, model=model, strategy=strategy, licence=licence, **filters).rows
         filter_values = {"model": model, "strategy": strategy, "licence": licence, **filters}
         given_names = sorted(name for name, value in filter_values.items() if value is not None)
         if given_names:
             raise ConfigError(
-                f"{given_names[0]} was given, but the form {form!r} has no filters",
-                hint=f"forms with filters: {', '.join(FORMS)}",
+                f"{given_names[0]} was given, but the form {form!r} has no filters", hint="give a form for trainers"
             )
-        with self._open_store("these are not all its results") as (store, study):
+        with self.open_store("these are not all its results") as (store, study):
             if form is None:
                 return export(store.results(study.id), path)
-            return export_samples(_sample(store, study), path, form, study.name)
+            return export_samples(sampled_results(store, study), path, form, study.name)
 
     def export_training(
         self,
@@ -552,39 +547,8 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        selected_filters = Filters(**filters)
-        target = check_target(path)
-        needs_tokens = form_of(form, selected_filters).tokens
-        needs_step_scores = form == "trl-prm" and selected_filters.judge == "score"
-        with self._open_store("these are not all its searches") as (store, study), ExitStack() as stack:
-            facts = {"study": study.name, "licence": licence or _licences(study)}
-            select_results = partial(select, model=model, strategy=strategy)
-            import_settings = self.imported
-            records: Iterable[SearchRows]
-            if import_settings is not None:
-                if needs_tokens:
-                    raise ConfigError(
-                        f"the form {form} needs token ids, but the samples of the study {study.name!r} were imported "
-                        "without",
-                        hint="forms of texts: " + ", ".join(name for name in FORMS if not FORMS[name].tokens),
-                    )
-                searches = RecordedSearches(None, import_settings.get("task"), selected_filters.verifier)
-                records = (searches.record(*sampled) for sampled in select_results(_sample(store, study)))
-            elif self.config.record.texts and not needs_tokens and not needs_step_scores:
-                searches = RecordedSearches(self.config, None, selected_filters.verifier)
-                records = (searches.record(*sampled) for sampled in select_results(_sample(store, study)))
-            else:
-                without_samples = ((result, {}) for result in store.results(study.id, drawn=False))
-                costs = [result.usage.tokens for result, _ in select_results(without_samples)]
-                if self._is_of_store:
-                    check_servers(self.config)
-                redrawn_searches = stack.enter_context(
-                    RedrawnSearches(self.config, selected_filters.verifier, needs_tokens=needs_tokens)
-                )
-                announce(len(costs), sum(costs))
-                with_samples = ((result, {}) for result in store.results(study.id))
-                records = redrawn_searches.records(result for result, _ in select_results(with_samples))
-            return export_searches(records, target, form, selected_filters, facts=facts)
+        export_study = find_own("tts.experiments.output.training:export_study")
+        return export_study(self, path, form, model=model, strategy=strategy, licence=licence, **filters)
 
     def samples(self, path: str | Path) -> int:
         """Write one page with all samples of the study, with a search field and filters.
@@ -604,13 +568,13 @@ class Study(Replayable):
             PartialResults: Cells have no result yet.
         """
         target = _page_path(path)
-        with self._open_store("these are not all its samples") as (store, study):
-            page, count = samples_page(study.name, _sample(store, study))
+        with self.open_store("these are not all its samples") as (store, study):
+            page, count = samples_page(study.name, sampled_results(store, study))
         _write_page(target, page)
         return count
 
     def _pools(self) -> Sequence[ProblemPool]:
-        with self._open_store() as (store, study):
+        with self.open_store() as (store, study):
             pools = pools_of(store.results(study.id))
         if pools.passed_over:
             reasons = "; ".join(f"{count:,} {reason}" for reason, count in pools.passed_over.items())
@@ -618,7 +582,7 @@ class Study(Replayable):
         return pools.pools
 
     @contextmanager
-    def _open_store(self, unfinished: str | None = None) -> Generator[tuple[Store, StoredStudy]]:
+    def open_store(self, unfinished: str | None = None) -> Generator[tuple[Store, StoredStudy]]:
         """Open the store, and find this study in it.
 
         Args:
@@ -656,7 +620,7 @@ class Study(Replayable):
         return ConfigError(f"the study {name!r} has no results in {self.store}", hint="call its run() first")
 
 
-def _sample(store: Store, study: StoredStudy) -> Iterator[Sampled]:
+def sampled_results(store: Store, study: StoredStudy) -> Iterator[Sampled]:
     """Yield the results of a study, with the samples and texts that were recorded."""
     return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
 
@@ -682,15 +646,6 @@ def _look_of(options: Mapping[str, Any]) -> Look:
         plot_options = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
         raise unknown_name("option of a figure", min(unknown_options), plot_options | look_options)
     return Look(**options)
-
-
-def _licences(study: StoredStudy) -> str:
-    """Return the licences that the data sets of a study state."""
-    data = study.runs[-1].snapshot.get("data")
-    if not isinstance(data, dict):
-        return ""
-    licences = [dataset.get("licence") for dataset in data.values() if isinstance(dataset, dict)]
-    return ", ".join(dict.fromkeys(str(licence) for licence in licences if licence))
 
 
 def _page_path(path: str | Path) -> Path:

@@ -41,7 +41,7 @@ from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.plan import parse
 from tts.search.search import Search
 from tts.solver.solver import ProblemLike, Solver
-from tts.trace.export.records import PathSample, PathTokens
+from tts.trace.export.records import PathSample, PathTokens, search_rows
 from tts.types import Candidate, Problem, Solution
 
 Floats = NDArray[np.float64]
@@ -482,7 +482,7 @@ class _Drawing:
         if trace is None:
             return []
         run = self._solver.prepare(problem, Budget(samples=1), strategy="single")
-        samples = trace.record(run.task, problem.id, problem.answer).samples
+        samples = search_rows(trace, run.task, problem.id, problem.answer).samples
         candidates = sorted(solution.candidates, key=lambda candidate: candidate.index)
         results = list[Rollout]()
         for sample, candidate in zip(samples, candidates, strict=True):

@@ -14,17 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tts import tasks
 from tts.budget.ledger import Call
 from tts.characters import HALVES
 from tts.display import cell, grid, one_line
 from tts.errors import ConfigError, quote
+from tts.files import Exported
+from tts.registry import find_own
 from tts.search.ends import Level
 from tts.tasks.base import Task
 from tts.trace import picture as pictures
-from tts.trace.export.filters import Filters
-from tts.trace.export.records import SearchRows, samples_of
-from tts.trace.export.writing import Exported, export_searches
 from tts.trace.html import render
 from tts.trace.node import TraceNode, plain_values, unstored_field
 from tts.trace.receipt import NOT_RECORDED, PartAnswers, Receipt, parts_of, receipt_of
@@ -232,51 +230,8 @@ class Trace:
             ConfigError: the form, the ending or a filter is unknown, no row is left, or the form needs tokens, which a
                 trace from a file does not have.
         """
-        judge = tasks.get(self.task) if task is None else task
-        record = self.record(judge, problem, reference, filters.get("verifier"))
-        return export_searches([record], path, form, Filters(**filters))
-
-    def record(
-        self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None
-    ) -> SearchRows:
-        """Return the record of the search from which rows are made.
-
-        Args:
-            task: The task that judges answers and finds steps.
-            problem: The id of the problem; None: its text.
-            reference: The reference answer; None: unknown.
-            verifier: The role whose scores are read; None: the first that scored.
-        """
-        verdicts: dict[str, bool] = {}
-
-        def judge(answer: str | None) -> bool | None:
-            if reference is None:
-                return None
-            if answer is None:
-                return False
-            if answer not in verdicts:
-                decision = task.decide(answer, reference)
-                verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
-            return verdicts[answer]
-
-        nodes = tuple(self.nodes)
-        roots = [node for node in nodes if node.parent is None]
-        prompt = roots[0].prompt if roots else None
-        return SearchRows(
-            problem=self.problem if problem is None else problem,
-            prompt=self.problem if prompt is None else prompt,
-            reference=reference,
-            model=self.model,
-            strategy=self.strategy,
-            seed=self.seed,
-            budget=self.budget,
-            samples=samples_of(
-                nodes, self.levels, best=winning_node(self), judge=judge, split=task.split, role=verifier
-            ),
-            nodes=nodes,
-            levels=self.levels,
-            temperature=self.temperature,
-        )
+        export_trace = find_own("tts.trace.export.writing:export_trace")
+        return export_trace(self, path, form, problem=problem, reference=reference, task=task, **filters)
 
     def save(self, path: str | Path) -> None:
         """Write the trace as HTML, JSON or SVG (its tree), by the ending of the path.

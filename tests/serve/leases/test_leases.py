@@ -435,7 +435,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_runs(repo, tmp_pa
         tts.Workspace(repo, agent="toy", model="pocket")
     with pytest.raises(tts.ConfigError, match="did you mean pocket"):
         tts.Workspace(repo, agent=mine, model="pockt")
-    with pytest.raises(tts.ConfigError, match="none.yaml: .*cannot be read"):
+    with pytest.raises(tts.ConfigError, match=r"none\.yaml: .*cannot be read"):
         tts.Workspace(repo, agent="none.yaml", model="pocket")
     with (
         tts.Workspace(repo, agent=mine, model=Scripted(mend, usd=False)) as workspace,

@@ -156,10 +156,10 @@ def find_record(name: str) -> HarnessRecord | None:
         MissingDependency: PyYAML is not installed.
     """
     if name in names():
-        return HarnessRecord.read(_folder() / f"{name}{SUFFIXES[0]}", _KIND, extra="serve")
+        return HarnessRecord.read_file(_folder() / f"{name}{SUFFIXES[0]}", _KIND, extra="serve")
     if not name.endswith(SUFFIXES):
         return None
-    return HarnessRecord.read(Path(name).expanduser(), _KIND, extra="serve")
+    return HarnessRecord.read_file(Path(name).expanduser(), _KIND, extra="serve")
 
 
 def _folder() -> Path:

@@ -129,7 +129,7 @@ def _read_task(file: Path) -> RepositoryTask:
     Raises:
         ConfigError: The task is not valid.
     """
-    content = _TaskFile.read(file, "task of a repository")
+    content = _TaskFile.read_file(file, "task of a repository")
     split_command(f"{file}: its tests", content.tests)
     repo = _resolve_below(file, "repo", content.repo)
     if not repo.is_dir():

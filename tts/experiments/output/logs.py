@@ -64,9 +64,9 @@ def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: 
         MissingDependency: Parquet without pyarrow.
         TTSError: The file cannot be written.
     """
-    if form not in _WRITERS:
-        raise unknown_name("form", form, _WRITERS)
-    endings, write = _WRITERS[form]
+    if form not in SAMPLE_FORMS:
+        raise unknown_name("form", form, SAMPLE_FORMS)
+    endings, write = SAMPLE_FORMS[form]
     target = Path(path)
     if target.suffix not in endings:
         raise ConfigError(f"path is {str(path)!r}, but the form {form} must end in {' or '.join(endings)}")
@@ -318,7 +318,7 @@ def _write_log(pool: list[Sampled], path: Path) -> None:
         archive.writestr("header.json", json.dumps(header))
 
 
-_WRITERS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[list[Sampled], Path], int | None]]]] = {
+SAMPLE_FORMS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[list[Sampled], Path], int | None]]]] = {
     "samples": ((".jsonl", ".csv", ".parquet"), _write_samples),
     "lm-eval": ((".jsonl",), lambda pool, path: write_json_lines(_documents(pool), path)),
     "inspect": ((".json", ".eval"), _write_log),

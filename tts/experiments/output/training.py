@@ -9,24 +9,32 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from contextlib import ExitStack
+from functools import cache, partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from tts import tasks
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
+from tts.experiments.api import Study, sampled_results
 from tts.experiments.output.logs import Sampled
 from tts.experiments.run.local_executor import LocalExecutor
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, load_problems
-from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.experiments.study.record import Cell, RecordedSample, Result, StoredStudy
+from tts.experiments.study.stored import check_servers
 from tts.experiments.study.task_choice import with_chosen_tasks
+from tts.files import Exported
 from tts.logs import get_logger
 from tts.solver.model_cache import LOOP
 from tts.tasks.base import Task
 from tts.thoughts import THINK
-from tts.trace.export.records import PathSample, SearchRows
+from tts.trace.export.filters import Filters
+from tts.trace.export.forms import FORMS, form_of
+from tts.trace.export.records import PathSample, SearchRows, search_rows
+from tts.trace.export.writing import check_target, export_searches
 from tts.types import Prompt, Solution
 
 LOG = get_logger("tts.runs")
@@ -210,7 +218,7 @@ class RedrawnSearches:
                 hint="its backend or machine may not draw the same again (`reproducible`); forms of texts need no "
                 "second search",
             )
-        record = solution.trace.record(task, cell.problem, solution.problem.answer, self._verifier)
+        record = search_rows(solution.trace, task, cell.problem, solution.problem.answer, self._verifier)
         if self._needs_tokens and not any(node.token_ids for node in record.nodes[1:]):
             texts = "trl-sft, trl-dpo, trl-kto, trl-prm, trl-grpo and chat"
             raise ConfigError(
@@ -265,3 +273,58 @@ def announce(cells: int, tokens: int) -> None:
         f"{cells:,}",
         f"{tokens:,}",
     )
+
+
+def export_study(
+    study: Study,
+    path: str | Path,
+    form: str,
+    *,
+    model: str | None = None,
+    strategy: str | None = None,
+    licence: str | None = None,
+    **filters: Any,
+) -> Exported:
+    """Write the searches of a study as rows for trainers; see `Study.export_training`."""
+    selected_filters = Filters(**filters)
+    target = check_target(path)
+    needs_tokens = form_of(form, selected_filters).tokens
+    needs_step_scores = form == "trl-prm" and selected_filters.judge == "score"
+    with study.open_store("these are not all its searches") as (store, stored), ExitStack() as stack:
+        facts = {"study": stored.name, "licence": licence or _licences(stored)}
+        select_results = partial(select, model=model, strategy=strategy)
+        import_settings = study.imported
+        records: Iterable[SearchRows]
+        if import_settings is not None:
+            if needs_tokens:
+                raise ConfigError(
+                    f"the form {form} needs token ids, but the samples of the study {stored.name!r} were imported "
+                    "without",
+                    hint="forms of texts: " + ", ".join(name for name in FORMS if not FORMS[name].tokens),
+                )
+            searches = RecordedSearches(None, import_settings.get("task"), selected_filters.verifier)
+            records = (searches.record(*sampled) for sampled in select_results(sampled_results(store, stored)))
+        elif study.config.record.texts and not needs_tokens and not needs_step_scores:
+            searches = RecordedSearches(study.config, None, selected_filters.verifier)
+            records = (searches.record(*sampled) for sampled in select_results(sampled_results(store, stored)))
+        else:
+            without_samples = ((result, {}) for result in store.results(stored.id, drawn=False))
+            costs = [result.usage.tokens for result, _ in select_results(without_samples)]
+            if study.is_of_store:
+                check_servers(study.config)
+            redrawn_searches = stack.enter_context(
+                RedrawnSearches(study.config, selected_filters.verifier, needs_tokens=needs_tokens)
+            )
+            announce(len(costs), sum(costs))
+            with_samples = ((result, {}) for result in store.results(stored.id))
+            records = redrawn_searches.records(result for result, _ in select_results(with_samples))
+        return export_searches(records, target, form, selected_filters, facts=facts)
+
+
+def _licences(study: StoredStudy) -> str:
+    """Return the licences that the data sets of a study state."""
+    data = study.runs[-1].snapshot.get("data")
+    if not isinstance(data, dict):
+        return ""
+    licences = [dataset.get("licence") for dataset in data.values() if isinstance(dataset, dict)]
+    return ", ".join(dict.fromkeys(str(licence) for licence in licences if licence))

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tts.search.ends import Level
+from tts.tasks.base import Task
 from tts.trace.export.importance import importance_weights
 from tts.trace.node import TraceNode
+from tts.trace.trace import Trace, winning_node
 from tts.types import Prompt
 
 
@@ -98,6 +100,48 @@ class SearchRows:
     nodes: Sequence[TraceNode] = ()
     levels: Sequence[Level] = ()
     temperature: float | None = None
+
+
+def search_rows(
+    trace: Trace, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None
+) -> SearchRows:
+    """Return the record of a search from which rows are made.
+
+    Args:
+        trace: The trace.
+        task: The task that judges answers and finds steps.
+        problem: The id of the problem; None: its text.
+        reference: The reference answer; None: unknown.
+        verifier: The role whose scores are read; None: the first that scored.
+    """
+    verdicts: dict[str, bool] = {}
+
+    def judge(answer: str | None) -> bool | None:
+        if reference is None:
+            return None
+        if answer is None:
+            return False
+        if answer not in verdicts:
+            decision = task.decide(answer, reference)
+            verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
+        return verdicts[answer]
+
+    nodes = tuple(trace.nodes)
+    roots = [node for node in nodes if node.parent is None]
+    prompt = roots[0].prompt if roots else None
+    return SearchRows(
+        problem=trace.problem if problem is None else problem,
+        prompt=trace.problem if prompt is None else prompt,
+        reference=reference,
+        model=trace.model,
+        strategy=trace.strategy,
+        seed=trace.seed,
+        budget=trace.budget,
+        samples=samples_of(nodes, trace.levels, best=winning_node(trace), judge=judge, split=task.split, role=verifier),
+        nodes=nodes,
+        levels=trace.levels,
+        temperature=trace.temperature,
+    )
 
 
 def samples_of(

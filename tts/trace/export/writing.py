@@ -8,43 +8,22 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from tts import tasks
 from tts.characters import join_surrogates
 from tts.errors import ConfigError, missing_extra
-from tts.files import replace_file, write_json_lines
+from tts.files import Exported, replace_file, write_json_lines
+from tts.tasks.base import Task
 from tts.trace.export.filters import Filters, Sieve
 from tts.trace.export.forms import FORMS, Form, Kind, Row, check_one_model, form_of
-from tts.trace.export.records import SearchRows
+from tts.trace.export.records import SearchRows, search_rows
+from tts.trace.trace import Trace
 
 _GROUP_CHARACTERS: Final = 16 << 20  # of rows as JSON that are written to a Parquet file at once
 _ENDINGS: Final = (".jsonl", ".parquet")
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """What was written.
-
-    Args:
-        path: The file.
-        rows: Its rows.
-        searches: The searches that were read.
-        left_out: What became no row, by reason.
-    """
-
-    path: Path
-    rows: int
-    searches: int
-    left_out: Mapping[str, int]
-
-    def __str__(self) -> str:
-        text = f"{self.rows:,} rows of {self.searches:,} searches in {self.path}"
-        if self.left_out:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
-            text += f"; left out: {reasons}"
-        return text
 
 
 def check_target(path: str | Path) -> Path:
@@ -59,6 +38,22 @@ def check_target(path: str | Path) -> Path:
             f"path is {str(path)!r}, but must end in {' or '.join(_ENDINGS)}", hint="for example rows.jsonl"
         )
     return target
+
+
+def export_trace(
+    trace: Trace,
+    path: str | Path,
+    form: str,
+    *,
+    problem: str | None = None,
+    reference: str | None = None,
+    task: Task | None = None,
+    **filters: Any,
+) -> Exported:
+    """Write the search of a trace as rows for trainers; see `Trace.export`."""
+    judge = tasks.get(trace.task) if task is None else task
+    record = search_rows(trace, judge, problem, reference, filters.get("verifier"))
+    return export_searches([record], path, form, Filters(**filters))
 
 
 def export_searches(
