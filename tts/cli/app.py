@@ -15,20 +15,19 @@ from tts.cli.calibrate import calibrate
 from tts.cli.compare import compare
 from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
-from tts.cli.export import export
 from tts.cli.fit import fit
 from tts.cli.forecast import power
-from tts.cli.import_samples import import_samples
 from tts.cli.models import models
 from tts.cli.plot import plot
 from tts.cli.replay import replay
 from tts.cli.run import run as run_study
 from tts.cli.runs import merge, report, runs, show
 from tts.cli.sample import sample
-from tts.cli.serve import serve, serve_model
-from tts.cli.solve import Solve, patch, solve
+from tts.cli.solve import Solve, solve
 from tts.cli.strategies import strategies
 from tts.cli.verifiers import verifiers
+from tts.errors import MissingDependency
+from tts.registry import find_own
 
 app = typer.Typer(
     help="Spend inference compute where it helps: search with language models under one hard budget.",
@@ -39,31 +38,40 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # beside `solve`, in the order of `tts --help`
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample, "import": import_samples,
+COMMANDS: dict[str, Callable[..., None] | str] = {  # a text is the place of a command of an add-on
+    "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample,
+    "import": "tts.cli.import_samples:import_samples",
     "replay": replay, "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare, "power": power,
-    "report": report, "export": export, "strategies": strategies, "datasets": datasets, "doctor": doctor,
-    "serve": serve, "serve-model": serve_model, "patch": patch,
+    "report": report,
+    "export": "tts.cli.export:export",
+    "strategies": strategies, "datasets": datasets, "doctor": doctor,
+    "serve": "tts.cli.serve:serve",
+    "serve-model": "tts.cli.serve:serve_model",
+    "patch": "tts.cli.patch:patch",
 }  # fmt: skip
 app.command(cls=Solve)(solve)
+
+
+def _add_missing(name: str, failure: MissingDependency) -> None:
+    """Add the command of an add-on that is not installed, which says so."""
+
+    @app.command(name, context_settings={"ignore_unknown_options": True}, help=f"Not installed: {failure.cause}.")
+    @within_boundary
+    def missing(_arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        raise failure
+
+
 for _name, _command in COMMANDS.items():
-    app.command(_name)(within_boundary(_command))
+    try:
+        app.command(_name)(within_boundary(find_own(_command) if isinstance(_command, str) else _command))
+    except MissingDependency as _failure:
+        _add_missing(_name, _failure)
 app.add_typer(models, name="models")
 app.add_typer(verifiers, name="verifiers")
-workspace = typer.Typer(help="Clean up after programs that forked repositories.", no_args_is_help=True)
-app.add_typer(workspace, name="workspace")
-
-
-@workspace.command("clean")
-@within_boundary
-def clean_workspaces() -> None:
-    """Remove states and forks of processes that were killed. Those of running processes stay."""
-    from tts.backends.workspace.store import clean
-
-    removed = clean()
-    for store in removed:
-        typer.echo(f"removed {store}")
-    typer.echo(f"{len(removed)} workspace{'' if len(removed) == 1 else 's'} removed")
+try:
+    app.add_typer(find_own("tts.cli.patch:workspace"), name="workspace")
+except MissingDependency as _failure:
+    _add_missing("workspace", _failure)
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001 - the form of a typer callback

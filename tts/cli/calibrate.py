@@ -85,6 +85,7 @@ def _calibrate_preset(
     """Run a preset on problems, and return its thresholds."""
     from tts.errors import ConfigError, missing_extra
     from tts.experiments import datasets
+    from tts.registry import find_own
 
     if config is None or problems is None:
         missing = "--config" if config is None else "--problems"
@@ -93,8 +94,8 @@ def _calibrate_preset(
             hint="tts calibrate MODEL:PRESET --config FILE --problems FILE",
         )
     try:
-        from tts.serve.config import read_config
-        from tts.serve.risk.calibration import calibrate_preset
+        read_config = find_own("tts.serve.config:read_config")
+        calibrate_preset = find_own("tts.serve.risk.calibration:calibrate_preset")
     except ImportError as failure:
         if failure.name not in ("starlette", "uvicorn", "httptools"):
             raise

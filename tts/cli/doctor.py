@@ -63,8 +63,9 @@ def doctor(
         return
     from tts import __version__
     from tts.cli.models import presence
+    from tts.errors import MissingDependency
     from tts.models import registry
-    from tts.verifiers.code.bounds import bounds
+    from tts.registry import find_own
 
     table = facts(columns=3)
     table.add_row("tts", __version__, f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
@@ -74,7 +75,12 @@ def doctor(
     for name, value in limits():
         table.add_row("", name, value)
     table.add_section()
-    for i, bound in enumerate(bounds()):  # on programs that the verifier `code` runs
+    try:
+        bounds = find_own("tts.verifiers.code.bounds:bounds")()  # on programs that the verifier `code` runs
+    except MissingDependency as failure:
+        bounds = ()
+        table.add_row("code", "missing", failure.cause)
+    for i, bound in enumerate(bounds):
         table.add_row("" if i else "code", bound.name, bound.text)
     table.add_section()
     for i, name in enumerate(registry.names()):

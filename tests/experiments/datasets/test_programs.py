@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tts.errors import ConfigError
 from tts.experiments.datasets import load
-from tts.experiments.datasets.programs import read_row, text_of_pickle
-from tts.experiments.datasets.rows import BadRow, Fields, RowsLeftOut
+from tts.experiments.datasets.programs import text_of_pickle
+from tts.experiments.datasets.rows import BadRow, Fields, RowsLeftOut, read_row
 from tts.verifiers.code.sandbox import ProgramOutcome
 from tts.verifiers.code.verifier import Code
 

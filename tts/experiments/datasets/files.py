@@ -11,8 +11,7 @@ from typing import IO
 from tts.errors import ConfigError
 from tts.experiments.datasets import DataSet
 from tts.experiments.datasets.parquet import read_parquet
-from tts.experiments.datasets.programs import read_row
-from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, collect
+from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, collect, read_row
 from tts.experiments.datasets.unpacking import bounded_lines, check_row, largest_row
 from tts.types import Problem
 

@@ -10,8 +10,7 @@ from typing import Any, Final, cast
 
 from tts.errors import ConfigError, missing_extra, unknown_name
 from tts.experiments.datasets import DataSet
-from tts.experiments.datasets.programs import read_row
-from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, answer_in, collect, text_in
+from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, answer_in, collect, read_row, text_in
 from tts.randomness import hash64
 from tts.types import Problem
 

@@ -38,15 +38,8 @@ _BY_INPUT: Final = f"Write a program in Python that reads from standard input an
 _BY_CALL: Final = f"Write {{what}} in Python. {_BLOCK}"
 
 
-def is_program_row(row: Mapping[str, Any]) -> bool:
-    """Return whether a row has tests in the form of LiveCodeBench or APPS."""
-    return any(row.get(name) for name in _CASES) or bool(row.get(_IN_AND_OUT))
-
-
-def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
-    """Return the problem of a row.
-
-    The tests of programs, including private tests, are the answer, unless `fields` names a field for answers.
+def read_tested_row(row: Mapping[str, Any], fields: Fields) -> Problem:
+    """Return the problem of a row with tests of programs, which are the answer, including private tests.
 
     Args:
         row: The row, by field.
@@ -56,8 +49,6 @@ def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
         BadRow: a field is missing or has another form.
     """
     names_by_meaning = fields.named
-    if "answer" in names_by_meaning or not is_program_row(row):
-        return fields.read(row)
     fields.meet(row)
     text_names = (names_by_meaning["problem"],) if "problem" in names_by_meaning else _TEXTS
     texts = [row[name] for name in text_names if isinstance(row.get(name), str) and row[name].strip()]

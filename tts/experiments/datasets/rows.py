@@ -15,8 +15,10 @@ from typing import Any, cast
 from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.datasets import identity
 from tts.randomness import hash64
+from tts.registry import find_own
 from tts.types import Message, Problem, Prompt
 
+_TESTS = ("public_test_cases", "private_test_cases", "input_output")  # fields with tests of programs
 _MOST_NAMED = 100  # rows named in one warning
 
 
@@ -176,6 +178,23 @@ def collect(
     if seed is not None:
         problems.sort(key=lambda problem: hash64("order", seed, problem.id or ""))
     return problems[:limit]
+
+
+def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
+    """Return the problem of a row.
+
+    Tests of programs, as LiveCodeBench and APPS have them, are the answer unless `fields` names a field for answers.
+
+    Args:
+        row: The row, by field.
+        fields: The meaning of fields.
+
+    Raises:
+        BadRow: A field is missing or has another form.
+    """
+    if "answer" in fields.named or not any(row.get(name) for name in _TESTS):
+        return fields.read(row)
+    return find_own("tts.experiments.datasets.programs:read_tested_row")(row, fields)
 
 
 def prompt_in(row: Mapping[str, Any], name: str) -> Prompt:

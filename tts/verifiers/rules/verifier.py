@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tts.errors import ConfigError, quote
+from tts.registry import find_own
 from tts.tasks.base import Task
 from tts.threads import call_or_postpone
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
-from tts.verifiers.code.verifier import Code
 from tts.verifiers.rules import arithmetic, equations, schema
 from tts.verifiers.rules.examples import asserted_examples
 
@@ -104,8 +105,8 @@ class Rules(Verifier):
         assert accepts is not None, "checked before"
         return [StepScores(whole=float(await _is_accepted(t.response, accepts, calls.task))) for t in trajectories]
 
-    def _code(self, tests: str) -> Code:
-        return Code(tests=tests, sandbox=self.sandbox, seconds=self.seconds)
+    def _code(self, tests: str) -> Any:
+        return find_own("tts.verifiers.code.verifier:Code")(tests=tests, sandbox=self.sandbox, seconds=self.seconds)
 
 
 def rule_of(problem: Problem) -> Accepts | None:
