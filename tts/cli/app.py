@@ -25,7 +25,7 @@ from tts.cli.replay import replay
 from tts.cli.run import run as run_study
 from tts.cli.runs import merge, report, runs, show
 from tts.cli.sample import sample
-from tts.cli.serve import serve, serve_model
+from tts.cli.serve import serve
 from tts.cli.solve import Solve, patch, solve
 from tts.cli.strategies import strategies
 from tts.cli.verifiers import verifiers
@@ -43,7 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample, "import": import_samples,
     "replay": replay, "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare, "power": power,
     "report": report, "export": export, "strategies": strategies, "datasets": datasets, "doctor": doctor,
-    "serve": serve, "serve-model": serve_model, "patch": patch,
+    "serve": serve, "patch": patch,
 }  # fmt: skip
 app.command(cls=Solve)(solve)
 for _name, _command in COMMANDS.items():
