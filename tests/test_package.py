@@ -51,7 +51,7 @@ def test_every_place_states_the_same_version() -> None:
     assert citation["license"] == project["license"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     released = str(citation.get("date-released", "unreleased"))
-    assert re.search(r"^## (\S+) \((\S+)\)", changes, re.MULTILINE).groups() == (tts.__version__, released)
+    assert re.search(r"^## (\S+) - (\S+)$", changes, re.MULTILINE).groups() == (tts.__version__, released)
 
 
 def test_types_are_marked() -> None:
