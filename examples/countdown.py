@@ -1,4 +1,4 @@
-"""Solve a countdown that one sample misses, and save the page and the picture of the search. Needs `[engine]`."""
+"""Solve a countdown that one sample misses, and save the page of the search. Needs `[engine]`."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,6 @@ def main(
         solution = tts.solve(problem, strategy=strategy, **asked)
         print(strategy, "->", solution.answer, "in", solution.usage.tokens, "tokens")
     solution.trace.save(Path(folder) / "countdown.html")  # opens in any browser
-    solution.trace.save(Path(folder) / "countdown.svg")  # the tree as it grew
 
 
 if __name__ == "__main__":

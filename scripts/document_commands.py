@@ -45,8 +45,6 @@ LEFT_OUT: Mapping[str, str] = {
     "llama-server": "a server that is not installed; the page says so",
     "python -m sglang": "a server that needs a GPU; the page says so",
     "OLLAMA_": "a server that is not installed; the page says so",
-    "tts serve-model": "a server that runs until it is stopped: tests/cli/test_serve_model.py starts it where its "
-    "engine is installed",
     'tts solve "What is 12 + 7 * 3?" --backend vllm': "needs vLLM: tests/backends/vllm runs it there",
     "import tts\n\nif __name__": "needs vLLM: tests/backends/vllm runs it there",
 }

@@ -1,9 +1,9 @@
-"""Write llms.txt, the index of the documentation for language models, and llms-full.txt, its pages.
+"""Write llms.txt, the index of the documentation for language models.
 
     python scripts/llms.py
 
-The pages are those of the site, by the order of mkdocs.yml, in one text. Measurements and decisions are in the index
-alone. Pages that the build of the site makes are in neither.
+The build of the site puts llms-full.txt into the site: the pages in one text, by the order of mkdocs.yml. Measurements
+and decisions are in the index alone. Pages that the build of the site makes are in neither.
 """
 
 from __future__ import annotations
@@ -88,23 +88,17 @@ def index(found: Sequence[Page]) -> str:
 
 
 def full(found: Sequence[Page]) -> str:
-    """Return llms-full.txt."""
+    """Return llms-full.txt, which stands in the site alone."""
     readme = Page("", "README.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     whole = [readme, *(page for page in found if page.section != _OPTIONAL)]
     return "\n".join(f"<!-- {page.path} -->\n\n{page.text.strip()}\n" for page in whole)
 
 
-def texts() -> dict[str, str]:
-    """Return both files, by name."""
-    found = pages()
-    return {"llms.txt": index(found), "llms-full.txt": full(found)}
-
-
 def main() -> None:
-    """Write both files."""
-    for name, text in texts().items():
-        (ROOT / name).write_text(text, encoding="utf-8")
-        sys.stdout.write(f"{name}: {len(text.split()):,} words\n")
+    """Write the index."""
+    text = index(pages())
+    (ROOT / "llms.txt").write_text(text, encoding="utf-8")
+    sys.stdout.write(f"llms.txt: {len(text.split()):,} words\n")
 
 
 if __name__ == "__main__":

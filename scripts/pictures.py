@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+import svg  # noqa: E402 - it lies beside this file
+import trace_pictures  # noqa: E402
 
 import tts  # noqa: E402
 from tts.experiments.datasets.arithmetic import load  # noqa: E402
 from tts.statistics import expected_calibration_error  # noqa: E402
 from tts.statistics.discrimination import Calibration  # noqa: E402
-from tts.trace import svg  # noqa: E402
 
 # file -> the picture of a trace, the strategy, and the limit on tokens
 SEARCHES: Mapping[str, tuple[Any, str, int]] = {
@@ -84,7 +86,7 @@ def search(where: Setting, picture: Any, strategy: str, tokens: int) -> str:
     verifier = next(iter(where.verifiers.values())) if where.model == "toy" else None
     given: dict[str, Any] = {} if verifier is None else {"verifier": verifier}
     solved = tts.solve(where.problem, tokens, model=where.model, task=where.task, strategy=strategy, seed=0, **given)
-    return solved.trace.to_svg(picture)
+    return trace_pictures.draw(solved.trace, picture)
 
 
 def draw_calibration(where: Setting, verifier: str) -> Calibration:

@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+import svg  # noqa: E402 - it lies beside this file
+import trace_pictures  # noqa: E402
 
 import tts  # noqa: E402
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES  # noqa: E402
 from tts.search.plan import parse  # noqa: E402
 from tts.tasks.arithmetic.task import ArithmeticTask  # noqa: E402
-from tts.trace import svg  # noqa: E402
 from tts.verifiers import VERIFIERS  # noqa: E402
 
 SUM = tts.Problem("10 - 7 + 5 + 3 - 4", "7")
@@ -175,7 +177,7 @@ def figure(name: str, *, fresh: bool = False) -> Figure:
         return Figure((ROOT / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8"), caption, ())
     solved = setting.solve()
     if name in STRATEGIES.names() or name in STOP_RULES.names():
-        picture = solved.trace.to_svg("still")
+        picture = trace_pictures.draw(solved.trace, "still")
     else:
         picture = bars(solved, scored=name in VERIFIERS.names())
     return Figure(picture, caption, [f"Spent: {format_cost(solved)}."])

@@ -1,7 +1,8 @@
 """The site's build beside MkDocs (`hooks` of mkdocs.yml): generated pages, lists, and paths as links.
 
-Pages that are generated from the code stand in no folder: `site_reference` has their texts. Lists are read as GitHub
-reads them. A path in backticks, such as `docs/how-to/studies.md`, becomes a link to that page with its title.
+Pages that are generated from the code stand in no folder: `site_reference` has their texts. The file llms-full.txt
+of the site has all pages as one text. Lists are read as GitHub reads them. A path in backticks, such as
+`docs/how-to/studies.md`, becomes a link to that page with its title.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-import site_reference  # noqa: E402 - it lies beside this file
+import llms  # noqa: E402 - it lies beside this file
+import site_reference  # noqa: E402
 from mkdocs.structure.files import File  # noqa: E402
 
 _METHODS = "reference/methods.md"
@@ -42,6 +44,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are generated."""
     for path, text in site_reference.pages(ROOT).items():
         files.append(File.generated(config, path, content=text))
+    files.append(File.generated(config, "llms-full.txt", content=llms.full(llms.pages())))
     return files
 
 

@@ -1,4 +1,4 @@
-"""What stands around the package: texts for language models, citation, metadata."""
+"""What stands around the package: the index for language models, citation, metadata."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def script() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["llms.txt", "llms-full.txt"])
-def test_texts_for_language_models_are_current(name: str) -> None:
+def test_the_index_for_language_models_is_current() -> None:
     pytest.importorskip("yaml")
-    assert (ROOT / name).read_text(encoding="utf-8") == script().texts()[name], (
-        "write them again: python scripts/llms.py"
+    llms = script()
+    assert (ROOT / "llms.txt").read_text(encoding="utf-8") == llms.index(llms.pages()), (
+        "write it again: python scripts/llms.py"
     )
 
 
@@ -51,7 +51,7 @@ def test_every_place_states_the_same_version() -> None:
     assert citation["license"] == project["license"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     released = str(citation.get("date-released", "unreleased"))
-    assert re.search(r"^## (\S+) \((\S+)\)", changes, re.MULTILINE).groups() == (tts.__version__, released)
+    assert re.search(r"^## (\S+) - (\S+)$", changes, re.MULTILINE).groups() == (tts.__version__, released)
 
 
 def test_types_are_marked() -> None:

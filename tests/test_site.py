@@ -54,6 +54,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def test_the_site_has_all_pages_as_one_text_for_language_models(site: Path) -> None:
+    text = (site / "llms-full.txt").read_text(encoding="utf-8")
+    assert "<!-- README.md -->" in text
+    assert (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").strip() in text
+    assert "<!-- docs/results/" not in text
+
+
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 100

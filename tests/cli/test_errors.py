@@ -99,8 +99,13 @@ MISTAKES = {
     ),
     "trace with another ending": (
         ["3 + 4", "--trace", "search.txt"],
-        "the trace file is 'search.txt', but must end in .html, .json or .svg",
-        "give a name such as search.html",
+        "the trace file is 'search.txt', but must end in .html or .json",
+        "search.html is a page that draws the tree; search.json has all data",
+    ),
+    "trace as a picture": (
+        ["3 + 4", "--trace", "search.svg"],
+        "the trace file is 'search.svg', but must end in .html or .json",
+        "search.html is a page that draws the tree; search.json has all data",
     ),
     "trace in no folder": (
         ["3 + 4", "--trace", "nowhere/search.html"],

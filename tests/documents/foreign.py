@@ -61,7 +61,7 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "docs/how-to/servers/README.md": {"a user's file": ("models.json",)},
     "docs/how-to/servers/failures.md": {"a header of HTTP": ("Retry-After",)},
     "docs/how-to/servers/llama_cpp.md": {
-        "llama.cpp's": ("--interrupt_requests",),
+        "llama.cpp's": ("--interrupt_requests", "--model_alias", "--n_ctx", "--n_threads"),
         "the compiler's": ("CFLAGS", "CXXFLAGS", "-mno-amx-int8 -mno-amx-tile -mno-amx-bf16"),
     },
     "docs/how-to/servers/sglang.md": {"SGLang's": ("--enable-cache-report", "--reasoning-parser")},
@@ -69,6 +69,10 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "vLLM's": (
             "--enable-prompt-tokens-details",
             "--generation-config",
+            "--served-model-name",
+            "--max-model-len",
+            "--dtype",
+            "--enforce-eager",
             "--block-size",
             "--stream-interval",
             "--reasoning-parser",

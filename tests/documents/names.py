@@ -569,7 +569,7 @@ class Page:
                     return True
                 try:
                     found = getattr(found, one)
-                except (AttributeError, ImportError):  # an ImportError: a name of the last version
+                except (AttributeError, ImportError):  # an ImportError: a package that is not installed
                     return False
             return True
         return ".".join(chain) in self.index.words  # an entry point's group, or a logger

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tts.backends.serving.commands import readable
+from tts.backends.vllm.loading import readable
 from tts.models import registry
 from tts.models.registry import ModelRecord
 
@@ -25,7 +25,7 @@ def make_thinker(folder: Path) -> ModelRecord:
     """Write the copy into a folder, and return its record. The new tokens have the embeddings of words."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with readable(registry.get("smollm2"), gguf=False) as location:
+    with readable(registry.get("smollm2")) as location:
         model, tokenizer = AutoModelForCausalLM.from_pretrained(location), AutoTokenizer.from_pretrained(location)
     tokenizer.add_special_tokens({"additional_special_tokens": [OPEN, CLOSE]})
     tokenizer.chat_template = TEMPLATE

@@ -46,7 +46,6 @@ COMMANDS: dict[str, Callable[..., None] | str] = {  # a text is the place of a c
     "export": "tts.cli.export:export",
     "strategies": strategies, "datasets": datasets, "doctor": doctor,
     "serve": "tts.cli.serve:serve",
-    "serve-model": "tts.cli.serve:serve_model",
     "patch": "tts.cli.patch:patch",
 }  # fmt: skip
 app.command(cls=Solve)(solve)

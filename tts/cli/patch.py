@@ -76,7 +76,7 @@ def patch(  # noqa: PLR0913 - the options of the command
     seed: Annotated[int, typer.Option(help="The same seed gives the same patches of an agent that draws by it.")] = 0,
     apply: Annotated[bool, typer.Option("--apply", help="Apply the patch to the repository's files.")] = False,
     trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html or .json; FILE.svg draws it.")
+        Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html is a page, FILE.json has all data.")
     ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Mend a small repository by the toy agent, to see how it works.")

@@ -1,20 +1,12 @@
-"""`tts serve`: the gateway, which serves searches; `tts serve-model`: a server for a model.
-
-The model's server has the flags that searches make use of.
-"""
+"""`tts serve`: the gateway, which serves searches."""
 
 from __future__ import annotations
 
-import os
-import sys
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import raise_at_sigterm
 from tts.cli.model_options import ModelName
 from tts.cli.runs import TrustPlaces
 
@@ -121,52 +113,3 @@ def _plain_model(name: str, urls: list[str], strategy: str | None, budget: Any) 
     options = {"strategy": strategy, "budget": budget, "url": urls or None}
     given_options = {key: value for key, value in options.items() if value is not None}
     return record.name.replace(" ", "_"), {"model": record.name, "presets": presets, **given_options}
-
-
-def serve_model(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="A name of `tts models`, a folder, or a Hub name (organisation/model)."),
-    ],
-    *,
-    engine: Annotated[str, typer.Option(help="vllm or llama_cpp (GGUF files).")] = "vllm",
-    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8000,
-    python: Annotated[
-        str, typer.Option(metavar="FILE", help="The interpreter that has the engine, if another's; it reads GGUF too.")
-    ] = "",
-    wait: Annotated[float, typer.Option(metavar="SECONDS", help="That it may take until it is ready.")] = 900.0,
-    log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where its own words go; else they are dropped at the end.")
-    ] = None,
-) -> None:
-    """Start a server for a model, wait until it is ready, and print how it is used. It ends with Ctrl-C."""
-    from tts.backends.serving.commands import check_installed, engine_of, launch, readable
-    from tts.backends.serving.server import serving, watch
-    from tts.errors import ConfigError
-    from tts.models import registry
-
-    server_engine = engine_of(engine)
-    record = registry.get(name)
-    if record.readout:
-        raise ConfigError(
-            f"model is {name!r}, which scores and writes nothing", hint="serve the policy that it belongs to"
-        )
-    if not wait > 0:
-        raise ConfigError(f"wait is {wait:g}, but must be seconds above 0")
-    with ExitStack() as resources:
-        resources.enter_context(raise_at_sigterm(lambda number: SystemExit(128 + number)))
-        log_file = log or Path(resources.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
-        interpreter = python or sys.executable
-        if os.sep in python:
-            interpreter = str(Path(python).absolute())  # the server runs in another folder
-        check_installed(server_engine, interpreter)  # before files are read, or turned into another form
-        location = resources.enter_context(readable(record, gguf=server_engine == "llama_cpp", python=interpreter))
-        server_launch = launch(record, location, server_engine, interpreter)
-        typer.echo(f"starting {server_engine} for {record.name}; its words go to {log_file}", err=True)
-        server = resources.enter_context(serving(server_launch, log_file.absolute(), wait, host=host, port=port))
-        typer.echo(f"ready: {server.url}")
-        typer.echo(f'use it: tts solve "What is 2 + 2?" --model {record.name} --url {server.url} --budget 2000')
-        typer.echo(f"look at it: tts doctor --url {server.url}")
-        sys.stdout.flush()
-        watch(server)

@@ -105,7 +105,7 @@ def solve(  # noqa: PLR0913 - the options of the command
         str, typer.Option("--print", metavar="WHAT", help="table, json, or alone: solution (its text), answer.")
     ] = "table",
     trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html or .json; FILE.svg draws it.")
+        Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html is a page, FILE.json has all data.")
     ] = None,
     debug: Debug = False,
     _: TrustPlaces = False,

@@ -12,17 +12,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tts.budget.ledger import Call
 from tts.characters import HALVES
 from tts.display import cell, grid, one_line
-from tts.errors import ConfigError, quote
+from tts.errors import ConfigError
 from tts.files import Exported
 from tts.registry import find_own
 from tts.search.ends import Level
 from tts.tasks.base import Task
-from tts.trace import picture as pictures
 from tts.trace.html import render
 from tts.trace.node import TraceNode, plain_values, unstored_field
 from tts.trace.receipt import NOT_RECORDED, PartAnswers, Receipt, parts_of, receipt_of
@@ -186,26 +185,6 @@ class Trace:
         """
         return render(self.to_dict(), winning_node(self))
 
-    def to_svg(self, picture: Literal["tree", "still", "kv", "budget"] = "tree") -> str:
-        """Return a picture in SVG, for light and dark pages, of 640 units across.
-
-        Args:
-            picture: "tree": the tree as it grew, animated once for at most five seconds. Of a larger tree the first
-                600 nodes are shown. "still": the same tree without movement. "kv": tokens of keys and values that live
-                paths share, at the moment with the most tokens. "budget": tokens spent after each call.
-
-        Raises:
-            ConfigError: there is no such picture.
-        """
-        record = self.to_dict()
-        if picture in ("tree", "still"):
-            return pictures.growth(record, winning_node(self), animated=picture == "tree")
-        if picture == "kv":
-            return pictures.sharing(record)
-        if picture == "budget":
-            return pictures.spending(record)
-        raise ConfigError(f"picture is {quote(picture)}, but must be 'tree', 'still', 'kv' or 'budget'")
-
     def export(
         self,
         path: str | Path,
@@ -234,13 +213,13 @@ class Trace:
         return export_trace(self, path, form, problem=problem, reference=reference, task=task, **filters)
 
     def save(self, path: str | Path) -> None:
-        """Write the trace as HTML, JSON or SVG (its tree), by the ending of the path.
+        """Write the trace as HTML or JSON, by the ending of the path.
 
         Raises:
             ConfigError: another ending, or a place that cannot be written.
         """
         path = _with_suffix(path)
-        writers = {".html": self.to_html, ".json": self.to_json, ".svg": self.to_svg}
+        writers = {".html": self.to_html, ".json": self.to_json}
         try:
             path.write_text(writers[path.suffix](), encoding="utf-8")
         except OSError as failure:
@@ -272,7 +251,7 @@ def check_path(path: str | Path) -> None:
     The file is left as it was.
 
     Raises:
-        ConfigError: another ending than .html, .json or .svg, or a place that cannot be written.
+        ConfigError: another ending than .html or .json, or a place that cannot be written.
     """
     path = _with_suffix(path)
     existed = path.exists() or path.is_symlink()
@@ -286,10 +265,10 @@ def check_path(path: str | Path) -> None:
 
 def _with_suffix(path: str | Path) -> Path:
     path = Path(path)
-    if path.suffix not in (".html", ".json", ".svg"):
+    if path.suffix not in (".html", ".json"):
         raise ConfigError(
-            f"the trace file is {str(path)!r}, but must end in .html, .json or .svg",
-            hint="give a name such as search.html",
+            f"the trace file is {str(path)!r}, but must end in .html or .json",
+            hint="search.html is a page that draws the tree; search.json has all data",
         )
     return path
 

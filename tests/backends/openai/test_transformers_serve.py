@@ -16,9 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.guard import LIMIT_S
-from tests.support.servers import STARTS_S
-from tts.backends.serving.commands import ServerLaunch
-from tts.backends.serving.server import serving
+from tests.support.servers import OFFLINE, serving
 from tts.cli.app import app
 from tts.models import registry
 
@@ -47,9 +45,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(model: Path) -> Iterator[str]:
     command = (sys.executable, "-c", START, "serve", str(model), "--device", "cpu")
-    wanted = ServerLaunch(command=command, health="/health", environment={"HF_HUB_OFFLINE": "1"})
-    with serving(wanted, model.parent / "log", STARTS_S) as server:
-        yield server.url
+    with serving(command, "/health", model.parent / "log", OFFLINE) as found:
+        yield found
 
 
 def test_a_named_model_is_used_though_the_list_of_models_fails(url: str, model: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,8 @@ from safetensors.torch import save_file
 
 from tts.backends.loading import hub
 from tts.backends.vllm import engine, files
-from tts.backends.vllm.loading import _kv_bytes
-from tts.errors import ConfigError
+from tts.backends.vllm.loading import _kv_bytes, readable
+from tts.errors import ConfigError, MissingDependency
 from tts.models.record import ModelRecord
 
 HUB = ModelRecord(name="m", backend="vllm", source="hub", location="org/m")
@@ -89,3 +90,29 @@ def test_a_vllm_that_does_not_start_is_told_in_one_line(monkeypatch: pytest.Monk
     ) as refused:
         engine.import_module("vllm")
     assert "and more" not in str(refused.value)
+
+
+def test_a_model_of_the_hub_is_read_by_its_name_there_and_one_without_weights_not_at_all() -> None:
+    with readable(HUB) as location:
+        assert location == "org/m"
+    with (
+        pytest.raises(ConfigError, match="model 'm' has no weights to load"),
+        readable(ModelRecord(name="m", backend="toy")),
+    ):
+        pass
+
+
+def test_a_gguf_file_is_read_as_a_folder_that_is_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf = pytest.importorskip("tests.backends.loading.test_gguf", exc_type=ImportError)
+    tokenizer = gguf.tiny_tokenizer()
+    path = gguf.saved(tmp_path / "tiny.gguf", gguf.tiny_model(len(tokenizer)), tokenizer)
+    record = ModelRecord(name="m", backend="vllm", source="folder", location=str(path))
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "torch", None)
+        with pytest.raises(MissingDependency, match="torch"), readable(record):
+            pass
+    with readable(record) as folder:
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in Path(folder).iterdir()}
+    assert not Path(folder).exists()

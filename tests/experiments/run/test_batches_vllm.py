@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.servers import STARTS_S, interpreter
-from tts.backends.serving.commands import launch, readable
+from tests.support.servers import OFFLINE, STARTS_S, interpreter, vllm_flags
 from tts.cli.app import app
 from tts.errors import ConfigError
 from tts.experiments.store.store import Store
@@ -26,11 +25,12 @@ problems: {dataset: arithmetic, limit: 2, operations: 2, operators: +-, parenthe
 strategies: best_of_n | majority
 budgets: {samples: 2}
 """
-_SERVER = "vllm.entrypoints.openai.api_server"
 
 
 @pytest.mark.slow
 def test_vllm_answers_the_files_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tts.backends.vllm.loading import readable
+
     python, record = interpreter("vllm"), registry.get("smollm2")
     try:
         registry.locate(record)
@@ -43,12 +43,11 @@ def test_vllm_answers_the_files_of_a_pool(tmp_path: Path, monkeypatch: pytest.Mo
     assert written.exit_code == 0, written.stderr
     [requests] = Path("files").glob("*.requests.jsonl")
     output = requests.with_name(requests.name.replace(".requests.", ".output."))
-    with readable(record, gguf=False) as location:
-        wanted = launch(record, location, "vllm", python)
-        command = ["vllm.entrypoints.openai.run_batch" if part == _SERVER else part for part in wanted.command]
+    with readable(record) as location:
+        command = [python, "-m", "vllm.entrypoints.openai.run_batch", *vllm_flags(record, location, python)]
         done = subprocess.run(
             [*command, "-i", str(requests), "-o", str(output)],
-            env={**os.environ, **wanted.environment, "HF_HUB_OFFLINE": "1"},
+            env={**os.environ, **OFFLINE},
             capture_output=True,
             text=True,
             timeout=STARTS_S,

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tts.backends.local import with_flops
-from tts.backends.serving.commands import readable
 from tts.backends.vllm.engine import VLLMEngine, import_module
 from tts.budget.budget import Rates
 from tts.checks import check_int
 from tts.errors import ConfigError, missing_extra
-from tts.models.registry import ModelRecord, rates, refuse_url
+from tts.models.registry import ModelRecord, locate, rates, refuse_url
 
 try:
     from tts.backends.text.rendering import Renderer, eos_ids
@@ -92,7 +94,7 @@ def load_parts(
     if adapter_rank is not None:
         arguments["enable_lora"] = True
         arguments["max_lora_rank"] = adapter_rank
-    with readable(record, gguf=False) as location:
+    with readable(record) as location:
         files = ModelFiles.of(record, location)
         engine = VLLMEngine({"model": location, **arguments}, lora)
     device = "cpu" if platform.is_cpu() else str(platform.get_device_name())
@@ -128,8 +130,55 @@ def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[
     arguments["hf_overrides"] = overrides
     if pooler:
         arguments["pooler_config"] = import_module("vllm.config").PoolerConfig(**pooler)
-    with readable(record, gguf=False) as location:
+    with readable(record) as location:
         return VLLMEngine({"model": location, **arguments})
+
+
+@contextmanager
+def readable(record: ModelRecord) -> Generator[str]:
+    """Yield the location of a model's files: a folder for transformers, or a Hub name.
+
+    A model in a GGUF file is dequantised into a temporary folder, which is deleted at the end of the block.
+
+    Args:
+        record: The record of the model.
+
+    Raises:
+        ConfigError: the model has no weights.
+        MissingDependency: a package that dequantises is not installed.
+    """
+    path = locate(record)
+    if path is not None and path.is_dir():
+        yield str(path)
+    elif path is not None:
+        with TemporaryDirectory(prefix="tts-") as folder:
+            _dequantise(record, folder)
+            yield folder
+    elif record.source == "hub":
+        yield record.location
+    else:
+        raise ConfigError(f"model {record.name!r} has no weights to load", hint="see `tts models` for those that have")
+
+
+def _dequantise(record: ModelRecord, folder: str) -> None:
+    """Write a model in a GGUF file into a folder for transformers, in float32.
+
+    Raises:
+        MissingDependency: a package for this is not installed.
+    """
+    try:
+        import torch
+
+        from tts.backends.loading.hub import quiet
+        from tts.backends.loading.models import load
+    except ModuleNotFoundError as failure:
+        raise missing_extra(
+            failure.name or "gguf", "engine", f"the model {record.name!r} in vLLM, which reads no GGUF file"
+        ) from failure
+    loaded = load(record, device="cpu", dtype=torch.float32)
+    with quiet():
+        loaded.model.save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
 
 
 def _arguments(record: ModelRecord) -> dict[str, Any]:

@@ -10,10 +10,16 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from tts.trace import svg
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+
+import svg  # noqa: E402 - it lies beside this file
+
+from tts.trace.trace import Trace, winning_node  # noqa: E402 - the package lies above this folder
 
 MOST_NODES = 600  # in a picture; more could not be distinguished
 _LEFT, _TREE, _STEPS = 24, 340, 372  # the tree's left and right end; where the steps of the answer begin
@@ -53,6 +59,23 @@ class _Tree(NamedTuple):
     born: Mapping[int, int]
     died: Mapping[int, int]
     waves: int
+
+
+def draw(trace: Trace, picture: Literal["tree", "still", "kv", "budget"] = "tree") -> str:
+    """Return a picture in SVG, for light and dark pages, of 640 units across.
+
+    Args:
+        trace: The record of the search.
+        picture: "tree": the tree as it grew, animated once for at most five seconds. "still": the same tree without
+            movement. "kv": tokens of keys and values that live paths share, at the moment with the most tokens.
+            "budget": tokens spent after each call.
+    """
+    record = trace.to_dict()
+    if picture == "kv":
+        return sharing(record)
+    if picture == "budget":
+        return spending(record)
+    return growth(record, winning_node(trace), animated=picture == "tree")
 
 
 def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = True) -> str:

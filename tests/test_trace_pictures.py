@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,27 @@ import pytest
 
 import tts
 from tests.trace.test_html import ATTACK, ODD, beams, node, trace
-from tts.trace.picture import MOST_NODES
 from tts.trace.trace import Trace
 
+SCRIPT = Path(__file__).parents[1] / "scripts" / "trace_pictures.py"
+pytestmark = [pytest.mark.docs, pytest.mark.skipif(not SCRIPT.exists(), reason="the scripts are not here")]
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS = ("tree", "kv", "budget")
+
+
+@cache
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("trace_pictures", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def draw(found: Trace, kind: str = "tree") -> str:
+    return script().draw(found, kind)
 
 
 def searched(strategy: str, tokens: int = 400) -> tts.Solution:
@@ -34,14 +53,14 @@ def texts(picture: str) -> list[str]:
 def test_shared_tokens_are_those_of_the_ledger(strategy: str) -> None:
     found = searched(strategy)
     held, alone = map(
-        int, re.match(r"(\d+) tokens held, (\d+) without sharing", texts(found.trace.to_svg("kv"))[0]).groups()
+        int, re.match(r"(\d+) tokens held, (\d+) without sharing", texts(draw(found.trace, "kv"))[0]).groups()
     )
     assert (held, alone - held) == (found.usage.peak_kv_tokens, found.usage.saved_kv_tokens)
 
 
 def test_a_still_tree_is_the_whole_one_and_does_not_move() -> None:
     found = searched("beam(n=8) | weighted")
-    still, grown = found.trace.to_svg("still"), found.trace.to_svg()
+    still, grown = draw(found.trace, "still"), draw(found.trace)
     assert "animation" in grown
     assert "animation" not in still
     assert texts(still) == texts(grown)
@@ -51,7 +70,7 @@ def test_a_still_tree_is_the_whole_one_and_does_not_move() -> None:
 @pytest.mark.parametrize("kind", ["tree", "still", "kv", "budget"])
 def test_colours_need_no_variables_of_css(kind: str) -> None:
     """Programs that turn pictures into PDF know no variables, and would paint all in black."""
-    picture = searched("beam(n=8) | weighted").trace.to_svg(kind)
+    picture = draw(searched("beam(n=8) | weighted").trace, kind)
     light, dark = re.search(
         r"<style>(.*)@media\(prefers-color-scheme:dark\)\{(.*)\}\n</style>", picture, re.DOTALL
     ).groups()
@@ -63,7 +82,7 @@ def test_colours_need_no_variables_of_css(kind: str) -> None:
 
 def test_the_budget_is_that_of_the_ledger() -> None:
     found = searched("beam(n=8) | weighted")
-    shown = texts(found.trace.to_svg("budget"))
+    shown = texts(draw(found.trace, "budget"))
     assert shown[0] == f"{found.usage.tokens} of 400 tokens spent in {len(found.trace.calls)} calls"
     assert {f"generated {found.usage.generated_tokens}", f"verifier {found.usage.verifier_tokens}", "limit"} <= set(
         shown
@@ -72,14 +91,14 @@ def test_the_budget_is_that_of_the_ledger() -> None:
 
 def test_the_tree_has_every_node_and_the_answers_path() -> None:
     found = searched("beam(n=8) | weighted")
-    picture = ET.fromstring(found.trace.to_svg())
+    picture = ET.fromstring(draw(found.trace))
     assert len(list(picture.iter(f"{SVG}circle"))) == len(found.trace.nodes)
     assert len([each for each in picture.iter(f"{SVG}g") if each.get("class") == "out"]) == sum(
         each.pruned for each in found.trace.nodes
     )
     winner = next(each for each in found.trace.nodes if each.candidate is not None and each.answer == found.answer)
-    assert winner.text.strip() in texts(found.trace.to_svg())
-    assert f"answer: {found.answer}" in texts(found.trace.to_svg())
+    assert winner.text.strip() in texts(draw(found.trace))
+    assert f"answer: {found.answer}" in texts(draw(found.trace))
 
 
 @pytest.mark.parametrize("strategy", ["fractured(n=2, depths=3)", "power_sampling(chains=2, moves=2, block=8)"])
@@ -87,15 +106,15 @@ def test_pieces_that_were_cut_in_two_are_drawn_below_their_upper_part(strategy: 
     found = tts.solve("3 + 4 - 2 + 9", 600, model="toy", strategy=strategy)
     assert any(node.parent is not None and node.parent > node.node for node in found.trace.nodes)
     for kind in ("tree", "kv"):
-        assert ET.fromstring(found.trace.to_svg(kind)).tag.endswith("svg")
-    assert found.trace.to_svg("tree").count("<circle") == len(found.trace.nodes)
+        assert ET.fromstring(draw(found.trace, kind)).tag.endswith("svg")
+    assert draw(found.trace, "tree").count("<circle") == len(found.trace.nodes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_trace_gives_the_same_bytes(kind: Any) -> None:
     found = searched("beam(n=4) | weighted")
-    assert found.trace.to_svg(kind) == Trace.from_json(found.trace.to_json()).to_svg(kind)
-    assert found.trace.to_svg(kind) == searched("beam(n=4) | weighted").trace.to_svg(kind)
+    assert draw(found.trace, kind) == draw(Trace.from_json(found.trace.to_json()), kind)
+    assert draw(found.trace, kind) == draw(searched("beam(n=4) | weighted").trace, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,7 +124,7 @@ def test_texts_of_a_trace_stay_texts(kind: Any) -> None:
             node(0, None, text=text, tokens=400),
             node(1, 0, text=text, tokens=300, candidate=0, answer=text, scores={"a": (math.nan,)}),
         )
-        picture = ET.fromstring(trace(nodes, problem=text, strategy=text, answer=text).to_svg(kind))
+        picture = ET.fromstring(draw(trace(nodes, problem=text, strategy=text, answer=text), kind))
         assert {each.tag.removeprefix(SVG) for each in picture.iter()} <= {
             "svg",
             "title",
@@ -132,17 +151,9 @@ EDGES: dict[str, Callable[[], Trace]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("edge", EDGES)
 def test_every_tree_can_be_drawn(kind: Any, edge: str) -> None:
-    ET.fromstring(EDGES[edge]().to_svg(kind))
+    ET.fromstring(draw(EDGES[edge](), kind))
 
 
 def test_a_large_tree_is_cut_and_says_so() -> None:
-    shown = texts(EDGES["many leaves"]().to_svg())
-    assert any(f"the first {MOST_NODES} of 2,000 nodes" in line for line in shown)
-
-
-def test_a_picture_is_saved_by_its_ending(tmp_path: Path) -> None:
-    found = searched("beam(n=4) | weighted")
-    found.trace.save(tmp_path / "search.svg")
-    assert (tmp_path / "search.svg").read_text(encoding="utf-8") == found.trace.to_svg("tree")
-    with pytest.raises(tts.ConfigError, match="picture is 'forest', but must be 'tree', 'still', 'kv' or 'budget'"):
-        found.trace.to_svg("forest")  # type: ignore[arg-type]
+    shown = texts(draw(EDGES["many leaves"]()))
+    assert any(f"the first {script().MOST_NODES} of 2,000 nodes" in line for line in shown)
