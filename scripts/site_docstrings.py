@@ -18,8 +18,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import site_reference  # noqa: E402 - it lies beside this file
 
+from tts._core.docstrings import whole_docstring  # noqa: E402
 from tts.cli.strategies import find_part  # noqa: E402 - the package lies above this folder
-from tts.docstrings import whole_docstring  # noqa: E402
 
 _PARTS = ("tts.search.strategies.", "tts.search.selections.", "tts.search.stop_rules.", "tts.verifiers.")
 _LABEL = re.compile(r"^[A-Z]\w*(?: \w+)*: \S")

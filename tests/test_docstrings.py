@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from tts._core.docstrings import parameter_texts, whole_docstring
 from tts.cli.strategies import find_part
-from tts.docstrings import parameter_texts, whole_docstring
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.verifiers import VERIFIERS
 

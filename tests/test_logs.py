@@ -8,7 +8,7 @@ import logging
 import pytest
 
 import tts
-from tts.logs import RepeatLimit, get_logger
+from tts._core.logs import RepeatLimit, get_logger
 
 FORGED = "ERROR 2026 forged"
 # what ends a line, what a terminal obeys, and what turns the order of a text round

@@ -45,7 +45,7 @@ def test_the_names_of_a_package_need_no_source(tmp_path: Path) -> None:
     (tmp_path / "face").mkdir()
     (tmp_path / "face" / "made.py").write_text("ONE, TWO = 1, 2\n")
     (tmp_path / "face" / "__init__.py").write_text(
-        "from typing import TYPE_CHECKING\nfrom tts.lazy import lazy_exports\n"
+        "from typing import TYPE_CHECKING\nfrom tts._core.lazy import lazy_exports\n"
         "if TYPE_CHECKING:\n    from face.made import ONE as ONE, TWO as TWO\n"
         "__getattr__, __dir__, __all__ = lazy_exports(__name__)\n"
     )

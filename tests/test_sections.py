@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import Field, field_validator
 
+from tts._common.sections import Section
 from tts.errors import ConfigError
-from tts.sections import Section
 
 
 class Inner(Section):

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from tts import threads
+from tts._core import threads
 
 SET: ContextVar[str] = ContextVar("SET", default="")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from tts.characters import HALVES
+from tts._common.characters import HALVES
 from tts.errors import ConfigError, quote, unknown_name
 from tts.types import Message, Problem, Prompt
 

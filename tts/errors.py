@@ -21,7 +21,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar, cast
 
-from tts.display import one_visible_line
+from tts._core.display import one_visible_line
 
 TROUBLES = "docs/how-to/troubleshooting.md"  # in the repository: what may go wrong, by what is seen
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from tts import display
+from tts._core import display
 from tts.errors import ConfigError, HintsKeywords
 from tts.thoughts import THINK, ThoughtMarks
 

@@ -26,6 +26,7 @@ from research.methods import running, selections
 from research.methods.choosing import Choices
 from research.methods.measuring import point_difference
 from research.stamps import stamp_line
+from tts._common.scopes import trust_places
 from tts.errors import TTSError
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.analysis.pools import ProblemPool
@@ -33,7 +34,6 @@ from tts.experiments.analysis.replay import CHANCE, replay
 from tts.experiments.store.store import Store, default_store
 from tts.experiments.study import config
 from tts.experiments.study.config import StudyConfig
-from tts.scopes import trust_places
 from tts.search.plan import parse
 
 WINDOW = 8  # tokens: about the last line of a solution of the pair, which ends with its answer

@@ -28,13 +28,13 @@ from research.methods import running, thresholds
 from research.methods.choosing import Choices
 from research.methods.measuring import point_difference
 from research.stamps import stamp_line
+from tts._common.scopes import trust_places
 from tts.errors import TTSError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.replay import CHANCE, ReplayedCurve, replay
 from tts.experiments.store.store import Store, default_store
 from tts.experiments.study import config
 from tts.experiments.study.config import StudyConfig
-from tts.scopes import trust_places
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 import tts
 from research.stamps import refuse_mixture, stamp_line
+from tts._common.scopes import allow_commands
 from tts.experiments.study.record import Result
-from tts.scopes import allow_commands
 from tts.statistics.selection import best_at_k
 
 DATA = "examples/patches"

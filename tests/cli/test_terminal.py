@@ -6,9 +6,9 @@ import signal
 import pytest
 from rich.console import Console
 
+from tts._core.display import one_visible_line, visible
 from tts.cli.boundary import raise_at_sigterm, report
 from tts.cli.terminal import ProgressLine, output, progress, table
-from tts.display import one_visible_line, visible
 from tts.solver.problem_run import Event
 from tts.types import Problem
 

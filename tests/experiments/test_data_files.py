@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 import tts
 from tests.experiments.studies import toy
 from tests.support import audit
+from tts._common.scopes import TRUST_PLACES, RegisteredNames
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.shipped import FOLDER
 from tts.cli.app import app
 from tts.experiments.run.runner import PreparedStudy, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.stored import condition_faults, configuration_faults
-from tts.scopes import TRUST_PLACES, RegisteredNames
 
 PACKAGE = Path(tts.__file__).parent
 PLACE = "canary:sing"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tts._common.scopes import allow_commands
 from tts.experiments.run.runner import PreparedStudy, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.file import read_study
-from tts.scopes import allow_commands
 
 pytest.importorskip("yaml")
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 import tts
 from tests.experiments.studies import toy
 from tests.search import places
+from tts._common.scopes import TRUST_PLACES
 from tts.cli.app import app
 from tts.experiments.datasets import get, load
 from tts.experiments.run.runner import PreparedStudy
-from tts.scopes import TRUST_PLACES
 
 PARTS, DATA = "tests.search.places", "tests.experiments.places"
 YAML = f"""

@@ -10,11 +10,11 @@ import pytest
 
 import tts
 from tests.support.runs import make_run, solve_and_show
+from tts._common.characters import join_surrogates
 from tts.backends.base import RowSet, Sample, SampleRequest, Sampling
 from tts.backends.function import Answer, Ask
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
-from tts.characters import join_surrogates
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.types import Candidate, Problem, Trajectory

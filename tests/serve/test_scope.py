@@ -15,8 +15,8 @@ import pytest
 import tts
 from tests.serve.asking import ask, refused
 from tests.support import audit
+from tts._common.scopes import OPEN_TEXTS, RegisteredNames
 from tts.errors import TTSError
-from tts.scopes import OPEN_TEXTS, RegisteredNames
 from tts.search.parts import EMBEDDERS, SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.plan import parse
 from tts.serve.orders import RUNS_PROGRAMS, RequestScope

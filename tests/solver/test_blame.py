@@ -17,8 +17,8 @@ import pytest
 import tts
 from tests.support.chaos import ChaosBackend
 from tests.support.runs import check_books, make_run, solve_and_show
+from tts._common.blame import Blame
 from tts.backends.toy.backend import ToyBackend
-from tts.blame import Blame
 from tts.errors import EngineError, TTSError, VerifierError
 from tts.tasks.arithmetic.task import ArithmeticTask
 from tts.types import Problem, Solution, Trajectory

@@ -9,8 +9,8 @@ import logging
 import pytest
 
 import tts
+from tts._core.logs import RepeatLimit, VisibleRecords
 from tts.errors import ConfigError
-from tts.logs import RepeatLimit, VisibleRecords
 from tts.solver.forewarnings import LOG
 
 TAKES = "the judge's question and the problem take 72 tokens"

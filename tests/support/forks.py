@@ -190,7 +190,7 @@ class Inside:
         capture.start_global_capturing()
         capture.suspend_global_capture()
         config.pluginmanager.register(self, "forked")
-        threads = sys.modules.get("tts.threads")
+        threads = sys.modules.get("tts._core.threads")
         if threads is not None:
             # nothing has used torch yet, so that this process may do so as one that was not forked
             threads._FORKED.clear()

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from tts._common.characters import join_surrogates
+from tts._common.files import read_small
 from tts.allocator.difficulty import Floats
 from tts.allocator.ridge import ridge
-from tts.characters import join_surrogates
 from tts.checks import check_number
 from tts.errors import ConfigError, HintsKeywords, quote
-from tts.files import read_small
 from tts.search.algorithms.embedding import HashedNgrams
 from tts.search.lengths import QUANTILE
 from tts.types import Problem

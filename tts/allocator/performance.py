@@ -28,11 +28,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from tts._common.files import read_small
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.gauges import Gauge, PromptProbe, to_data
 from tts.allocator.performance_file import FORMAT, REFIT
 from tts.errors import ConfigError, unknown_name
-from tts.files import read_small
 
 MOST: Final = 128  # size of the greatest table, in samples
 # by which a strategy must beat `auto` with pilots: about a standard error of the difference on 400 problems

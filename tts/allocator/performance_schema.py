@@ -13,15 +13,15 @@ from typing import Annotated, Any, Final, Self
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from tts._common.scopes import file_scope
+from tts._common.sections import Section, main_fault, refusal
 from tts.allocator.difficulty import LURES, RATES, Floats, Population
 from tts.allocator.gauges import Gauge, PromptProbe, Reading
 from tts.allocator.performance_file import FORMAT, PLAIN, REFIT, Unit, draws_plain, other_models
 from tts.errors import ConfigError, TTSError, quote
-from tts.scopes import file_scope
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse
-from tts.sections import Section, main_fault, refusal
 
 _ROUNDED: Final = 1e-5  # of numbers that are written with six digits
 _LARGE: Final = 2**63  # what no number of a file reaches

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tts._common.scopes import file_scope
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import REFIT
 from tts.models.registry import REINSTALL, SHIPPED
 from tts.registry import Scope, place_of
-from tts.scopes import file_scope
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier
 

@@ -33,11 +33,11 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._common.characters import join_surrogates
 from tts.backends.finite import clean_logprobs, clean_spreads
 from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.backends.prompt_logprobs import PromptLogprobs, Top
 from tts.budget.budget import Rates
-from tts.characters import join_surrogates
 from tts.errors import CapabilityError, ConfigError, EngineError, HintsKeywords, quote
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from tts._common.characters import join_surrogates
+from tts._core.threads import run_in_thread
 from tts.backends.base import (
     Backend,
     Caps,
@@ -31,10 +33,8 @@ from tts.backends.base import (
 from tts.backends.batching import TurnQueue, closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner, ends_of
-from tts.characters import join_surrogates
 from tts.errors import ConfigError, EngineError, HintsKeywords, quote
 from tts.thoughts import ThoughtMarks
-from tts.threads import run_in_thread
 from tts.types import Prompt
 
 _LONG = 4_000  # texts of more characters are searched for stop texts in a thread

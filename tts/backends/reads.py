@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from tts._common.blame import Blame
 from tts.backends.base import Backend, Extension, Reply, RowSet
 from tts.backends.metadata import metadata_of
-from tts.blame import Blame
 from tts.budget.account import Exhausted
 from tts.errors import EngineError
 

@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NoReturn, Self
 
+from tts._core.display import grid
 from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
 from tts.budget.lease import ENCLOSING, Lease
 from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger
-from tts.display import grid
 from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
 from tts.types import Usage
 

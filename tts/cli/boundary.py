@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tts.display import one_visible_line, visible
+from tts._core.display import one_visible_line, visible
 from tts.errors import TROUBLES, ConfigError, MissingDependency, TTSError
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tts._core.display import visible
 from tts.cli.runs import RunStudy, StoreFile, TrustPlaces
-from tts.display import visible
 
 if TYPE_CHECKING:
     from tts.solver.thresholds import Thresholds

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tts._core.display import visible
 from tts.cli.runs import AsCsv, AsJson, Columns, RunStudy, StoreFile, columns_of
 from tts.cli.terminal import table_width
-from tts.display import visible
 
 First = Annotated[str, typer.Argument(metavar="A", help="A strategy, as tts show writes it.")]
 Second = Annotated[str, typer.Argument(metavar="B", help="Another one.")]

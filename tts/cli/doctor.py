@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tts._core.display import visible
 from tts.cli.model_options import KeyFrom, Settings, settings_of
 from tts.cli.terminal import facts, output
-from tts.display import visible
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tts._core.display import visible
 from tts.cli.runs import StoreFile, TrustPlaces
-from tts.display import visible
 
 if TYPE_CHECKING:
     from tts.allocator.performance import PerformanceModel

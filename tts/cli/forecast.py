@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tts._core.display import one_visible_line, visible
 from tts.cli.terminal import messages, table_width
-from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from tts.experiments.run.forecast import RowForecast

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tts._core.display import visible
 from tts.cli.runs import StoreFile
-from tts.display import visible
 
 
 def import_samples(  # noqa: PLR0913 - the options of the command

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tts._core.display import one_visible_line, visible
 from tts.cli.boundary import FAILED, warn, within_boundary
 from tts.cli.model_options import (
     KeyFrom,
@@ -24,7 +25,6 @@ from tts.cli.model_options import (
 from tts.cli.solve import show_search
 from tts.cli.terminal import messages as message_console
 from tts.cli.terminal import table
-from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from tts.backends.workspace.suites import RunsSuites

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from tts._core.display import visible
 from tts.cli.runs import Labels, StoreFile, StudyName, labels_of
 from tts.cli.terminal import table_width
-from tts.display import visible
 
 
 def plot(  # noqa: PLR0913 - the options of the command

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tts._core.display import visible
 from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName, TrustPlaces
 from tts.cli.terminal import table_width
-from tts.display import visible
 
 if TYPE_CHECKING:
     from tts.experiments.analysis.replay import Prices, ReplayedCurve

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tts._core.display import one_visible_line, visible
 from tts.cli.boundary import warn
 from tts.cli.terminal import messages, output
-from tts.display import one_visible_line, visible
 from tts.errors import ConfigError, TTSError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from tts._core.display import visible
 from tts.cli.boundary import FAILED, INTERRUPTED, raise_at_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import AllowCommands, DryRun, StoreFile, TrustPlaces
 from tts.cli.terminal import messages, table_width
-from tts.display import visible
 from tts.errors import TROUBLES
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
+from tts._core.display import one_visible_line, visible
 from tts.cli.terminal import output, table, table_width
-from tts.display import one_visible_line, visible
 
 StudyName = Annotated[
     str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")
@@ -40,7 +40,7 @@ Labels = Annotated[
 def _trust(context: typer.Context, trusted: bool) -> None:  # noqa: FBT001 - the form of a typer callback
     """Let files of data name code while the command runs."""
     if trusted:
-        from tts.scopes import trust_places
+        from tts._common.scopes import trust_places
 
         context.with_resource(trust_places())
 
@@ -56,7 +56,7 @@ TrustPlaces = Annotated[
 def _allow(context: typer.Context, allowed: bool) -> None:  # noqa: FBT001 - the form of a typer callback
     """Let data sets run commands while the command runs."""
     if allowed:
-        from tts.scopes import allow_commands
+        from tts._common.scopes import allow_commands
 
         context.with_resource(allow_commands())
 
@@ -149,9 +149,9 @@ def _check(store: Path | None) -> None:
     Raises:
         TTSError: the file or a result is damaged, or a text names code, a file or a server.
     """
+    from tts._common.scopes import RegisteredNames
     from tts.errors import TTSError
     from tts.experiments.store.store import Store, default_store
-    from tts.scopes import RegisteredNames
 
     path = store or default_store()
     with Store.existing(path) as opened:

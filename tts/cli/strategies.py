@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tts._core.display import one_visible_line, visible
+from tts._core.docstrings import whole_docstring
 from tts.cli.terminal import output, table
-from tts.display import one_visible_line, visible
-from tts.docstrings import whole_docstring
 
 if TYPE_CHECKING:
     from rich.console import Console

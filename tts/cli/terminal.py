@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tts.display import one_visible_line, visible
+from tts._core.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

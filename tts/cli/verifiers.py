@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tts._core.display import one_visible_line, visible
 from tts.cli.boundary import boundary, warn, within_boundary
 from tts.cli.runs import AsJson, RunStudy, StoreFile, TrustPlaces
 from tts.cli.terminal import facts, output, table
-from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

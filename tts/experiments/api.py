@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from tts._common.files import Exported
+from tts._core.display import cell
 from tts.budget.account import Account
-from tts.display import cell
 from tts.errors import ConfigError, TTSError, hint_methods, unknown_name
 from tts.experiments.analysis.comparing import Comparison, Gain, compare
 from tts.experiments.analysis.curves import Curve, choose_curves, curves_of, line_words
@@ -37,7 +38,6 @@ from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
 from tts.experiments.study.stored import check_servers, imported_settings, stored_config
-from tts.files import Exported
 from tts.registry import find_own
 
 if TYPE_CHECKING:

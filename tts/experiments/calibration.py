@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from tts._common.scopes import file_scope
 from tts.budget.budget import format_limits
 from tts.checks import check_int
 from tts.errors import ConfigError, unknown_name
@@ -16,7 +17,6 @@ from tts.experiments.api import Study
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import load_problems
 from tts.experiments.study.record import Cell, Result
-from tts.scopes import file_scope
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.strategies.samples.best_of_n import BestOfN

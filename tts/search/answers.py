@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from tts.characters import join_surrogates
+from tts._common.characters import join_surrogates
+from tts._core.threads import call_or_postpone, run_in_thread
 from tts.errors import TTSError, quote
 from tts.tasks.base import Task, keyed_task
-from tts.threads import call_or_postpone, run_in_thread
 from tts.types import Candidate, Trajectory
 
 T = TypeVar("T")

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._common.blame import Blame
 from tts.backends.base import TEMPLATE_TOKENS, Backend, Extension, Reply
 from tts.backends.capabilities import count_tokens, require, text_bound
 from tts.backends.finite import clean_law
 from tts.backends.metadata import BackendMetadata, metadata_of
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
-from tts.blame import Blame
 from tts.budget.ledger import Amounts, sum_known
 from tts.checks import check_int
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, quote

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from itertools import chain, repeat
 from typing import Any
 
+from tts._common.blame import Blame
 from tts.backends.base import (
     Backend,
     Caps,
@@ -32,7 +33,6 @@ from tts.backends.base import (
 )
 from tts.backends.metadata import metadata_of
 from tts.backends.reads import cancelled_and_done, wait_for_change
-from tts.blame import Blame
 from tts.budget.account import Account, Exhausted
 from tts.budget.budget import RowCost
 from tts.budget.lease import Lease

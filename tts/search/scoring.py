@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._common.blame import Blame
+from tts._common.characters import join_surrogates, prompt_in_whole_characters
 from tts.backends.base import Backend, Reply, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.capabilities import count_tokens, text_bound
 from tts.backends.finite import clean_law
 from tts.backends.metadata import metadata_of
 from tts.backends.prompt_logprobs import law_of_tops
 from tts.backends.reads import cancelled_and_done, read
-from tts.blame import Blame
 from tts.budget.account import Exhausted
 from tts.budget.budget import Rates
 from tts.budget.lease import Lease
-from tts.characters import join_surrogates, prompt_in_whole_characters
 from tts.checks import check_number, check_text
 from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError, quote, unknown_name
 from tts.randomness import hash64

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts import randomness
+from tts._common.characters import join_surrogates
+from tts._core.threads import run_in_thread
 from tts.backends.base import Backend, Sampling
 from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account, Exhausted
 from tts.budget.ledger import Call
-from tts.characters import join_surrogates
 from tts.checks import check_int, check_prompt, check_text
 from tts.errors import ConfigError
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
@@ -53,7 +54,6 @@ from tts.search.scoring import Scoring, check_given
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.thoughts import THINK
-from tts.threads import run_in_thread
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory, Usage
 from tts.verifiers.base import Scale, estimate_unknown
 

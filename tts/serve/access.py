@@ -22,9 +22,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tts._core.logs import get_logger
 from tts.checks import read_text
 from tts.errors import ConfigError, quote, unknown_name
-from tts.logs import get_logger
 from tts.serve.failures import ApiError, api_error
 from tts.serve.wire.errors import error_reply, is_messages
 

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from tts._core.threads import run_in_thread
 from tts.errors import quote
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError
-from tts.threads import run_in_thread
 
 T = TypeVar("T")
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window sizes by which zlib knows each encoding

@@ -25,14 +25,14 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from tts._common.sections import Section
+from tts._common.yaml_text import read_yaml
 from tts.backends.base import Sampling
 from tts.budget.budget import WHOLE_UNITS, Budget, check_units
 from tts.checks import read_text
 from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.study.config import ModelConfig
 from tts.search.plan import parse
-from tts.sections import Section
-from tts.yaml_text import read_yaml
 
 KEPT_BYTES = 1 << 25  # of the searches of one key, and of its responses
 _NAME = re.compile(r"[\w./-]+")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from tts.logs import get_logger
+from tts._core.logs import get_logger
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError
 from tts.serve.protocol import BoundedHttp

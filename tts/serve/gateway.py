@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
+from tts._core.logs import get_logger
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, EngineError, TTSError, quote
-from tts.logs import get_logger
 from tts.models.record import ModelRecord
 from tts.search.strategies.samples.single import Single
 from tts.serve.access import Client, read_keys

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from tts._common.scopes import RegisteredNames
 from tts.backends.base import SAMPLING_CAPABILITIES, Backend, Sampling
 from tts.backends.metadata import Tokenizer, metadata_of
 from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, quote, unknown_name
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
-from tts.scopes import RegisteredNames
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse

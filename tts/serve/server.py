@@ -16,8 +16,8 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
+from tts._core.logs import RepeatLimit, get_logger
 from tts.errors import ConfigError
-from tts.logs import RepeatLimit, get_logger
 from tts.serve.access import ACCESS_LOG
 from tts.serve.app import create_app
 from tts.serve.config import GatewayConfig

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tts._core.logs import RepeatLimit, get_logger
 from tts.backends.base import Backend
 from tts.backends.capabilities import count_tokens
 from tts.budget.account import Account
 from tts.budget.budget import Budget, format_limits
-from tts.logs import RepeatLimit, get_logger
 from tts.search.costs import Costs
 from tts.types import Problem
 from tts.verifiers.base import Verifier, members_of

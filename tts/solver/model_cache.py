@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 from tts import tasks
+from tts._core.threads import run_after_fork
 from tts.backends import BACKENDS
 from tts.backends.base import Backend
 from tts.backends.function import FunctionBackend, WriteFunction
@@ -26,7 +27,6 @@ from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.solver.event_loop import LoopThread
 from tts.tasks.base import Task
-from tts.threads import run_after_fork
 from tts.verifiers.base import Verifier, traits_of
 from tts.verifiers.compatibility import check_fit
 from tts.verifiers.making import VerifierLike, make_verifier

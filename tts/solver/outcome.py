@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tts.blame import Blame
+from tts._common.blame import Blame
 from tts.budget.account import Exhausted
 from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError, quote
 from tts.search.ends import SearchEnded, StopDecision

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+from tts._core.logs import get_logger
 from tts.allocator.auto import Auto
 from tts.allocator.default import choose_plan
 from tts.allocator.shipped import describe_verifier
@@ -23,7 +24,6 @@ from tts.budget.account import Account, divide_account, read_limits
 from tts.budget.budget import Budget, divide
 from tts.checks import check_int, check_problem
 from tts.errors import ConfigError, HintsKeywords, TTSError, VerifierError, hint_methods, quote
-from tts.logs import get_logger
 from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder

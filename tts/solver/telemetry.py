@@ -28,9 +28,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tts._core.logs import get_logger
 from tts.budget.ledger import Call
 from tts.errors import MissingDependency
-from tts.logs import get_logger
 from tts.types import Message, Problem, Prompt, Solution, Usage
 
 _BOOKS = ("cancel", "search")  # rows of the ledger that are no call of a model

@@ -19,11 +19,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from tts._common.files import read_small
+from tts._common.sections import Section
 from tts.checks import check_int
 from tts.errors import ConfigError, quote
-from tts.files import read_small
 from tts.search.algorithms.calibration import CalibratedChain, calibrate_chain, proposers
-from tts.sections import Section
 from tts.solver.risk import CalibratedUse
 
 FORMAT = 1

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from tts._core.logs import get_logger
 from tts.errors import ConfigError, quote
-from tts.logs import get_logger
 from tts.tasks.extraction import final_answer
 from tts.types import Problem
 

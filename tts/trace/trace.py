@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tts._common.characters import HALVES
+from tts._common.files import Exported
+from tts._core.display import cell, grid, one_line
 from tts.budget.ledger import Call
-from tts.characters import HALVES
-from tts.display import cell, grid, one_line
 from tts.errors import ConfigError
-from tts.files import Exported
 from tts.registry import find_own
 from tts.search.ends import Level
 from tts.tasks.base import Task

@@ -40,8 +40,8 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._common.blame import Blame
 from tts.backends.base import Backend, Reply, Sampling
-from tts.blame import Blame
 from tts.budget.budget import Rates
 from tts.checks import check_int, check_parameters, check_text
 from tts.errors import ConfigError, HintsKeywords, VerifierError, quote

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.threads import call_or_postpone, run_in_thread
+from tts._core.threads import call_or_postpone, run_in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Verifier
 

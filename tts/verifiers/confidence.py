@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._core.odds import chance, log_odds
 from tts.checks import Count, Rule, check_parameters, member
 from tts.errors import ConfigError, quote
-from tts.odds import chance, log_odds
 from tts.types import Problem, Spread, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tts._core.threads import run_in_thread
 from tts.errors import VerifierError
-from tts.threads import run_in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 

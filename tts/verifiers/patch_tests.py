@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from tts._core.threads import run_in_thread
 from tts.backends.base import Backend
 from tts.backends.workspace.suites import (
     HasRepositories,
@@ -24,7 +25,6 @@ from tts.checks import Rule, check_flag, check_parameters, check_text, choice, n
 from tts.errors import ConfigError, quote
 from tts.models.registry import ModelRecord
 from tts.tasks.patch import PatchTask
-from tts.threads import run_in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.blame import Blame
+from tts._common.blame import Blame
 from tts.errors import ConfigError, VerifierError
 from tts.verifiers.base import Verifier, is_half_infinite, traits_of
 

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 import tts
 from tests.backends.workspace.agents import git, make_repository
 from tests.support.yaml_bomb import BOMB
+from tts._common.scopes import allow_commands
 from tts.backends.workspace.repositories import Repositories, read_tasks
 from tts.cli.app import app
 from tts.errors import ConfigError
 from tts.experiments import datasets
-from tts.scopes import allow_commands
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "patches"
 STUDY = """

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._core.threads import run_after_fork
 from tts.backends.base import Caps, Extension, Reply, RowSet, Sample, SampleRequest
 from tts.backends.capabilities import require
 from tts.backends.engine.core import Runner
@@ -36,7 +37,6 @@ from tts.errors import CapabilityError
 from tts.models.registry import ModelRecord, thought_marks
 from tts.tasks.base import split_after
 from tts.thoughts import ThoughtMarks
-from tts.threads import run_after_fork
 from tts.types import Prompt
 
 Ids = tuple[int, ...]

@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._core.odds import chance, log_odds
 from tts.backends.sampling import log_softmax
 from tts.errors import ConfigError
-from tts.odds import chance, log_odds
 
 Floats = NDArray[np.float32]
 

@@ -22,6 +22,7 @@ from urllib import parse
 
 import httpx
 
+from tts._common.files import replace_file
 from tts.backends.openai.batch_book import (
     MOST_BYTES,
     MOST_REQUESTS,
@@ -37,7 +38,6 @@ from tts.backends.openai.errors import Key, ServerError, call_error, decode_json
 from tts.backends.openai.http import checks
 from tts.backends.openai.reaching import refusal
 from tts.errors import ConfigError, EngineError, TTSError, quote
-from tts.files import replace_file
 from tts.models.user_files import write_whole
 
 KEY: Final = "tts_key"  # names in the metadata of a batch

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tts._common.characters import join_surrogates
 from tts.backends.base import SampleRequest
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import (
@@ -38,7 +39,6 @@ from tts.backends.openai.events import Events
 from tts.backends.openai.pace import Gate, RateLimits, RequestMeter, Ticket
 from tts.backends.openai.replicas import Replica, Replicas
 from tts.backends.openai.reply import usage_in, usage_of
-from tts.characters import join_surrogates
 from tts.checks import check_int
 from tts.errors import ConfigError, quote
 from tts.randomness import uniform

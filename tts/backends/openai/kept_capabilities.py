@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tts._core.logs import get_logger
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.http import roots
 from tts.errors import ConfigError, quote, unknown_name
-from tts.logs import get_logger
 from tts.models.user_files import cache_file, write_whole
 
 LOG = get_logger("tts.servers")

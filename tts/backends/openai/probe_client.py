@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tts._common.characters import join_surrogates
 from tts.backends.openai.errors import (
     Key,
     ServerError,
@@ -28,7 +29,6 @@ from tts.backends.openai.events import Events
 from tts.backends.openai.http import checks, encode_body, event_of
 from tts.backends.openai.pace import RateLimits
 from tts.backends.openai.reply import ServerReply
-from tts.characters import join_surrogates
 from tts.errors import ConfigError, EngineError
 
 T = TypeVar("T")

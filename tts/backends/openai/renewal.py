@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from tts._core.threads import run_in_thread
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.kept_capabilities import LOG, KeptCapabilities
 from tts.errors import TTSError
-from tts.threads import run_in_thread
 
 
 class Renewal:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tts._common.characters import join_surrogates
 from tts.backends.openai.errors import Key, ServerError, event_error
-from tts.characters import join_surrogates
 from tts.errors import quote
 from tts.thoughts import THINK, without_marks
 from tts.types import ToolCall

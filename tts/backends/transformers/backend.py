@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._core.threads import run_after_fork
 from tts.backends.base import Caps, Extension, Reply, RowSet, SampleRequest
 from tts.backends.batching import BatchQueue, LoopQueue
 from tts.backends.local import StateBackend, with_flops
@@ -25,7 +26,6 @@ from tts.budget.budget import Rates
 from tts.errors import ConfigError, EngineError, missing_extra
 from tts.models.registry import ModelRecord, rates, refuse_url, thought_marks
 from tts.thoughts import ThoughtMarks
-from tts.threads import run_after_fork
 from tts.types import Prompt
 
 try:

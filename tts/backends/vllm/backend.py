@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._core.threads import run_in_thread
 from tts.backends.base import (
     Caps,
     Counters,
@@ -40,7 +41,6 @@ from tts.budget.budget import Rates
 from tts.errors import EngineError
 from tts.models.registry import ModelRecord, thought_marks
 from tts.thoughts import ThoughtMarks
-from tts.threads import run_in_thread
 from tts.types import TOP_TOKENS, Prompt
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from tts._core.threads import run_in_thread
 from tts.backends.base import (
     Backend,
     Caps,
@@ -41,7 +42,6 @@ from tts.checks import check_int
 from tts.errors import ConfigError, EngineError
 from tts.randomness import uniform
 from tts.tasks.patch import format_turn
-from tts.threads import run_in_thread
 from tts.types import Prompt, Usage, prompt_text
 
 _SEED_BITS = 53

@@ -19,8 +19,8 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
+from tts._common.sections import Section
 from tts.errors import ConfigError, quote
-from tts.sections import Section
 
 SUFFIXES: Final = (".yaml", ".yml")
 _FIELD = re.compile(r"\{([a-z_]+)\}")

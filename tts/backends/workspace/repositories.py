@@ -22,13 +22,13 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator
 
+from tts._common.sections import Section
 from tts.backends.base import Backend, Reply, RowSet, SampleRequest
 from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import find_agent
 from tts.backends.workspace.backend import AgentRuns
 from tts.backends.workspace.suites import RepositorySuites, split_command
 from tts.errors import ConfigError, quote, unknown_name
-from tts.sections import Section
 from tts.types import Prompt, prompt_text
 
 TASK_FILE: Final = "task.yaml"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
+from tts._common.scopes import file_scope
 from tts.errors import TTSError, unknown_name
-from tts.scopes import file_scope
 from tts.search.plan import parse
 
 

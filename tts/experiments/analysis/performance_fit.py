@@ -24,6 +24,7 @@ import numpy as np
 from scipy import special
 
 from tts import tasks
+from tts._common.scopes import file_scope
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, costs_by_rate, smooth
@@ -35,7 +36,6 @@ from tts.experiments.analysis.recorded_search import RecordedSearch
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import load_problems
 from tts.experiments.study.record import Cell, RecordedSample, Result
-from tts.scopes import file_scope
 from tts.search.parts import Plan, Selection
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from tts._common.scopes import file_scope
 from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.record import Cell, RecordedSample, Result
 from tts.registry import Scope
-from tts.scopes import file_scope
 from tts.search.plan import parse
 from tts.search.strategies.samples.best_of_n import BestOfN
 

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._common.scopes import check_calls, file_scope
 from tts.errors import ConfigError
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.scoring_cost import cost_of
 from tts.experiments.study.record import RecordedSample
 from tts.registry import Registry, Scope, parse_call
-from tts.scopes import check_calls, file_scope
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.answers import Candidates
 from tts.search.ends import StopDecision

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._core.logs import get_logger
 from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.experiments.analysis.averaging import (
@@ -35,7 +36,6 @@ from tts.experiments.analysis.averaging import (
 from tts.experiments.analysis.curves import Curve, CurveKey, Floats, accuracies, labels_of, verifiers_in_words
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_auto import auto_means, is_auto, payable
-from tts.logs import get_logger
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse

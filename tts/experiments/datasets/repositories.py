@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from tts._common.scopes import ALLOW_COMMANDS, allows_commands
 from tts.backends.workspace.backend import AgentRuns
 from tts.backends.workspace.repositories import RepositoryTask, read_tasks
 from tts.errors import ConfigError
 from tts.experiments.datasets import DataSet
 from tts.randomness import generator
-from tts.scopes import ALLOW_COMMANDS, allows_commands
 from tts.tasks.patch import PatchTask
 from tts.types import Problem
 from tts.verifiers.patch_tests import PatchTests

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from tts.characters import join_surrogates
+from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, quote
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import read_bounded

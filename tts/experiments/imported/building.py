@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from tts.characters import join_surrogates
+from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, VerifierError, quote
 from tts.experiments.imported.fields import SampleRow, is_response
 from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts

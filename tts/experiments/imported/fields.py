@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, cast
 
-from tts.characters import join_surrogates
+from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow, answer_in
 from tts.experiments.imported.layouts import Layout, Paths, layout_of

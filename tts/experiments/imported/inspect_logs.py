@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from tts.characters import join_surrogates
+from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, missing_extra, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import check_row, check_whole, read_bounded

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from tts.characters import join_surrogates
+from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.imported.fields import SampleRow, final_of, identity_in, is_response, listing, whole_number

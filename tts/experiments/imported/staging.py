@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from tts.display import one_line
+from tts._core.display import one_line
 from tts.errors import ConfigError
 from tts.experiments.imported.fields import SampleRow
 from tts.randomness import hash64

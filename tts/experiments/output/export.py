@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
+from tts._common.files import replace_file, write_json_lines
 from tts.errors import ConfigError, TTSError, missing_extra
 from tts.experiments.output.tables import inert
 from tts.experiments.study.record import Cell, Result
-from tts.files import replace_file, write_json_lines
 from tts.trace.trace import plain_values
 from tts.types import Usage
 

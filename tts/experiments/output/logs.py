@@ -17,11 +17,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tts.characters import join_surrogates
+from tts._common.characters import join_surrogates
+from tts._common.files import replace_file, write_json_lines
 from tts.errors import ConfigError, missing_extra, unknown_name
 from tts.experiments.output.tables import inert
 from tts.experiments.study.record import Result
-from tts.files import replace_file, write_json_lines
 from tts.trace.trace import plain_values
 
 # A result with candidates, and their texts as `store.bodies.source_in` gives them; {}: no texts were recorded.

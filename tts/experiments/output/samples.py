@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
+from tts._core.display import one_visible_line
 from tts.budget.budget import Budget
-from tts.display import one_visible_line
 from tts.errors import ConfigError
 from tts.experiments.output.logs import Sampled
 from tts.trace.html import seal_page

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from tts._core.display import grid
 from tts.budget.budget import Budget
-from tts.display import grid
 from tts.errors import ConfigError, MissingDependency, unknown_name
 from tts.experiments.analysis.comparing import format_points
 from tts.experiments.analysis.curves import AXES

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tts import tasks
+from tts._common.files import Exported
+from tts._core.logs import get_logger
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.api import Study, sampled_results
@@ -26,8 +28,6 @@ from tts.experiments.study.grid import Problems, load_problems
 from tts.experiments.study.record import Cell, RecordedSample, Result, StoredStudy
 from tts.experiments.study.stored import check_servers
 from tts.experiments.study.task_choice import with_chosen_tasks
-from tts.files import Exported
-from tts.logs import get_logger
 from tts.solver.model_cache import LOOP
 from tts.tasks.base import Task
 from tts.thoughts import THINK

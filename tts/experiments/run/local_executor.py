@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tts._common.scopes import file_scope
+from tts._core.threads import run_in_thread
 from tts.budget.account import Account
 from tts.budget.budget import USD_UNIT, Budget, format_limits
 from tts.errors import ConfigError, EngineError, TTSError
@@ -25,7 +27,6 @@ from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
 from tts.registry import EVERYTHING
-from tts.scopes import file_scope
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
 from tts.solver.forewarnings import LOG
@@ -34,7 +35,6 @@ from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
-from tts.threads import run_in_thread
 from tts.trace.trace import plain_values
 from tts.types import Problem, Solution, Usage
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from tts._common.scopes import TRUST_PLACES
 from tts.errors import EngineError, TTSError, missing_extra
 from tts.experiments.run.executors import CellResult, WorkerLost
 from tts.experiments.run.local_executor import LocalExecutor, one_line
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, Settings
 from tts.experiments.study.record import Cell
-from tts.scopes import TRUST_PLACES
 from tts.solver.model_cache import LOOP
 
 _TIMEOUT_S = 2.0  # wait for a worker's report of its tokens; a worker that loads models does not answer

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from tts._common.scopes import file_scope
 from tts.errors import ConfigError
 from tts.experiments.store.bodies import source_in
 from tts.experiments.store.rows import CONDITION, cell_of, condition_of, result_of, runs_of
 from tts.experiments.study.record import Cell
 from tts.experiments.study.stored import condition_faults, configuration_faults
-from tts.scopes import file_scope
 
 _PAGE: Final = 500  # results read in one query
 _MOST_FAULTS: Final = 20  # faults of the file that are listed
@@ -34,7 +34,8 @@ class StoreCheck:
         unknown: Results without a checksum, which earlier revisions wrote.
         damaged: Keys of the cells whose results or traces were changed.
         faults: The faults of the file, in SQLite's words.
-        foreign: Code, files or servers that texts name, but that a store may not name (`tts.scopes.file_scope`).
+        foreign: Code, files or servers that texts name, but that a store may not name
+            (`tts._common.scopes.file_scope`).
     """
 
     whole: int

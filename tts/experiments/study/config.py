@@ -23,6 +23,7 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from tts._common.sections import Section
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget, check_units
 from tts.checks import without_duplicates
@@ -32,7 +33,6 @@ from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
-from tts.sections import Section
 from tts.solver.model_cache import NO_VERIFIERS
 
 _MOST = 1_000_000  # bound of the seeds, and of the problems of a data set

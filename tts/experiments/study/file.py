@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tts._common.yaml_text import read_yaml
 from tts.checks import read_text
 from tts.errors import ConfigError, quote
 from tts.experiments.study.config import StudyConfig, as_list, study_config
-from tts.yaml_text import read_yaml
 
 
 def read_study(

@@ -1,4 +1,4 @@
-"""Refuses parts that a store may not name (`tts.scopes`).
+"""Refuses parts that a store may not name (`tts._common.scopes`).
 
 Another person may have written the store.
 """
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from tts._common.scopes import RegisteredNames, check_calls, file_scope
 from tts.backends import BACKENDS
 from tts.errors import ConfigError, quote
 from tts.experiments import datasets
 from tts.experiments.datasets import DATASETS
 from tts.experiments.study.config import StudyConfig, as_list, study_config
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
-from tts.scopes import RegisteredNames, check_calls, file_scope
 from tts.search.parts import SELECTIONS, STRATEGIES
 from tts.solver.model_cache import NO_VERIFIERS
 from tts.tasks import TABLE

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tts import tasks
+from tts._core.logs import get_logger
 from tts.errors import ConfigError
 from tts.experiments.study.config import StudyConfig
-from tts.logs import get_logger
 from tts.tasks.base import Task
 from tts.tasks.by_references import TaskChoice, choose_task, with_final_answers
 from tts.types import Problem

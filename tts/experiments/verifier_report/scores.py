@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._common.scopes import check_calls, file_scope
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, TTSError
 from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import score_of
 from tts.experiments.study.record import Cell, RecordedSample, Result
-from tts.scopes import check_calls, file_scope
 from tts.solver.model_cache import make_verifiers
 from tts.verifiers import VERIFIERS
 from tts.verifiers.ranges import range_of

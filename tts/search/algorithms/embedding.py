@@ -13,9 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from tts._core.threads import run_in_thread
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, MissingDependency
-from tts.threads import run_in_thread
 
 
 class Embedder(Protocol):

@@ -20,9 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tts._core.logs import get_logger
 from tts.backends.base import Backend, Sampling
 from tts.backends.metadata import metadata_of
-from tts.logs import get_logger
 from tts.serve.access import Client
 from tts.serve.bodies import read_body, read_in_turn
 from tts.serve.completions.body import CompletionBody, prompts_of

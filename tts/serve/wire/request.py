@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tts._common.sections import field_path, main_fault, refusal
 from tts.errors import quote
-from tts.sections import field_path, main_fault, refusal
 from tts.serve.config import BudgetGiven, GatewayLimits
 from tts.serve.failures import ApiError, refuse_field, too_long
 from tts.serve.wire.fields import NO_THOUGHTS

@@ -20,13 +20,13 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
+from tts._core.threads import postpone
 from tts.errors import ConfigError, MissingDependency, quote
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.schemas.metering import OutOfStepsError, StepMeter, metering_class
 from tts.tasks.schemas.patterns import compile_pattern
 from tts.tasks.schemas.walk import OWN_PART, SchemaGraph, schema_graph
 from tts.tasks.worker import WorkerDiedError, WorkerPool, python_command
-from tts.threads import postpone
 
 QUICK_STEPS = 20_000  # in this process, for one text of a model
 MAX_STEPS = 1_000_000  # in a worker, for one text of a model

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tts import tasks
-from tts.characters import join_surrogates
+from tts._common.characters import join_surrogates
+from tts._common.files import Exported, replace_file, write_json_lines
 from tts.errors import ConfigError, missing_extra
-from tts.files import Exported, replace_file, write_json_lines
 from tts.tasks.base import Task
 from tts.trace.export.filters import Filters, Sieve
 from tts.trace.export.forms import FORMS, Form, Kind, Row, check_one_model, form_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tts.lazy import lazy_exports
+from tts._core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from tts.verifiers.code.verifier import Code as Code

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from tts._core.threads import run_in_thread
 from tts.backends.base import Backend
 from tts.checks import Rule, check_parameters, check_text, choice, number_above, whole
 from tts.errors import CapabilityError, ConfigError, quote
 from tts.models.registry import ModelRecord
-from tts.threads import run_in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 from tts.verifiers.code.blocks import choose_block

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from tts._common.yaml_text import read_yaml
 from tts.budget.budget import Rates
 from tts.errors import ConfigError, unknown_name
-from tts.yaml_text import read_yaml
 
 SUFFIX = ".yaml"
 Text = Annotated[str, Field(min_length=1)]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tts._core.threads import call_or_postpone
 from tts.errors import ConfigError, quote
 from tts.registry import find_own
 from tts.tasks.base import Task
-from tts.threads import call_or_postpone
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 from tts.verifiers.rules import arithmetic, equations, schema

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tts._core.logs import get_logger
 from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.device.operations import DeviceOperations
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import BlockPool
 from tts.backends.kernels.lowering import KernelWork, WorkShape, pad_work
-from tts.logs import get_logger
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]  # a function that launches kernels -> its replay
 LOG = get_logger("tts.engine")

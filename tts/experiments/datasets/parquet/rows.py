@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tts.display import one_line
+from tts._core.display import one_line
 from tts.errors import ConfigError, quote
 from tts.experiments.datasets.parquet import LENGTH_BYTES
 from tts.experiments.datasets.parquet.pages import BY_PREFIXES, pages_of

@@ -22,12 +22,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tts._core.threads import run_in_thread
 from tts.checks import Count, check_parameters
 from tts.search.ends import END, Stops
 from tts.search.needs import Needs
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide
-from tts.threads import run_in_thread
 from tts.types import Candidate, Trajectory
 from tts.verifiers.code.sandbox import ProgramOutcome
 from tts.verifiers.code.verifier import Code

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tts._core.threads import call_or_postpone
 from tts.checks import Count, Text
 from tts.errors import ConfigError
 from tts.search.ends import END, STEP, Tokens
@@ -28,7 +29,6 @@ from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
 from tts.tasks.base import Task
-from tts.threads import call_or_postpone
 from tts.types import Candidate, Trajectory
 
 _ENDLESS = 1 << 30  # the most pieces of a trace that is cut by tokens

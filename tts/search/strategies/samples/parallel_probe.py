@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
 
+from tts._core.threads import call_or_postpone
 from tts.checks import Count, Natural, Proportion, Text
 from tts.errors import ConfigError
 from tts.search.ends import END, Tokens
@@ -36,7 +37,6 @@ from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds
 from tts.tasks.base import Task
-from tts.threads import call_or_postpone
 from tts.types import Candidate, Trajectory
 
 _ENDLESS = 1 << 30  # the most pieces of a branch

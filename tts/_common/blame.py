@@ -28,7 +28,7 @@ class Blame:
         TTSError: The code raised something; `__cause__` has it.
 
     Example:
-        >>> from tts.blame import Blame
+        >>> from tts._common.blame import Blame
         >>> with Blame("the strategy 'own'"):
         ...     raise KeyError("node")
         Traceback (most recent call last):

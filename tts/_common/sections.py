@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tts._common.files import read_small
+from tts._common.yaml_text import read_yaml
 from tts.errors import ConfigError, quote, unknown_name
-from tts.files import read_small
-from tts.yaml_text import read_yaml
 
 _ALTERNATIVES = ("int", "str", "float", "bool", "list", "dict")  # pydantic's names of them, in places
 _MOST_TEXT = 1 << 20  # characters of a file that people write

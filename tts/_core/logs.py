@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from numbers import Number
 from typing import Any
 
-from tts.display import one_visible_line, visible
+from tts._core.display import one_visible_line, visible
 
 _INDENT = "\n    "  # of further lines, so that none begins like a record
 

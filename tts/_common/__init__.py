@@ -1,0 +1,1 @@
+"""Reading of what people write, and rules for files, errors and places."""

@@ -1,0 +1,1 @@
+"""Modules that import only each other."""
