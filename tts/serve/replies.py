@@ -101,7 +101,7 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
     """Return the choice of a reply that a candidate makes; `weight`: the share of its answer."""
     path, task = candidate.trajectory, search.order.task
     text = path.response if path.thought else path.full_text
-    calls, stop_text, has_tools = list[dict[str, Any]](), "", False
+    calls, stop_text, must_call = list[dict[str, Any]](), "", False
     finish = "length" if candidate.truncated else "stop"
     share = len(path.thought) / len(path.full_text) if path.thought else 0.0
     common: dict[str, Any] = {
@@ -116,7 +116,7 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
             stop_text = next(stop for stop in task.stops if text.startswith(stop, len(cut_text)))
             text, finish = cut_text, "stop text"
         text, calls = task.calls(text, candidate.answer)
-        has_tools, task = task.tools is not None, task.inner
+        must_call, task = task.tools is not None and task.tools.required, task.inner
     if calls:
         number = search.number[:12]
         answer_calls = [
@@ -124,7 +124,7 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
             for place, call in enumerate(calls)
         ]
         return AnswerChoice(text=text or None, calls=tuple(answer_calls), finish="calls", **common)
-    if candidate.answer is None and (isinstance(task, JsonTask) or has_tools):
+    if candidate.answer is None and (isinstance(task, JsonTask) or must_call):
         refusal = "no candidate has the form that was asked for"
         return AnswerChoice(refusal=refusal, finish="length" if finish == "length" else "refusal", **common)
     answer_text = (candidate.answer or "") if isinstance(task, JsonTask) else text

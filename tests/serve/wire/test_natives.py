@@ -19,7 +19,7 @@ pytest.importorskip("jsonschema", reason="the extra serve is not installed")
 from tests.serve.asking import refused
 from tests.serve.wire.frames import EVENTS, PATHS, frames, read, read_stream
 from tests.serve.wire.test_equal_searches import CITY, PIXEL
-from tests.serve.wire.upstream import PICTURE_TOKENS, Refusal, Upstream, call, serving_script
+from tests.serve.wire.upstream import PICTURE_TOKENS, Refusal, Upstream, call, check_template, serving_script
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.errors import EngineError
@@ -190,14 +190,7 @@ def test_a_prompt_counts_once_however_many_rows_read_it(
 
 def strict_script(body: dict[str, Any]) -> dict[str, Any]:
     """Answer as a server whose template takes one system turn, at the beginning, and turns in alternation."""
-    roles = [turn["role"] for turn in body["messages"]]
-    if "system" in roles[1:]:
-        raise Refusal(400, "System message must be at the beginning.")
-    if any(first == second and first != "tool" for first, second in itertools.pairwise(roles)):
-        raise Refusal(400, "Conversation roles must alternate user/assistant.")
-    for turn in body["messages"]:
-        for one in turn.get("tool_calls", ()):
-            assert isinstance(json.loads(one["function"]["arguments"]), dict)
+    check_template(body)
     if "LONG" in str(body["messages"]):
         raise Refusal(400, "This model's maximum context length is 4096 tokens. However, your request has 9000 tokens.")
     names = [tool["function"]["name"] for tool in body.get("tools", ())]
@@ -334,7 +327,7 @@ HISTORIES: dict[str, tuple[list[Any], tuple[str, ...], str]] = {
               {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": BLOB}},
               {"type": "search_result", "title": "t", "source": "s", "content": [{"type": "text", "text": "It is 5."}]},
               {"type": "text", "text": "Which?"}, role="user")],
-        ("The sum is 4.", "It is 5.", "[document]", "Which?"),
+        ("The sum is 4.\n", "It is 5.", "[document]", "\nWhich?"),
         "left out",
     ),
 }  # fmt: skip
@@ -441,6 +434,25 @@ def test_a_tool_of_free_text_is_offered_and_called(strict: Any, wire: str, strea
     (item,) = [item for item in whole["output"] if item["type"] == "custom_tool_call"]
     assert (item["name"], item["input"]) == ("apply_patch", "*** Begin Patch")
     assert whole["tts"]["warnings"] == []
+
+
+def test_tools_that_items_of_the_input_list_are_offered(strict: Any) -> None:
+    """A client lists its tools in an item, and finds others on the way, one of them twice."""
+    client, upstream = strict
+    space = {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "apply_patch"}]}
+    found = [
+        {"type": "tool_search_call", "call_id": "a", "execution": "client", "arguments": {"query": "day"}},
+        {"type": "tool_search_output", "call_id": "a", "tools": [{"type": "function", "name": "day"}]},
+    ]
+    turns = [{"type": "additional_tools", "role": "developer", "tools": [space]},
+             {"role": "developer", "content": "Help."}, user("go"), *found, *found]  # fmt: skip
+    reply = client.post(PATHS["responses"], json=body_of("responses", turns)).json()
+    offered = upstream.bodies[-1]
+    assert [tool["function"]["name"] for tool in offered["tools"]] == ["apply_patch", "day"]
+    assert [one["role"] for one in offered["messages"]][:3] == ["system", "user", "assistant"]
+    assert reply["tts"]["warnings"] == []
+    (item,) = reply["output"]
+    assert (item["type"], item["namespace"], item["input"]) == ("custom_tool_call", "functions", "*** Begin Patch")
 
 
 @pytest.mark.parametrize("streamed", [False, True])

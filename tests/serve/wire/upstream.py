@@ -6,6 +6,7 @@ alone: the gateway in front of it, and the agents that use the gateway, are real
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -143,6 +144,18 @@ def serving_script(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def check_template(body: dict[str, Any]) -> None:
+    """Refuse a history as a template does that takes one system turn, at the beginning, and turns in alternation."""
+    roles = [turn["role"] for turn in body["messages"]]
+    if "system" in roles[1:]:
+        raise Refusal(400, "System message must be at the beginning.")
+    if any(first == second and first != "tool" for first, second in itertools.pairwise(roles)):
+        raise Refusal(400, "Conversation roles must alternate user/assistant.")
+    for turn in body["messages"]:
+        for one in turn.get("tool_calls", ()):
+            assert isinstance(json.loads(one["function"]["arguments"]), dict)
 
 
 def call(name: str, arguments: Any, number: int = 0) -> dict[str, Any]:

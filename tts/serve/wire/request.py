@@ -639,7 +639,7 @@ class History:
             return [text_of(block.get(key), f"{place}.{key}")]
         if kind in ("image_url", "input_image", "image"):
             return [_picture_in(block, place, self.limits)]
-        return [] if kind in _THOUGHTS else [self.foreign_text(block, place) or f"[{kind}]"]
+        return [] if kind in _THOUGHTS else ["\n", self.foreign_text(block, place) or f"[{kind}]", "\n"]
 
     def foreign_text(self, block: Mapping[str, Any], where: str) -> str:
         """Return the text of an item or part of a kind that models do not read; "": it has none.

@@ -54,6 +54,7 @@ _INPUTS = {
     "custom_tool_call": ("input", "custom_tool_call_input"),
 }
 _CALL_KEYS = ("type", "id", "call_id", "status", "name", "namespace")  # all others of a vendor's call are its arguments
+_LISTS = ("additional_tools", "tool_search_output")  # kinds of items that list tools
 PREFIX: Final = "resp_"  # the beginning of the names of responses
 
 
@@ -94,7 +95,7 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     """
     body = validate_body(ResponsesBody, value)
     notes = list(RESPONSES.check(value))
-    tools, namespaces = _tools(body.tools or (), notes)
+    tools, namespaces = _tools(body.tools or (), _tools_in(items_of(body.input)), notes)
     names = {name: unique_name for unique_name, (_space, name) in namespaces.items()}
     tools, tool_choice = choose_tools(tools, body.tool_choice, names)
     history = _history(body, namespaces, limits)
@@ -150,6 +151,12 @@ def items_of(given: Any) -> list[Any]:
     return given if isinstance(given, list) else []
 
 
+def _tools_in(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the tools in items of the input, where some clients list their tools."""
+    lists: list[Any] = [item.get("tools") for item in items if item.get("type") in _LISTS]
+    return [tool for tools in lists if isinstance(tools, list) for tool in tools if isinstance(tool, dict)]
+
+
 def _flat(tool: Mapping[str, Any], namespaces: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return a tool as the replies of this API have it, with its name inside of its namespace."""
     function = tool["function"]
@@ -173,22 +180,23 @@ def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _tools(
-    given: Sequence[Mapping[str, Any]], notes: list[str]
+    given: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], notes: list[str]
 ) -> tuple[tuple[Mapping[str, Any], ...], dict[str, tuple[str, str]]]:
     """Return the functions as chat completions have them, and the origin of each function in a namespace.
 
     A note is added on tools that are left out.
 
     Args:
-        given: The tools of the body.
+        given: The tools of the body, each of another name.
+        found: The tools in items of the input, which may be given again; the last one counts.
         notes: The notes of the reply, to which this function adds.
 
     Returns:
         The functions, and for each function in a namespace its (namespace, name there) by its unique name.
     """
-    listed: list[tuple[str, Mapping[str, Any]]] = []  # (namespace or "", tool)
+    listed: dict[tuple[str, str], Mapping[str, Any]] = {}  # by (namespace or "", name); an item may repeat a tool
     vendor_tools: list[str] = []  # the names of tools that only their vendor runs
-    for place, tool in enumerate(given):
+    for place, tool in enumerate((*given, *found)):
         is_named_list = isinstance(tool.get("tools"), list) and isinstance(tool.get("name"), str)
         is_space = tool.get("type") == "namespace" and is_named_list
         inner_tools: list[Any] = tool["tools"] if is_space else [tool]
@@ -200,19 +208,22 @@ def _tools(
                 raise refuse_field(
                     f"tools[{place}].name", f"tools[{place}].name is {quote(inner_tool.get('name'))}, but must be text"
                 )
-            listed.append((tool["name"] if is_space else "", inner_tool))
+            key = (tool["name"] if is_space else "", inner_tool["name"])
+            if key in listed and place < len(given):
+                raise refuse_field(
+                    f"tools[{place}].name", f"tools[{place}].name is {quote(key[1])}, which is there twice"
+                )
+            listed[key] = inner_tool
     if vendor_tools:
         notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(vendor_tools))[:300]}")
-    name_counts = Counter(tool["name"] for _space, tool in listed)
+    name_counts = Counter(name for _space, name in listed)
     functions: list[Mapping[str, Any]] = []
     namespaces: dict[str, tuple[str, str]] = {}
-    for space, tool in listed:
-        name: str = tool["name"]
+    for (space, name), tool in listed.items():
+        unique_name = f"{space}__{name}" if space and name_counts[name] > 1 else name
         if space:
-            unique_name = name if name_counts[name] == 1 else f"{space}__{name}"
             namespaces[unique_name] = (space, name)
-            name = unique_name
-        functions.append(function_of(tool, name))
+        functions.append(function_of(tool, unique_name))
     return tuple(functions), namespaces
 
 
@@ -258,7 +269,7 @@ def _history(body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], lim
             output = text_in(item.get("output")) if is_vendors else item.get("output")
             number = str(item.get("call_id", item.get("id")))
             history.add("user", history.result(number, output, f"{where}.output"), f"{where}.call_id")
-        elif kind != "reasoning":
+        elif kind not in ("reasoning", "additional_tools"):
             text = history.foreign_text(item, where)
             if text:
                 history.add("assistant", [text], where)
