@@ -455,6 +455,29 @@ def test_tools_that_items_of_the_input_list_are_offered(strict: Any) -> None:
     assert (item["type"], item["namespace"], item["input"]) == ("custom_tool_call", "functions", "*** Begin Patch")
 
 
+def test_two_tools_of_one_name_are_refused(strict: Any) -> None:
+    tool = {"type": "function", "name": "day"}
+    refused = strict[0].post(PATHS["responses"], json=body_of("responses", [user("go")], tools=[tool, tool]))
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "tools[1].name"
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_call_that_is_none_is_text_unless_a_call_was_asked_for(
+    client: Any, monkeypatch: Any, tmp_path: Any, choice: str
+) -> None:
+    """A client would end a session at a refusal."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with serving_script(lambda _: call("weather", "{not JSON")) as upstream:
+        model = {"model": "scripted", "url": [upstream.url], "strategy": "single"}
+        reply = client(models={"scripted": model}).post(
+            "/v1/chat/completions", json=chat(tools=[TOOL], tool_choice=choice)
+        )
+    found = read("chat", reply)
+    assert (found.finish, found.calls, bool(found.refusal)) == ("stop", [], choice == "required")
+    assert ("not JSON" in (found.text or "")) == (choice == "auto")
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("wire", PATHS)
 def test_a_prompt_above_the_context_is_refused_in_the_words_that_clients_compare(
