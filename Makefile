@@ -144,12 +144,12 @@ test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-l
 	TTS_LITELLM_PYTHON=$(CURDIR)/$(VENV)-litellm/bin/python TTS_DSPY_PYTHON=$(CURDIR)/$(VENV)-dspy/bin/python \
 	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-clients/node \
 	TTS_CLIENTS_FOLDER=$(CURDIR)/$(VENV)-clients \
-	$(BIN)/python -m pytest -q -rs -m slow tests/clients tests/serve/test_evaluation_clients.py tests/serve/wire/test_agents.py tests/serve/test_ray.py
+	$(BIN)/python -m pytest -q -rs -m slow tests/clients tests/addons/gateway/test_evaluation_clients.py tests/addons/gateway/wire/test_agents.py tests/addons/gateway/test_ray.py
 
 # coding agents, unchanged, within the leases of their rows; each in an environment of its own
 HARNESSES := $(VENV)-harnesses
 test-harnesses: $(VENV)/.dev $(HARNESSES)/mini-swe-agent/.made $(HARNESSES)/aider/.made $(HARNESSES)/node/.made
-	TTS_HARNESSES_DIR=$(CURDIR)/$(HARNESSES) $(BIN)/python -m pytest -q -rs tests/serve/leases/test_harnesses.py
+	TTS_HARNESSES_DIR=$(CURDIR)/$(HARNESSES) $(BIN)/python -m pytest -q -rs tests/addons/agents/test_harnesses.py
 
 $(HARNESSES)/mini-swe-agent/.made: Makefile
 	$(PYTHON) -m venv $(HARNESSES)/mini-swe-agent
@@ -169,7 +169,7 @@ $(HARNESSES)/node/.made: Makefile
 # TRL's trainers on exported files and on our rollouts; the last release with a trainer of process models has an environment of its own
 test-training: $(VENV)/.dev $(VENV)-trl/.made $(VENV)-trl-prm/.made
 	TTS_TRL_PYTHON=$(CURDIR)/$(VENV)-trl/bin/python TTS_TRL_PRM_PYTHON=$(CURDIR)/$(VENV)-trl-prm/bin/python \
-	$(BIN)/python -m pytest -q -rs -m slow tests/trace/test_trl.py tests/research/pocket/test_grpo.py
+	$(BIN)/python -m pytest -q -rs -m slow tests/addons/training/test_trl.py tests/research/pocket/test_grpo.py
 
 $(VENV)-trl/.made:
 	$(PYTHON) -m venv $(VENV)-trl

@@ -17,8 +17,8 @@ from typing import Any
 
 from ray import serve
 
-from tts.serve.app import create_app
-from tts.serve.config import GatewayConfig, read_config
+from tts_addons.gateway.app import create_app
+from tts_addons.gateway.config import GatewayConfig, read_config
 
 
 def deployment(config: GatewayConfig, replicas: int) -> Any:

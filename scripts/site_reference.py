@@ -185,7 +185,7 @@ def _whole_lists(text: str, group: Any, path: str) -> str:
 def _settings() -> dict[str, str]:
     """Return the pages of the two files of settings."""
     from tts.experiments.study import config as study
-    from tts.serve import config as gateway
+    from tts_addons.gateway import config as gateway
 
     of_study = "A study is one YAML file (`docs/how-to/studies.md`). `tts run FILE` runs it."
     of_gateway = "`tts serve --config FILE` reads one YAML file (`docs/how-to/gateway.md`)."

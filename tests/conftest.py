@@ -16,7 +16,7 @@ NUMBERS = itertools.count()
 DOCS = (
     "benchmarks", "research", "test_documents.py", "documents", "experiments/test_examples.py",
     "experiments/test_first_curve.py", "solver/test_notebooks.py", "test_site.py", "test_gallery.py",
-    "serve/test_docs.py", "cli/test_recorded_page.py", "serve/test_page.py", "trace/test_html.py",
+    "addons/gateway/test_docs.py", "cli/test_recorded_page.py", "addons/gateway/test_page.py", "trace/test_html.py",
     "experiments/output/test_report.py",
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ ONE_IN = {
     "search/strategies/trees/test_guided.py::test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end": 4,
     "search/strategies/trees/test_mcts.py::test_it_finds_more_than_a_plain_sample_does": 2,
     "search/strategies/samples/test_power_sampling.py::test_a_chain_of_few_moves_follows_its_exact_law": 2,
-    "search/strategies/community/test_program_aided.py": 2,
+    "addons/code/test_program_aided.py": 2,
     "search/strategies/trees/test_tree_methods_on_engine.py::test_the_process_model_computes_hardly_more_than_what_was_written": 3,  # noqa: E501
     "search/test_half_characters.py": 3,
     "search/test_rows.py": 2,
@@ -101,16 +101,16 @@ ONE_IN = {
     "search/test_thoughts.py::test_no_budget_is_passed_and_most_of_it_is_used": 2,
     "search/test_widths.py::test_a_number_of_a_strategy_is_not_laid_out_before_it_is_paid": 16,
     "search/test_widths.py::test_the_greatest_number_is_one_like_others": 10,
-    "serve/test_completions.py::test_a_stream_joins_to_the_reply": 2,
+    "addons/gateway/test_completions.py::test_a_stream_joins_to_the_reply": 2,
     "statistics/test_coverage.py::test_an_interval_of_95_percent_covers_in_93_to_97": 2,
     "tasks/arithmetic/test_generator.py": 3,
     "tasks/test_math.py::test_an_answer_is_equivalent_to_its_normal_form": 3,
     "tasks/test_math.py::test_exact_rules_work_without_mpmath": 3,
     "tasks/test_math.py::test_what_stays_undecided_without_mpmath_is_different": 3,
-    "verifiers/code/test_bounds.py::test_memory_that_forked_processes_share_counts_once": 2,
-    "verifiers/code/test_cheats.py::test_none_passes_where_calls_are_compared_with_data": 2,
-    "verifiers/code/test_right_programs.py": 3,
-    "verifiers/test_patch_tests.py::test_a_trick_scores_no_more_than_no_patch": 5,
+    "addons/code/test_bounds.py::test_memory_that_forked_processes_share_counts_once": 2,
+    "addons/code/test_cheats.py::test_none_passes_where_calls_are_compared_with_data": 2,
+    "addons/code/test_right_programs.py": 3,
+    "addons/agents/test_patch_tests.py::test_a_trick_scores_no_more_than_no_patch": 5,
 }
 
 # in the background of a shell, where tests of Ctrl-C would wait for ever

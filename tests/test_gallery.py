@@ -87,7 +87,7 @@ def test_a_client_of_ones_own_is_the_model(capsys: pytest.CaptureFixture[str]) -
 def test_a_search_through_the_gateway(capsys: pytest.CaptureFixture[str]) -> None:
     for needed in ("openai", "starlette", "uvicorn", "httptools", "yaml"):
         pytest.importorskip(needed)
-    from tests.serve.asking import serving, url_of
+    from tests.addons.gateway.asking import serving, url_of
 
     with serving(
         models={"toy": {"strategy": "single", "presets": {"vote": {"strategy": "best_of_n(n=8) | majority"}}}}

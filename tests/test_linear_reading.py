@@ -8,13 +8,13 @@ import pytest
 
 from tts.backends.toy.language import read_sum
 from tts.errors import ConfigError
-from tts.serve.request_task import tools_of
 from tts.tasks.json import JsonTask
 from tts.tasks.math import MathTask
 from tts.thoughts import THINK
-from tts.verifiers.code.blocks import choose_block
 from tts.verifiers.judge import read_verdict
 from tts.verifiers.rules.schema import rule
+from tts_addons.code.blocks import choose_block
+from tts_addons.gateway.request_task import tools_of
 
 LONG = 600_000
 RUNS = {

@@ -89,7 +89,7 @@ def test_every_public_name_has_its_place(site: Path) -> None:
 
 def test_every_command_and_every_key_of_the_files_has_its_line(site: Path) -> None:
     from tts.experiments.study.config import StudyConfig
-    from tts.serve.config import GatewayAccount, GatewayConfig, GatewayLimits
+    from tts_addons.gateway.config import GatewayAccount, GatewayConfig, GatewayLimits
 
     commands = (site / "reference" / "cli.html").read_text(encoding="utf-8")
     for name in ("solve", "run", "replay", "import", "serve", "models add", "verifiers report"):

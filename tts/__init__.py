@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from tts.search.strategies import BestOfN as BestOfN
     from tts.search.strategies import Single as Single
     from tts.search.strategies import self_consistency as self_consistency
-    from tts.serve.leases.workspace import Workspace as Workspace
     from tts.solver import telemetry as telemetry
     from tts.solver.api import asolve as asolve
     from tts.solver.api import asolve_many as asolve_many
@@ -68,11 +67,7 @@ if TYPE_CHECKING:
     from tts.solver.api import solve_many as solve_many
     from tts.solver.api import stream as stream
     from tts.solver.event_loop import Interrupted as Interrupted
-    from tts.solver.rollouts import rollouts as rollouts
     from tts.solver.solver import Solver as Solver
-    from tts.solver.step_labels import label_steps as label_steps
-    from tts.solver.trl_rollouts import TrlRollouts as TrlRollouts
-    from tts.solver.trl_rollouts import rollout_reward as rollout_reward
     from tts.tasks.base import Task as Task
     from tts.types import Candidate as Candidate
     from tts.types import Message as Message
@@ -82,6 +77,11 @@ if TYPE_CHECKING:
     from tts.types import Usage as Usage
     from tts.verifiers.base import StepScores as StepScores
     from tts.verifiers.base import Verifier as Verifier
+    from tts_addons.agents.workspace import Workspace as Workspace
+    from tts_addons.training.rollouts import rollouts as rollouts
+    from tts_addons.training.step_labels import label_steps as label_steps
+    from tts_addons.training.trl_rollouts import TrlRollouts as TrlRollouts
+    from tts_addons.training.trl_rollouts import rollout_reward as rollout_reward
 
 __version__ = "0.3.0"
 

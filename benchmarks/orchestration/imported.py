@@ -28,9 +28,9 @@ import numpy as np
 
 import tts
 from benchmarks.smoke import Smoke
-from tts.experiments.imported.importing import Import, ImportSettings, rows_of
-from tts.experiments.imported.source import Source, SourceFacts
 from tts.experiments.store.store import Store
+from tts_addons.logs.importing import Import, ImportSettings, rows_of
+from tts_addons.logs.source import Source, SourceFacts
 
 STRATEGIES = ("best_of_n | majority", "best_of_n | posterior | majority", "best_of_n | unanimous | majority")
 POINTS = 12

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.smoke import Smoke
-from tts.backends.workspace.store import StateStore
+from tts_addons.agents.store import StateStore
 
 Seconds = tuple[float, float]  # of the processor, of the clock
 

@@ -23,10 +23,10 @@ import tts
 from research.pocket.train.reach import judge_prefixes
 from research.stamps import stamp_line
 from tts.experiments.datasets import countdown
-from tts.solver.step_labels import StepLabels
 from tts.statistics.discrimination import clustered_auc
 from tts.tasks.arithmetic.countdown import read
 from tts.types import Solution
+from tts_addons.training.step_labels import StepLabels
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 

@@ -83,7 +83,7 @@ def study(name: str, strategies: Sequence[str], seeds: int, limit: int, store: P
         name=name,
         models={
             "toy": {
-                "backend": "tts.backends.workspace.repositories:Repositories",
+                "backend": "tts_addons.agents.repositories:Repositories",
                 "options": {"data": DATA, "agent": "toy", "jobs": 2},
                 "expected_tokens": 20,
             }

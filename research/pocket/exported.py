@@ -37,7 +37,7 @@ from tts.models import registry
 from tts.randomness import generator
 from tts.statistics.discrimination import clustered_auc
 from tts.tasks.arithmetic.countdown import read
-from tts.trace.export.records import search_rows
+from tts_addons.training.records import search_rows
 
 ROWS = 96  # of a batch
 HELD_OUT = 10  # one prompt in so many

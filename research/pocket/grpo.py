@@ -33,7 +33,7 @@ from research.stamps import stamp_line
 from tts.experiments.datasets import countdown
 from tts.models import registry
 from tts.models.record import ModelRecord
-from tts.solver.rollouts import Rollouts
+from tts_addons.training.rollouts import Rollouts
 
 PAGE = Path(__file__).parents[2] / "docs/results/grpo.md"
 OBJECTIVES = ("uniform", "signal")  # in this order: the second gets what the first has spent

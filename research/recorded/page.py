@@ -21,7 +21,7 @@ from tts.experiments.output import plots
 from tts.search.plan import parse
 from tts.search.stop_rules.reasc import ReASC
 from tts.statistics import Estimate, clustered_mean
-from tts.verifiers.code.written import SECONDS
+from tts_addons.code.written import SECONDS
 
 SELECTIONS = (
     "majority", "best", "weighted", "best_of_majority", "borda", "weighted(temperature=0.1)", "pessimistic", "shortest",

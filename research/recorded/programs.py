@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from tts.search.algorithms.agreement import ConsensusSet, consensus_sets
-from tts.verifiers.code.sandbox import ProgramOutcome, SandboxLimits, run
-from tts.verifiers.code.written import HARNESS, SECONDS, read_outcomes, with_tests
+from tts_addons.code.sandbox import ProgramOutcome, SandboxLimits, run
+from tts_addons.code.written import HARNESS, SECONDS, read_outcomes, with_tests
 
 TESTS_OF_A_TEXT = 5
 ORDERS = 200  # random subsets of the programs

@@ -3,9 +3,9 @@
     TTS_DATA_DIR=… python -m research.recorded.signal [--times 200] [--prompts 200] [--samples 40] [--out FOLDER]
 
 The samples are those of recorded pools and of the pair. Each run orders the samples of every problem at random. Equal
-groups take the first eight. `tts.solver.rollouts.SignalAllocator` draws from the same orders, wave by wave, until its
-groups have as much as the equal ones. It ends early if it draws no more, or if a problem has no further recorded
-sample.
+groups take the first eight. `tts_addons.training.rollouts.SignalAllocator` draws from the same orders, wave by wave,
+until its groups have as much as the equal ones. It ends early if it draws no more, or if a problem has no further
+recorded sample.
 
 Two quantities are compared: the signal, which is size times variance summed over groups, and the sum of the groups'
 variances alone. The pair is `pocket` on countdowns. Its rewards are verdicts, or the scores of its own verifier.
@@ -31,7 +31,7 @@ from research.recorded import pools
 from research.stamps import stamp_line
 from tts.errors import TTSError
 from tts.experiments.datasets import countdown
-from tts.solver.rollouts import SignalAllocator
+from tts_addons.training.rollouts import SignalAllocator
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 POOLS = ("bestofn", "dates")  # the others have eight samples or fewer, or trees

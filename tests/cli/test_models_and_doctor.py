@@ -119,7 +119,7 @@ def test_doctor_measures_what_the_engine_is_held_against(tts):
 
 
 def test_doctor_lists_the_bounds_of_programs(tts, monkeypatch):
-    from tts.verifiers.code import bounds
+    from tts_addons.code import bounds
 
     told = bounds.SandboxBound("all memory", "", "no control group can be made", required=False)
     monkeypatch.setattr(bounds, "bounds", lambda: [bounds.SandboxBound("files", "Landlock"), told])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.trials import diff, trajectory, trial
-from tts.verifiers.code.sandbox import why_not
+from tts_addons.code.sandbox import why_not
 
 FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
 PAGES = (FOLDER / "recorded.md", FOLDER / "replay.md")  # the second replays what the first imports

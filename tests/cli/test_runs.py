@@ -46,13 +46,13 @@ def test_a_store_that_is_missing_is_named(tmp_path, tts):
 
 
 def test_clean_removes_what_a_killed_process_left_and_no_more(tts, tmp_path, monkeypatch):
-    from tts.backends.workspace.store import StateStore
+    from tts_addons.agents.store import StateStore
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "plain").mkdir()
     assert tts("workspace", "clean").output == "0 workspaces removed\n"
     code = (
-        "import os, sys; from tts.backends.workspace.store import StateStore; "
+        "import os, sys; from tts_addons.agents.store import StateStore; "
         "store = StateStore(sys.argv[1]); print(store.folder, flush=True); os._exit(9)"
     )
     left = subprocess.run(

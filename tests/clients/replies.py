@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tests.serve.wire.upstream import call
+from tests.addons.gateway.wire.upstream import call
 
 Body = dict[str, Any]
 Message = dict[str, Any]

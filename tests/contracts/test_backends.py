@@ -33,14 +33,14 @@ from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.backends.workspace.backend import AgentRuns
-from tts.backends.workspace.repositories import Repositories
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.models import registry
 from tts.randomness import hash64
 from tts.tasks.patch import PatchTask
 from tts.types import Message, Prompt
+from tts_addons.agents.backend import AgentRuns
+from tts_addons.agents.repositories import Repositories
 
 
 class TestToy(SpreadsContract, PromptLogprobsContract):

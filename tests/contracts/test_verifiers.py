@@ -21,7 +21,6 @@ from tests.support.pair import home  # noqa: F401 - a fixture
 from tests.support.programs import Judge as WritingJudge
 from tts.backends.base import Backend, Counters
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.backends.workspace.backend import AgentRuns
 from tts.errors import VerifierError
 from tts.registry import parse_call
 from tts.search.ends import END, STEP
@@ -30,9 +29,6 @@ from tts.types import Problem, Trajectory
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier
 from tts.verifiers.checker import Checker
-from tts.verifiers.code import sandbox
-from tts.verifiers.code import verifier as code
-from tts.verifiers.code.verifier import Code
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble
 from tts.verifiers.function import FunctionVerifier
@@ -40,12 +36,16 @@ from tts.verifiers.genrm import GenRm, MultiAspect
 from tts.verifiers.grader import Grader
 from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.judge import Judge
-from tts.verifiers.patch_tests import PatchTests
 from tts.verifiers.reward import loading as reward_loading
 from tts.verifiers.reward.verifier import Reward
 from tts.verifiers.rules.verifier import Rules
 from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
+from tts_addons.agents.backend import AgentRuns
+from tts_addons.agents.patch_tests import PatchTests
+from tts_addons.code import sandbox
+from tts_addons.code import verifier as code
+from tts_addons.code.verifier import Code
 
 
 class TestChecker(VerifierContract):

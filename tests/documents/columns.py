@@ -18,9 +18,9 @@ import tts
 from tests.documents.names import pieces, rows_of_tables
 from tts.experiments.analysis.points import points_of
 from tts.experiments.datasets import rows as problem_files
-from tts.experiments.imported import fields as imports
 from tts.experiments.output import tables
-from tts.trace.export.forms import FORMS
+from tts_addons.logs import fields as imports
+from tts_addons.training.forms import FORMS
 
 _NAMES = r"`[^`]+`(?:(?:, | and | or |, and |, or )`[^`]+`)*"
 _BESIDE = re.compile(rf"\b[Cc]olumns? ({_NAMES})|({_NAMES}) columns?\b")

@@ -88,8 +88,8 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "docs/results/servers.md": {"packages of other projects": ("httpcore", "sniffio")},
     "docs/tutorials/process_model.md": {"an export makes it": ("steps.md",)},
-    "tts/backends/workspace/store.py": {"in the cache's folder": ("tts/workspaces",)},
-    "tts/experiments/imported/layouts.py": {"of search-and-learn": ("scripts/test_time_compute.py",)},
+    "tts_addons/agents/store.py": {"in the cache's folder": ("tts/workspaces",)},
+    "tts_addons/logs/layouts.py": {"of search-and-learn": ("scripts/test_time_compute.py",)},
     "docs/explanation/peers.md": {
         "files, names and options of the libraries that the page compares": (
             "its_hub/core/algorithms",

@@ -25,15 +25,15 @@ from tts.backends.base import Sampling
 from tts.backends.engine.loading import EngineOptions
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.vllm.loading import load_parts
-from tts.backends.workspace.record import HarnessRecord
 from tts.budget.budget import Budget
 from tts.errors import TTSError
 from tts.experiments import datasets
 from tts.experiments.study.config import ModelConfig, ProblemsConfig, StudyConfig
 from tts.models import registry
 from tts.models.record import ModelRecord
-from tts.serve.config import GatewayConfig
 from tts.verifiers.reward.record import RewardRecord
+from tts_addons.agents.record import HarnessRecord
+from tts_addons.gateway.config import GatewayConfig
 
 READERS: Final[tuple[type[BaseModel], ...]] = (StudyConfig, GatewayConfig, HarnessRecord, RewardRecord)
 

@@ -55,7 +55,7 @@ BASES = (
     "docs",
 )  # paths are written below one of these
 # pages on which `tts.x` is a field of the gateway's replies
-REPLIED = ("docs/how-to/gateway", "docs/how-to/receipts.md", "docs/tutorials/gateway.md", "tts/serve/")
+REPLIED = ("docs/how-to/gateway", "docs/how-to/receipts.md", "docs/tutorials/gateway.md", "tts_addons/gateway/")
 # files whose strings are names that nothing has any more, or that are not ours
 UNREAD = ("tests/documents/foreign.py", "tests/documents/test_names.py")
 _PATH = re.compile(r"[\w.*-]*(?:/[\w.*{},-]*)+|[\w*-]+(?:\.\w+)+")
@@ -151,7 +151,7 @@ def _index_module(index: Index, path: str, tree: ast.Module, bases: dict[str, se
             and path not in UNREAD
         ):
             index.words.add(node.value)
-            if path.startswith(("tts/serve/", "tts/trace/", "tts/types.py")):
+            if path.startswith(("tts_addons/gateway/", "tts/trace/", "tts/types.py")):
                 index.served.add(node.value)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and path == "tts/types.py":
             index.served.add(node.target.id)

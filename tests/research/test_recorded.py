@@ -16,7 +16,7 @@ pytest.importorskip("research", reason="research is no part of the wheel")
 import tts
 from research.recorded import __main__ as command
 from research.recorded import page, pools, programs
-from tts.verifiers.code.sandbox import SandboxLimits, why_not
+from tts_addons.code.sandbox import SandboxLimits, why_not
 
 has_pools = pytest.mark.skipif(
     not (Path(os.environ.get("TTS_DATA_DIR", "none")) / "pools").is_dir(), reason="TTS_DATA_DIR has no recorded pools"

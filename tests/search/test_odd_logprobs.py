@@ -14,10 +14,10 @@ from tests.support.odd import OddLogprobs
 from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.finite import LEAST_LOGPROB, clean_law, clean_spreads
 from tts.search.parts import STRATEGIES
-from tts.search.strategies.guided.phi_decoding import wide_enough
 from tts.solver.solver import Solver
 from tts.types import Spread
 from tts.verifiers.confidence import Confidence
+from tts_addons.zoo.phi_decoding import wide_enough
 
 ODD = (-9999.0, -math.inf, math.nan, None, 0.1, math.inf, 1e300, -1e308)
 READERS = (

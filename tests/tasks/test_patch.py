@@ -1,5 +1,5 @@
 """Patches as answers: which text has which, and which are equal. Patches of real repositories:
-tests/backends/workspace/.
+tests/addons/agents/.
 """
 
 from __future__ import annotations

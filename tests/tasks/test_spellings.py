@@ -21,7 +21,7 @@ from tts.tasks.base import Task
 from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.math import MathTask
 from tts.thoughts import THINK
-from tts.verifiers.code.blocks import choose_block
+from tts_addons.code.blocks import choose_block
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed"

@@ -20,7 +20,7 @@ BACKENDS = Registry(
         "toy": "tts.backends.toy.backend:ToyBackend",
         "transformers": "tts.backends.transformers.backend:TransformersBackend",
         "vllm": "tts.backends.vllm.backend:VLLMBackend",
-        "workspace": "tts.backends.workspace.backend:AgentRuns",
+        "workspace": "tts_addons.agents.backend:AgentRuns",
     },
 )
 

@@ -40,13 +40,13 @@ app = typer.Typer(
 # beside `solve`, in the order of `tts --help`
 COMMANDS: dict[str, Callable[..., None] | str] = {  # a text is the place of a command of an add-on
     "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample,
-    "import": "tts.cli.import_samples:import_samples",
+    "import": "tts_addons.logs.command:import_samples",
     "replay": replay, "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare, "power": power,
     "report": report,
-    "export": "tts.cli.export:export",
+    "export": "tts_addons.training.command:export",
     "strategies": strategies, "datasets": datasets, "doctor": doctor,
-    "serve": "tts.cli.serve:serve",
-    "patch": "tts.cli.patch:patch",
+    "serve": "tts_addons.gateway.command:serve",
+    "patch": "tts_addons.agents.command:patch",
 }  # fmt: skip
 app.command(cls=Solve)(solve)
 
@@ -68,7 +68,7 @@ for _name, _command in COMMANDS.items():
 app.add_typer(models, name="models")
 app.add_typer(verifiers, name="verifiers")
 try:
-    app.add_typer(find_own("tts.cli.patch:workspace"), name="workspace")
+    app.add_typer(find_own("tts_addons.agents.command:workspace"), name="workspace")
 except MissingDependency as _failure:
     _add_missing("workspace", _failure)
 

@@ -94,8 +94,8 @@ def _calibrate_preset(
             hint="tts calibrate MODEL:PRESET --config FILE --problems FILE",
         )
     try:
-        read_config = find_own("tts.serve.config:read_config")
-        calibrate_preset = find_own("tts.serve.risk.calibration:calibrate_preset")
+        read_config = find_own("tts_addons.gateway.config:read_config")
+        calibrate_preset = find_own("tts_addons.gateway.risk.calibration:calibrate_preset")
     except ImportError as failure:
         if failure.name not in ("starlette", "uvicorn", "httptools"):
             raise

@@ -76,7 +76,7 @@ def doctor(
         table.add_row("", name, value)
     table.add_section()
     try:
-        bounds = find_own("tts.verifiers.code.bounds:bounds")()  # on programs that the verifier `code` runs
+        bounds = find_own("tts_addons.code.bounds:bounds")()  # on programs that the verifier `code` runs
     except MissingDependency as failure:
         bounds = ()
         table.add_row("code", "missing", failure.cause)

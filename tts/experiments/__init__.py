@@ -18,6 +18,6 @@ from tts._core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from tts.experiments.api import Study as Study
-    from tts.experiments.imported.pool import Pool as Pool
+    from tts_addons.logs.pool import Pool as Pool
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -533,7 +533,7 @@ class Study(Replayable):
             model: The model whose searches are written; None: the only one.
             strategy: The strategy whose searches are written, as the table writes it; None: all.
             licence: The licence of the rows, for the card; None: what the data sets state.
-            filters: Fields of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
+            filters: Fields of `tts_addons.training.filters.Filters`, such as keep, distinct and per_problem.
 
         Returns:
             The path, the number of rows, and what was left out.
@@ -547,7 +547,7 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        export_study = find_own("tts.experiments.output.training:export_study")
+        export_study = find_own("tts_addons.training.study:export_study")
         return export_study(self, path, form, model=model, strategy=strategy, licence=licence, **filters)
 
     def samples(self, path: str | Path) -> int:

@@ -22,7 +22,7 @@ TASKS = {
     "multiple_choice": "tts.tasks.multiple_choice:MultipleChoiceTask",
     "patch": "tts.tasks.patch:PatchTask",
     "pocket": "tts.tasks.arithmetic.pocket:PocketTask",
-    "reasoning_gym": "tts.tasks.reasoning_gym:ReasoningGymTask",
+    "reasoning_gym": "tts_addons.zoo.reasoning_gym:ReasoningGymTask",
     "text": "tts.tasks.text:TextTask",
 }
 

@@ -203,13 +203,13 @@ class Trace:
             problem: The id of the problem; None: its text.
             reference: The reference answer, which verdicts need; None: unknown.
             task: The task that judges and finds steps; None: the task that the trace names.
-            filters: Fields of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
+            filters: Fields of `tts_addons.training.filters.Filters`, such as keep, distinct and per_problem.
 
         Raises:
             ConfigError: the form, the ending or a filter is unknown, no row is left, or the form needs tokens, which a
                 trace from a file does not have.
         """
-        export_trace = find_own("tts.trace.export.writing:export_trace")
+        export_trace = find_own("tts_addons.training.writing:export_trace")
         return export_trace(self, path, form, problem=problem, reference=reference, task=task, **filters)
 
     def save(self, path: str | Path) -> None:

@@ -9,7 +9,7 @@ VERIFIERS = Registry(
     "tts.verifiers",
     {
         "checker": "tts.verifiers.checker:Checker",
-        "code": "tts.verifiers.code.verifier:Code",
+        "code": "tts_addons.code.verifier:Code",
         "confidence": "tts.verifiers.confidence:Confidence",
         "ensemble": "tts.verifiers.ensemble:Ensemble",
         "genrm": "tts.verifiers.genrm:GenRm",
@@ -21,7 +21,7 @@ VERIFIERS = Registry(
         "reward": "tts.verifiers.reward.verifier:Reward",
         "rules": "tts.verifiers.rules.verifier:Rules",
         "self_evaluation": "tts.verifiers.self_evaluation:SelfEvaluation",
-        "tests": "tts.verifiers.patch_tests:PatchTests",
+        "tests": "tts_addons.agents.patch_tests:PatchTests",
         "toy": "tts.verifiers.toy:ToyVerifier",
     },
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.serve.wire.upstream import PICTURE_TOKENS, call, serving_script
+from tests.addons.gateway.wire.upstream import PICTURE_TOKENS, call, serving_script
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.errors import Key
 from tts.backends.openai.probe import probe_server
@@ -43,7 +43,7 @@ def test_a_probe_finds_tools_schemas_and_pictures() -> None:
 
 @pytest.mark.parametrize("lacks", ["tools", "response_format", "image_url"])
 def test_a_probe_does_not_find_what_a_server_passes_over(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.serve.wire import upstream as module
+    from tests.addons.gateway.wire import upstream as module
 
     probed, used = module.probed, module.used
 

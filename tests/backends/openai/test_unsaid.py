@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import tts
+from tests.addons.gateway.wire.upstream import serving_script
 from tests.backends.openai.making import QUICK, drawn, on
 from tests.backends.openai.saying import MODELS, ONCE, Asked, Saying, delta, event, head, row, used, whole
 from tests.backends.openai.server import ToyServer, serving
-from tests.serve.wire.upstream import serving_script
 from tests.support.guard import LIMIT_S
 from tests.support.runs import make_run, solve_runs
 from tts.backends.openai import http as openai_http

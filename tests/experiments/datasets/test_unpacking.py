@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tts
-from tests.experiments.imported.test_logs import write_log
+from tests.addons.logs.test_logs import write_log
 from tests.support.damage import mutate
 from tests.support.guard import LIMIT_S
 from tests.support.repeats import repeats

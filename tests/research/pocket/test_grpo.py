@@ -21,9 +21,9 @@ import torch
 import tts
 from research.pocket.grpo import UNLIMITED, batch_of, take_step, train
 from research.pocket.policy_loss import policy_loss
+from tests.addons.training.test_trl import OFFLINE, python_of
 from tests.backends.conftest import tiny_model, tiny_tokenizer
-from tests.trace.test_trl import OFFLINE, python_of
-from tts.solver.rollouts import Rollouts
+from tts_addons.training.rollouts import Rollouts
 
 
 def test_the_loss_is_that_of_the_paper() -> None:

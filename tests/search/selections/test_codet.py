@@ -19,8 +19,8 @@ from tts.search.plan import parse
 from tts.search.selections.codet import CodeT
 from tts.types import Trajectory
 from tts.verifiers.base import StepScores
-from tts.verifiers.code.sandbox import why_not
-from tts.verifiers.code.verifier import Code
+from tts_addons.code.sandbox import why_not
+from tts_addons.code.verifier import Code
 
 NAN = math.nan
 

@@ -154,7 +154,7 @@ def test_a_function_model_is_ordered_by_the_tokens_that_it_reports_and_charged_i
 
 
 def test_on_a_server_solutions_are_taken_as_they_arrive_and_the_others_are_cancelled() -> None:
-    from tests.serve.wire.upstream import serving_script
+    from tests.addons.gateway.wire.upstream import serving_script
 
     numbers, done = itertools.count(), threading.Event()
 

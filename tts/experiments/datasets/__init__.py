@@ -63,8 +63,8 @@ DATASETS = Registry(
         "hub": "tts.experiments.datasets.hub:DATASET",
         "humaneval": "tts.experiments.datasets.hub:HUMANEVAL",
         "math500": "tts.experiments.datasets.hub:MATH500",
-        "repositories": "tts.experiments.datasets.repositories:DATASET",
-        "reasoning_gym": "tts.experiments.datasets.reasoning_gym:DATASET",
+        "repositories": "tts_addons.agents.dataset:DATASET",
+        "reasoning_gym": "tts_addons.zoo.reasoning_gym_problems:DATASET",
     },
 )
 

@@ -26,7 +26,7 @@ def load(
 ) -> list[Problem]:
     """Return the problems of a file. Fields without a meaning here become metadata of the problem.
 
-    The answer of rows of LiveCodeBench and APPS is their tests (`tts.experiments.datasets.programs`).
+    The answer of rows of LiveCodeBench and APPS is their tests (`tts_addons.code.tested_rows`).
 
     Args:
         path: The path of the file: .jsonl (an object a line), .csv (with a header) or .parquet; texts are UTF-8.

@@ -194,7 +194,7 @@ def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
     """
     if "answer" in fields.named or not any(row.get(name) for name in _TESTS):
         return fields.read(row)
-    return find_own("tts.experiments.datasets.programs:read_tested_row")(row, fields)
+    return find_own("tts_addons.code.tested_rows:read_tested_row")(row, fields)
 
 
 def prompt_in(row: Mapping[str, Any], name: str) -> Prompt:

@@ -106,7 +106,7 @@ class Rules(Verifier):
         return [StepScores(whole=float(await _is_accepted(t.response, accepts, calls.task))) for t in trajectories]
 
     def _code(self, tests: str) -> Any:
-        return find_own("tts.verifiers.code.verifier:Code")(tests=tests, sandbox=self.sandbox, seconds=self.seconds)
+        return find_own("tts_addons.code.verifier:Code")(tests=tests, sandbox=self.sandbox, seconds=self.seconds)
 
 
 def rule_of(problem: Problem) -> Accepts | None:

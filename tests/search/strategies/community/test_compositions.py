@@ -23,9 +23,9 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.plan import parse
 from tts.search.strategies.community.self_refine import finds_nothing_wrong
-from tts.search.strategies.community.tree_of_thoughts import value_of
 from tts.tasks import get
 from tts.types import Message, Problem, Prompt, Solution
+from tts_addons.zoo.tree_of_thoughts import value_of
 
 
 def near(p: float, runs: int) -> Any:

@@ -19,9 +19,9 @@ from tests.support.runs import Solved, check_books, make_run, solve, solve_and_s
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
-from tts.search.strategies.community.entropy_switching import entropy
 from tts.search.strategies.community.spec_reason import grades_of
 from tts.types import Problem, Trajectory
+from tts_addons.zoo.entropy_switching import entropy
 
 SMALL = ToyLanguage(accuracy=0.4, slips=((1, 0.5), (-1, 0.5)))
 LARGE = ToyLanguage(accuracy=0.8, slips=((1, 0.7), (-1, 0.3)))

@@ -18,11 +18,11 @@ from tests.support.repeats import repeats
 from tests.support.runs import Solved, check_books, make_run, solve, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.search.strategies.guided.guided_by_gut import confidence, new_words
 from tts.search.strategies.guided.mur import running_mean
-from tts.search.strategies.guided.phi_decoding import mean_continuation_logprob, wide_enough
 from tts.types import Problem, Trajectory
 from tts.verifiers.toy import ToyVerifier
+from tts_addons.zoo.guided_by_gut import confidence, new_words
+from tts_addons.zoo.phi_decoding import mean_continuation_logprob, wide_enough
 
 LANGUAGE = ToyLanguage(accuracy=0.5)  # offsets 0, 1, -1, 10 with probabilities .5, .25, .15, .1
 PROBLEM, CHANGES = "3 + 4 - 2", (4, -2)

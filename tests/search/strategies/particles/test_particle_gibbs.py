@@ -17,11 +17,11 @@ from tests.support.runs import Solved, check_books, make_run, solve, solve_and_s
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import effective_sample_size, softmax
-from tts.search.strategies.particles.entropic_particle_filter import ANNEALINGS, annealing_temperature
 from tts.search.strategies.particles.parallel_tempering import ParallelTempering, swap_chance
 from tts.types import Problem
 from tts.verifiers.base import to_log_odds
 from tts.verifiers.toy import ToyVerifier
+from tts_addons.zoo.entropic_particle_filter import ANNEALINGS, annealing_temperature
 
 PROBLEM = "10 - 7 + 5 - 20"
 NOISY = {"main": ToyVerifier(error=0.2)}

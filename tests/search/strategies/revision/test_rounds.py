@@ -12,7 +12,7 @@ from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
-from tts.search.strategies.revision.semantic_entropy import SemanticEntropy, entropy_of
+from tts_addons.zoo.semantic_entropy import SemanticEntropy, entropy_of
 
 pytestmark = pytest.mark.usefixtures("revising")
 LANGUAGE = ToyLanguage(accuracy=0.5)

@@ -1,0 +1,86 @@
+"""A gateway with the toy: in this process, or behind a real socket where a real client asks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+
+from starlette.testclient import TestClient
+
+from tests.support.guard import LIMIT_S
+from tts_addons.gateway.app import create_app
+from tts_addons.gateway.config import gateway_config
+from tts_addons.gateway.gateway import Gateway
+from tts_addons.gateway.server import GatewayServer, uvicorn_config
+
+VOTE = "best_of_n(n=8) | majority"
+TOY: dict[str, Any] = {
+    "models": {"toy": {"strategy": VOTE, "budget": 2000, "presets": {"single": {"strategy": "single"}}}}
+}
+QUESTION = [{"role": "user", "content": "3 + 4 - 2"}]
+
+
+@contextmanager
+def serving(port: int = 0, **settings: Any) -> Iterator[GatewayServer]:
+    """Serve at a port, 0: a free one; gives the server (see `url_of`)."""
+    app = create_app(gateway_config({**TOY, **settings}))
+    server = GatewayServer(uvicorn_config(app, port))
+    started = threading.Event()
+    startup = server.startup
+
+    async def begin(sockets: Any = None) -> None:
+        await startup(sockets)
+        server.loop = asyncio.get_running_loop()  # pyright: ignore[reportAttributeAccessIssue]
+        started.set()
+
+    server.startup = begin  # pyright: ignore[reportAttributeAccessIssue]
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    assert started.wait(LIMIT_S)
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+
+
+def url_of(server: GatewayServer) -> str:
+    """The base url that a client of the API is given."""
+    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1"
+
+
+def ask(client: TestClient, headers: Any = None, **fields: Any) -> Any:
+    """Ask for a chat completion."""
+    return client.post("/v1/chat/completions", json={"model": "toy", "messages": QUESTION, **fields}, headers=headers)
+
+
+def refused(reply: Any, status: int, param: str | None, code: str) -> str:
+    """Check that a reply is an error in OpenAI's form; returns its message."""
+    assert reply.status_code == status, reply.text
+    error = reply.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["param"], error["code"]) == (param, code)
+    assert "\n" not in error["message"]
+    return error["message"]
+
+
+def scored(choice: Any, skipped: int) -> tuple[float, bool]:
+    """Read a choice as clients of log-likelihood tasks do: the sum behind the context, without the last token, and
+    whether it is greedy.
+    """
+    values, tops = (choice["logprobs"][name][skipped:-1] for name in ("token_logprobs", "top_logprobs"))
+    return sum(values), all(value == max(top.values()) for value, top in zip(values, tops, strict=True))
+
+
+def spent_tokens(gateway: Gateway, client: str = "anyone") -> int:
+    """Return the tokens that a client has spent of its own account in this period."""
+    return gateway.books.spending(gateway.accounts.paying_account(client)).get("tokens", 0)

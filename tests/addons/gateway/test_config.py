@@ -1,0 +1,83 @@
+"""The configuration of a gateway: what is wrong in it is named with its rule and cure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+
+from tests.support.guard import LIMIT_S
+from tts.errors import ConfigError
+from tts_addons.gateway.config import gateway_config, read_config
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a list of models": ({"models": ["toy"]}, "models is ['toy'], but must be a valid dictionary"),
+    "the effort of requests that name none": (
+        {"models": {"toy": {}}, "efforts": {"none": 5}},
+        "a key of efforts is 'none', but such a request names no effort (hint: leave it out)",
+    ),
+    "an effort of nothing": (
+        {"models": {"toy": {}}, "efforts": {"low": 0}},
+        "efforts.low is 0, but must be tokens of at least 1",
+    ),
+    "a preset above the limit": (
+        {"models": {"toy": {"presets": {"big": {"budget": 50}}, "budget": 5}}, "limits": {"tokens": 20}, "efforts": {}},
+        "the budget of toy:big is 50, but limits.tokens is 20 (hint: raise limits.tokens)",
+    ),
+    "a name with a colon": (
+        {"models": {"a:b": {"model": "toy"}}},
+        "name of a model is 'a:b', but may have letters, digits and _ . / - alone",
+    ),
+    "a temperature below 0": (
+        {"models": {"toy": {"presets": {"a": {"temperature": -1}}}}},
+        "models.toy.presets.a.temperature: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named(name: str) -> None:
+    data, told = WRONG[name]
+    with pytest.raises(ConfigError) as refusal:
+        gateway_config(data)
+    assert str(refusal.value).startswith(told)
+
+
+def test_a_file_is_a_mapping_and_its_paths_begin_in_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    path = tmp_path / "gateway.yaml"
+    path.write_text("- toy\n")
+    with pytest.raises(ConfigError, match="a configuration is a mapping of keys to values"):
+        read_config(path)
+    path.write_text("models: {toy: {}}\nkeys: keys.txt\nstore: searches.sqlite\n")
+    config = read_config(path)
+    assert (config.keys, config.store) == (str(tmp_path / "keys.txt"), str(tmp_path / "searches.sqlite"))
+    assert config.models["toy"].model == {"policy": "toy"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "cause"),
+    [
+        (
+            {"strategy": "best_of_n(n=4) | best"},
+            "best_of_n(n=4) | best scores with the role 'main', but no verifier has it",
+        ),
+        ({"strategy": "beam(n=4)"}, "the strategy beam(n=4) scores with the role 'main', but no verifier has it"),
+        ({"strategy": "budget_forcing(n=2)"}, "needs the capability 'thoughts', which the backend 'toy' lacks"),
+        ({"strategy": "cascade(models=['policy', 'large'])"}, "writes with the role 'large', but no model has it"),
+    ],
+)
+def test_a_preset_that_cannot_run_ends_the_start_of_the_server(tmp_path, preset, cause):
+    config = tmp_path / "gateway.yaml"
+    config.write_text(json.dumps({"models": {"toy": {"presets": {"better": preset}}}}))
+    command = [sys.executable, "-m", "tts", "serve", "--port", "0", "--config", str(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert cause in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,1 @@
+"""Products built on `tts`: each folder has a README. `tts` itself imports none of them."""

@@ -1,0 +1,388 @@
+"""What the statements of tests define and check, by their syntax."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import doctest
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from tts_addons.code.values import NotDataError, data_of, is_data
+
+_CHECKS = re.compile(r"(?i)assert|raises|fail|verify|expect")
+_HARMLESS = {  # functions that change none of their arguments
+    "abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min",
+    "print", "range", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip",
+}  # fmt: skip
+_RUNNERS = {
+    "unittest.main": "unittest", "unittest.TestProgram": "unittest", "doctest.testmod": "doctest", "testmod": "doctest",
+}  # fmt: skip
+_BOTH: dict[str, ast.cmpop] = {
+    "assertEqual": ast.Eq(),
+    "assertEquals": ast.Eq(),
+    "assertListEqual": ast.Eq(),
+    "assertDictEqual": ast.Eq(),
+    "assertSetEqual": ast.Eq(),
+    "assertTupleEqual": ast.Eq(),
+    "assertSequenceEqual": ast.Eq(),
+    "assertMultiLineEqual": ast.Eq(),
+    "assertNotEqual": ast.NotEq(),
+    "assertIs": ast.Is(),
+    "assertIsNot": ast.IsNot(),
+    "assertIn": ast.In(),
+    "assertNotIn": ast.NotIn(),
+    "assertLess": ast.Lt(),
+    "assertLessEqual": ast.LtE(),
+    "assertGreater": ast.Gt(),
+    "assertGreaterEqual": ast.GtE(),
+}
+_ONE: dict[str, str] = {
+    "assertTrue": "{}",
+    "assertFalse": "not {}",
+    "assertIsNone": "{} is None",
+    "assertIsNotNone": "{} is not None",
+}
+
+
+class NotWrittenOutError(Exception):
+    """A test case has more than methods of assertions."""
+
+
+def splice_main_block(body: Iterable[ast.stmt]) -> list[ast.stmt]:
+    """Return statements with those below `if __name__ == "__main__"` in its place.
+
+    The statement `a, b = x, y` is returned as two.
+    """
+    main_tests = ("__name__ == '__main__'", "'__main__' == __name__")
+    statements: list[ast.stmt] = []
+    for whole_statement in body:
+        for statement in _split_assignment(whole_statement):
+            if isinstance(statement, ast.If) and ast.unparse(statement.test) in main_tests:
+                statements += splice_main_block(statement.body)
+            else:
+                statements.append(statement)
+    return statements
+
+
+def _split_assignment(statement: ast.stmt) -> list[ast.stmt]:
+    """Return `a, b = x, y` as two assignments, where x and y do not use a or b; any other statement as it is."""
+    match statement:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
+            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            used_names = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
+            if len(names) == len(targets) and names.isdisjoint(used_names):
+                return [ast.Assign([target], value, lineno=0) for target, value in zip(targets, values, strict=True)]
+        case _:
+            pass
+    return [statement]
+
+
+class _AsAssertions(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        self.generic_visit(node)
+        node.body = [part for statement in node.body for part in _split_assignment(statement)]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        value = node.value
+        is_negation = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+        joins_comparisons = isinstance(value, ast.BoolOp) and any(map(_compares, value.values))
+        if is_negation or isinstance(value, ast.Compare) or joins_comparisons:
+            return ast.copy_location(ast.Assert(value, None), node)
+        return node
+
+
+def _compares(node: ast.expr) -> bool:
+    return any(isinstance(inner, ast.Compare) for inner in ast.walk(node))
+
+
+def as_assertions(body: Iterable[ast.stmt]) -> list[ast.stmt]:
+    """Return statements in which a bare comparison is an assertion."""
+    return [_AsAssertions().visit(statement) for statement in body]
+
+
+def is_idle(statement: ast.stmt) -> bool:
+    """Return whether a statement does nothing, or only prints.
+
+    A print that runs in the program's process would show it the expected values.
+    """
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    if value is None or isinstance(value, ast.Constant):
+        return isinstance(statement, ast.Pass | ast.Expr)
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "print"):
+        return False
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+    callees = {node.func.id if isinstance(node.func, ast.Name) else "" for node in calls}
+    return callees <= _HARMLESS
+
+
+def is_runner(statement: ast.stmt) -> str:
+    """Return the module, "unittest" or "doctest", whose runner a statement calls, or ""."""
+    value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    return _RUNNERS.get(ast.unparse(value.func), "") if isinstance(value, ast.Call) else ""
+
+
+class _Checks(ast.NodeVisitor):
+    """Whether a statement checks something.
+
+    Checks are assertions, raised errors, calls with a name such as "verify", and calls that get the program.
+    """
+
+    def __init__(self, defined: Definitions, seen: frozenset[str]) -> None:
+        self._defined = defined
+        self._seen = seen
+        self.found = False
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        del node
+        self.found = True
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        del node
+        self.found = True
+
+    def visit_Try(self, node: ast.Try) -> None:
+        caught = ["" if handler.type is None else ast.unparse(handler.type) for handler in node.handlers]
+        catches_assertions = not {"", "Exception", "BaseException", "AssertionError"}.isdisjoint(caught)
+        body = [] if catches_assertions else node.body
+        for inner in [*body, *node.handlers, *node.orelse, *node.finalbody]:
+            self.visit(inner)
+
+    def visit_If(self, node: ast.If) -> None:
+        try:
+            branch = node.body if data_of(node.test) else node.orelse
+        except NotDataError:
+            branch = [*node.body, *node.orelse]
+        for inner in branch:
+            self.visit(inner)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = ast.unparse(node.func)
+        nodes = [inner for argument in node.args for inner in ast.walk(argument)]
+        argument_names = {inner.id for inner in nodes if isinstance(inner, ast.Name)}
+        gets_program = any(map(self._defined.is_the_programs, argument_names))
+        is_imported = called.split(".")[0] in self._defined.imported
+        if _CHECKS.search(called) or (is_imported and gets_program):
+            self.found = True
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in self._defined.bodies and node.id not in self._seen:
+            self.found |= self._defined.tests(self._defined.bodies[node.id], self._seen | {node.id})
+
+
+class Definitions:
+    """The names that tests define, and what their statements do with them."""
+
+    def __init__(self, tree: ast.Module, body: Sequence[ast.stmt]) -> None:
+        self._tree = tree
+        nodes = list(ast.walk(tree))
+        self.bodies: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = {}
+        self.functions: dict[str, ast.FunctionDef] = {}  # the plain functions, which can be written out
+        for statement in body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self.bodies[statement.name] = statement
+            if isinstance(statement, ast.FunctionDef) and not statement.decorator_list and not _is_generator(statement):
+                self.functions[statement.name] = statement
+        self.imported: set[str] = set()
+        for node in nodes:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self.imported |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        self._stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        self._changed = set(_changed_names(body))
+        self._risky = set(_risky(nodes))
+        # an assertion of a tuple holds whatever is in it
+        self.passes_always = any(
+            isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in nodes
+        )
+
+    def is_the_programs(self, name: str) -> bool:
+        """Whether a name is the program's: the tests do not define it, and it is no builtin name."""
+        is_defined = name in self.bodies or name in self._stored or name in self.imported
+        return not is_defined and name not in vars(builtins)
+
+    def name_of(self, statement: ast.stmt) -> str | None:
+        """Return the name that a statement defines, where it does nothing more."""
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                return name
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not any(
+                isinstance(n, ast.Call) for n in ast.walk(value)
+            ):
+                return name
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_data(value):
+                return name
+            case _:
+                return None
+
+    def constant(self, statement: ast.stmt) -> ast.expr | None:
+        """Return the literal that a statement gives to a name, if no other statement changes it; else None."""
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in self._changed:
+                return self.constant_of(name, value)
+            case _:
+                return None
+
+    def constant_of(self, name: str, value: ast.expr) -> ast.expr | None:
+        """Return a value if it is data that no statement changes in place under the name; else None."""
+        try:
+            data = data_of(value)
+            hash(data)
+        except NotDataError:
+            return None
+        except TypeError:
+            return None if name in self._risky else value
+        return value
+
+    def tests(self, statement: ast.stmt, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether a statement checks something, itself or in the functions of the tests that it names."""
+        if isinstance(statement, ast.Expr):
+            value = statement.value
+            if not any(isinstance(node, ast.Call) for node in ast.walk(value)):
+                return False
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+                called = self.bodies.get(value.func.id)
+                if isinstance(called, ast.AsyncFunctionDef) or (called is not None and _is_generator(called)):
+                    return False  # the call makes a coroutine or generator that is never run
+        is_definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        checks = _Checks(self, seen)
+        for inner in statement.body if is_definition else [statement]:
+            checks.visit(inner)
+        return checks.found
+
+    def cases(self) -> list[ast.ClassDef]:
+        """Return the test cases of unittest."""
+        classes = [c for c in self.bodies.values() if isinstance(c, ast.ClassDef)]
+        return [c for c in classes if any(ast.unparse(base).endswith("TestCase") for base in c.bases)]
+
+    def examples(self) -> list[str]:
+        """Return the docstrings of the tests with examples."""
+        docstrings = [
+            ast.get_docstring(node)
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        return [text for text in docstrings if text and doctest.DocTestParser().get_examples(text)]
+
+    def test_calls(self) -> list[ast.stmt]:
+        """Return calls of test functions and test cases, for tests that call nothing.
+
+        The functions are those named `test_…` without parameters.
+        """
+        calls: list[str] = []
+        for name, function in self.functions.items():
+            has_parameters = ast.unparse(function.args) != ""
+            if name.startswith("test") and not has_parameters:
+                calls.append(f"{name}()")
+        if self.cases():
+            calls.append("unittest.main()")
+        return ast.parse("\n".join(calls)).body
+
+
+def _is_generator(node: ast.stmt) -> bool:
+    return any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
+
+
+def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """Yield the names of the module that are bound by more than definitions and plain assignments."""
+    for statement in body:
+        is_plain_assignment = (
+            isinstance(statement, ast.Assign)
+            and len(statement.targets) == 1
+            and isinstance(statement.targets[0], ast.Name)
+        )
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement.name
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Global):
+                    yield from node.names
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in statement.names)
+        else:
+            names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+            bindings = Counter(node.id for node in names if not isinstance(node.ctx, ast.Load))
+            yield from (name for name, count in bindings.items() if not is_plain_assignment or count > 1)
+
+
+def _risky(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yield the names whose value may be changed in place.
+
+    These are names in arguments of calls, names whose methods are called, and names whose items are set. An item such
+    as `a[0]` is no risk as an argument if the tests mention it only there.
+    """
+    item_counts = Counter(ast.unparse(node) for node in nodes if isinstance(node, ast.Subscript))
+    for node in nodes:
+        changed: list[ast.expr] = []
+        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _HARMLESS):
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            for argument in arguments:
+                passed = argument.value if isinstance(argument, ast.Starred) else argument
+                is_only_mention = isinstance(passed, ast.Subscript) and item_counts[ast.unparse(passed)] == 1
+                if not is_only_mention:
+                    changed.append(passed)
+            if isinstance(node.func, ast.Attribute) and node.func.attr != "items":
+                changed.append(node.func.value)
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            changed = [node.value]
+        elif isinstance(node, ast.AugAssign):
+            changed = [node.target]
+        for expression in changed:
+            yield from (inner.id for inner in ast.walk(expression) if isinstance(inner, ast.Name))
+
+
+def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
+    """Return the bodies of the test methods of a case in the order of their names.
+
+    The assertions of the case become statements.
+
+    Raises:
+        NotWrittenOutError: the case has more than such methods, or the methods use more of the case.
+    """
+    methods: list[tuple[str, list[ast.stmt]]] = []
+    for statement in case.body:
+        if isinstance(statement, ast.Pass | ast.Expr):
+            continue
+        if not isinstance(statement, ast.FunctionDef) or not statement.name.startswith("test"):
+            raise NotWrittenOutError
+        if statement.decorator_list:
+            raise NotWrittenOutError
+        if len(statement.args.args) != 1 or _is_generator(statement):
+            raise NotWrittenOutError
+        self_name = statement.args.args[0].arg
+        body = [_Methods(self_name).visit(inner) for inner in statement.body]
+        nodes = [node for inner in body for node in ast.walk(inner)]
+        if any(isinstance(node, ast.Name) and node.id == self_name for node in nodes):
+            raise NotWrittenOutError
+        methods.append((statement.name, body))
+    methods.sort(key=lambda method: method[0])  # by name, since bodies have no order
+    return [body for _name, body in methods]
+
+
+class _Methods(ast.NodeTransformer):
+    """Turns `self.assertEqual(a, b)` and its like into assertions."""
+
+    def __init__(self, self_name: str) -> None:
+        self._self_name = self_name
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        match node.value:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name), args=arguments, keywords=[]) if (
+                owner == self._self_name
+            ):
+                return _assertion(name, arguments) or node
+            case _:
+                return node
+
+
+def _assertion(name: str, arguments: list[ast.expr]) -> ast.stmt | None:
+    """Return the assertion of a method of unittest's cases, such as "assertEqual"; None for another method."""
+    if len(arguments) in (2, 3) and name in _BOTH:
+        return ast.Assert(ast.Compare(arguments[0], [_BOTH[name]], [arguments[1]]), None)
+    texts = [f"({ast.unparse(argument)})" for argument in arguments]
+    if len(arguments) == 2 and name == "assertAlmostEqual":
+        return ast.parse(f"assert abs({texts[0]} - {texts[1]}) < 5e-8").body[0]
+    if arguments and name in _ONE:
+        return ast.parse(f"assert {_ONE[name].format(texts[0])}").body[0]
+    return None

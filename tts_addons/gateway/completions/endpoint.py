@@ -1,0 +1,345 @@
+"""`POST /v1/completions`: what a model writes after texts or tokens.
+
+The reply may have log-probabilities. For a preset, the reply is that of a search. A model's own name stands for the
+model alone, without task, chat template or strategy. `MODEL:PRESET`, or an object `tts` in the body, is a search, whose
+prompts are problems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tts._core.logs import get_logger
+from tts.backends.base import Backend, Sampling
+from tts.backends.metadata import metadata_of
+from tts.solver.model_cache import LOOP
+from tts.verifiers.compatibility import check_rates
+from tts_addons.gateway.access import Client
+from tts_addons.gateway.bodies import read_body, read_in_turn
+from tts_addons.gateway.completions.body import CompletionBody, prompts_of
+from tts_addons.gateway.completions.replies import choice_of, report_of, usage_of
+from tts_addons.gateway.completions.searches import heading, search_response, wait_for_disconnect
+from tts_addons.gateway.completions.work import CompletionCost, CompletionOrder, Told, Written, complete
+from tts_addons.gateway.failures import ApiError, JsonReply, api_error
+from tts_addons.gateway.gateway import Gateway
+from tts_addons.gateway.offers import Offer
+from tts_addons.gateway.orders import check_draws, read_field
+from tts_addons.gateway.searches import Job
+from tts_addons.gateway.server_events import PING, EventsReply, event, leaving
+from tts_addons.gateway.spending.accounts import SECONDS_UNIT, SharedAccount
+from tts_addons.gateway.wire.fields import COMPLETIONS
+from tts_addons.gateway.wire.request import MOST_VALUES, parse_json, validate_body
+
+LOG = get_logger("tts.serve")
+T = TypeVar("T")
+_MOST_STOPS = 16
+_TOKENS = 16  # the tokens of a choice, where the request names no number
+
+
+async def completions(request: Request) -> Response:
+    """Reply to a completion request."""
+    gateway: Gateway = request.app.state.gateway
+    raw, limits = await read_body(request), gateway.config.limits
+    value = await read_in_turn(request, lambda: parse_json(raw, MOST_VALUES + limits.characters))
+    body = await read_in_turn(request, lambda: validate_body(CompletionBody, value))
+    body.check(limits)
+    offer, notes = gateway.offers.get(body.model), COMPLETIONS.check(value)
+    prompts = await read_in_turn(request, lambda: prompts_of(body.prompt, limits))
+    gateway.charge_bytes(request.state.client, len(raw))
+    if offer.name != offer.model or body.tts is not None:
+        return search_response(request, gateway, body, prompts, notes)
+    if body.reasoning_effort is not None:
+        notes = (*notes, "reasoning_effort had no effect: it is the budget of a search, and this model writes alone")
+    call = ModelCall(gateway, request.state.client, offer, _order(body, gateway, offer, prompts), notes)
+    if body.stream:
+        return CompletionStream(call, usage=body.streams_usage)
+    async with leaving(request.receive) as client_left:
+        written = await wait_for_disconnect(client_left, call.run(None))
+    return JsonReply(call.reply(written), headers={"x-request-id": call.number})
+
+
+def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[str, ...]) -> CompletionOrder:
+    """Return the order of a request to a model alone.
+
+    Raises:
+        ApiError: 400, a field is not valid, or the model does not take it.
+    """
+    parameters: dict[str, Any] = {"temperature": 1.0, **offer.settings.sampling}
+    max_tokens = _TOKENS if body.max_tokens is None else body.max_tokens
+    parameters["max_tokens"] = max(1, max_tokens)
+    check_draws(body.draws, gateway, offer)
+    parameters |= body.draws
+    if body.temperature is not None:
+        parameters["temperature"] = body.temperature
+    return CompletionOrder(
+        prompts=prompts,
+        choices=body.choices,
+        max_tokens=max_tokens,
+        sampling=read_field("max_tokens", lambda: Sampling(**parameters)),
+        seed=gateway.seeds() if body.seed is None else body.seed,
+        stops=body.stops(_MOST_STOPS),
+        echo=bool(body.echo),
+        top=body.logprobs,
+    )
+
+
+class ModelCall:
+    """One request to a model, with its books.
+
+    The books count input tokens whose log-probabilities are read like tokens that are written.
+
+    Args:
+        notes: The notes of the reply on fields without effect.
+
+    Attributes:
+        number: The name of the request.
+        cost: The cost of the request so far.
+    """
+
+    def __init__(
+        self, gateway: Gateway, client: Client, offer: Offer, order: CompletionOrder, notes: tuple[str, ...]
+    ) -> None:
+        self.number, self.begun_at = secrets.token_urlsafe(18), gateway.now()
+        self.order, self.cost = order, CompletionCost()
+        self.config = gateway.config
+        self._gateway, self._client, self._offer, self._notes = gateway, client, offer, notes
+        self._backend: Backend | None = None
+
+    async def run(self, told: Told | None) -> list[Written]:
+        """Wait for a place among the requests under way, let the model write, and book the cost.
+
+        The result has the choices of all prompts.
+
+        Args:
+            told: A function that is called with the index of a choice and its new text; None: no function is called.
+
+        Raises:
+            ApiError: the request is not valid, or the model failed.
+        """
+        gateway = self._gateway
+        gateway.refuse_if_closing()
+        gateway.refuse_if_full(self._client)
+        try:
+            async with gateway.cancel_on_shutdown(), gateway.admission.place(self._client.owner):
+                with gateway.offers.servers[self._offer.model].borrow() as loan:
+                    self._backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
+                    payer = gateway.accounts.paying_account(self._client.name)
+                    bounds = await asyncio.to_thread(self._booking_bounds, self._backend, payer)
+                    limit_s = bounds["seconds"] / SECONDS_UNIT if "seconds" in bounds else None
+                    part = gateway.books.reserve(gateway.entry(self.number, self._client, payer, {}), bounds)
+                    begun_s = time.monotonic()
+                    try:
+                        if not part.is_held:  # a wait here would keep the place from requests that hold the amounts
+                            raise gateway.books.busy(payer)
+                        async with asyncio.timeout(limit_s):
+                            return await _finish_work(partial(complete, self._backend, self.order, self.cost, told))
+                    except TimeoutError:
+                        if limit_s is None:
+                            raise
+                        raise self._late(limit_s) from None
+                    finally:
+                        spent = self._booking_costs(self._backend, time.monotonic() - begun_s) if part.is_held else {}
+                        gateway.close_part(part, spent)
+                        gateway.books.forget(self.number)
+                        if spent:
+                            gateway.metrics.completion(self._offer.name, self._client.name, self.cost, spent["tokens"])
+        except asyncio.CancelledError:
+            gateway.refuse_if_closing()  # a shutdown ends the call too
+            raise
+        except Exception as failure:
+            gateway.refuse_if_closing()  # a model may fail because of the shutdown
+            refusal = api_error(failure, "prompt")
+            if refusal.code == "model_failed":
+                LOG.error("a completion failed: %s", failure)
+            raise refusal from failure
+
+    def _late(self, seconds: float) -> ApiError:
+        """Return the refusal of a request whose model has not finished in time."""
+        return ApiError(
+            400,
+            f"the model had not finished after {seconds:g} seconds, by limits.seconds or the account; send fewer "
+            "prompts at once, or "
+            "ask for fewer tokens",
+            param="max_tokens",
+            code="too_long",
+        )
+
+    def _booking_bounds(self, backend: Backend, payer: SharedAccount) -> dict[str, int]:
+        """Return the most that the request can cost, in whole units, by unit.
+
+        Raises:
+            ApiError: 400, the tokens are above the operator's limit. ConfigError: the account limits a unit for which
+                the model has no rate.
+        """
+        order, limit = self.order, self.config.limits.tokens
+        rows = order.choices * len(order.prompts)
+        written_tokens = rows * order.max_tokens
+        rated_limits = {unit: payer.limits[unit] for unit in ("flops", "usd") if unit in payer.limits}
+        check_rates(rated_limits, {"policy": (backend.name, backend.rates)}, {})
+        prompt_tokens = sum(map(backend.count, order.prompts)) if order.top is not None or rated_limits else 0
+        read_tokens = 0
+        if order.top is not None:
+            read_tokens = prompt_tokens if order.only_reads else order.choices * prompt_tokens + written_tokens
+        if written_tokens + read_tokens > limit:
+            raise ApiError(
+                400,
+                f"the request may take {written_tokens + read_tokens} tokens, of {len(order.prompts)} prompts "
+                f"({read_tokens} read, {written_tokens} written), but "
+                f"limits.tokens is {limit}; send fewer prompts at once, or ask for fewer tokens",
+                param="prompt",
+                code="too_long",
+            )
+        bounds = {"tokens": written_tokens + read_tokens, "generated_tokens": written_tokens, "samples": rows}
+        computed_tokens = (1 + order.choices) * prompt_tokens + read_tokens
+        for unit in rated_limits:
+            bounds[unit] = backend.rates.cost(unit, computed=computed_tokens, generated=written_tokens)
+        time_limits = [self.config.limits.seconds, payer.request.get("seconds")]
+        given_limits = [seconds for seconds in time_limits if seconds is not None]
+        if given_limits:
+            bounds["seconds"] = int(min(given_limits) * SECONDS_UNIT)
+        return bounds
+
+    def _booking_costs(self, backend: Backend, seconds: float) -> dict[str, int]:
+        """Return the amounts that the request has cost, in whole units, by unit."""
+        cost = self.cost
+        return {
+            "tokens": cost.read + cost.generated,
+            "generated_tokens": cost.generated,
+            "samples": self.order.choices * len(self.order.prompts),
+            **backend.rates.costs(computed=cost.computed, reused=cost.reused, generated=cost.generated),
+            "seconds": int(seconds * SECONDS_UNIT),
+        }
+
+    def heading(self) -> dict[str, Any]:
+        """Return the members with which every reply begins."""
+        return heading(self.number, self.begun_at, self._offer.name)
+
+    def choices(self, written: list[Written]) -> list[dict[str, Any]]:
+        """Return the choices of a reply."""
+        tokenizer = None if self._backend is None else metadata_of(self._backend).tokenizer
+        return [choice_of(place, self.order, choice, tokenizer) for place, choice in enumerate(written)]
+
+    def report(self) -> Mapping[str, Any]:
+        """Return the field `tts`."""
+        writes_nothing = not self.order.max_tokens
+        is_reproducible = self._backend is not None and (self._backend.caps.streams or writes_nothing)
+        return report_of(self.order, self.cost, self._notes, reproducible=is_reproducible)
+
+    def reply(self, written: list[Written]) -> dict[str, Any]:
+        """Return the whole reply."""
+        return {**self.heading(), "choices": self.choices(written), "usage": usage_of(self.cost), "tts": self.report()}
+
+
+async def _finish_work(work: Callable[[], Awaitable[T]]) -> T:
+    """Do work in the library's loop, and return its result.
+
+    If the caller is cancelled, the work is cancelled in that loop, and awaited until its whole cost is counted.
+    """
+    job = Job(work)
+    work_task = asyncio.ensure_future(LOOP.wait(job.run()))
+    try:
+        result = await asyncio.shield(work_task)
+    except asyncio.CancelledError:
+        job.cancel()
+        await asyncio.gather(work_task, return_exceptions=True)
+        raise
+    assert result is not None, "it was not cancelled"
+    return result
+
+
+class CompletionStream(EventsReply):
+    """The response to a streamed completion; the model stops when its client leaves.
+
+    A reply with log-probabilities or an echo is sent in whole choices at the end.
+
+    Args:
+        usage: Whether the last chunk has the usage.
+    """
+
+    def __init__(self, call: ModelCall, *, usage: bool) -> None:
+        super().__init__(call.number, usage=usage)
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the stream.
+
+        The stream begins with the first text, so an earlier refusal still has its own HTTP status.
+        """
+        del scope
+        call, loop = self._call, asyncio.get_running_loop()
+        pieces = asyncio.Queue[tuple[int, str] | None]()  # the place of a choice and its new text; None: the end
+        sends_at_end = call.order.echo or call.order.top is not None
+
+        def send_text(place: int, text: str) -> None:  # in the library's thread
+            with suppress(RuntimeError):  # the server's loop has ended
+                loop.call_soon_threadsafe(pieces.put_nowait, (place, text))
+
+        async with leaving(receive) as client_left:
+            work = asyncio.ensure_future(call.run(None if sends_at_end else send_text))
+            work.add_done_callback(lambda _: pieces.put_nowait(None))
+            try:
+                first_piece = await wait_for_disconnect(client_left, pieces.get())
+                if first_piece is None:
+                    work.result()  # raises, if the work has failed
+                chunks = self._chunks(client_left, first_piece, pieces, lambda: self._last(work, whole=sends_at_end))
+                await self.write(send, chunks, client_left)
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    async def _chunks(
+        self, client_left: asyncio.Event, piece: Any, pieces: asyncio.Queue[Any], last: Callable[[], list[bytes]]
+    ) -> AsyncGenerator[bytes]:
+        """Yield a chunk for each piece of text, pings while nothing comes, and the end.
+
+        Args:
+            client_left: The event that is set when the client leaves.
+            piece: The first piece, (index of a choice, new text); None: there is no piece.
+            pieces: The queue of further pieces. The item None ends it.
+            last: A function that returns the last chunks.
+        """
+        while piece is not None:
+            if piece is PING:
+                yield PING
+            else:
+                place, text = piece
+                choice = {"index": place, "text": text, "logprobs": None, "finish_reason": None}
+                yield self.chunk(self._call.heading(), choice)
+            try:
+                piece = await asyncio.wait_for(wait_for_disconnect(client_left, pieces.get()), self._call.config.ping_s)
+            except TimeoutError:
+                piece = PING
+        yield b"".join(last())
+
+    def _last(self, work: asyncio.Future[list[Written]], *, whole: bool) -> list[bytes]:
+        """Return the last chunks of the stream: the ends of the choices and the usage, or an error.
+
+        Args:
+            work: The work of the model, which has ended.
+            whole: Whether the chunks have the whole texts; if False, all text was sent before.
+        """
+        call, heading = self._call, self._call.heading()
+        try:
+            choices = call.choices(work.result())
+        except Exception as failure:  # noqa: BLE001 - sent in the stream
+            return [event(api_error(failure).body())]
+        if not whole:
+            choices = [{**choice, "text": ""} for choice in choices]
+        *earlier_choices, last_choice = choices
+        chunks = [self.chunk(heading, choice) for choice in earlier_choices]
+        last_chunk = self.chunk(heading, last_choice, tts=call.report())
+        return [*chunks, last_chunk, self.ending(heading, usage_of(call.cost))]
+
+
+ROUTES = (Route("/v1/completions", completions, methods=["POST"]),)

@@ -1,0 +1,682 @@
+"""The samples of one problem as a pool: answers, their classes, verdicts, tokens and scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from tts._common.characters import join_surrogates
+from tts.errors import ConfigError, VerifierError, quote
+from tts.experiments.run.candidates import earlier_equals, judge_answers
+from tts.experiments.study.record import RecordedSample
+from tts.search.answers import Answers
+from tts.solver.model_cache import LOOP
+from tts.tasks.base import Task
+from tts.thoughts import THINK, ThoughtMarks, without_marks
+from tts.types import Problem
+from tts_addons.code.verifier import program_in
+from tts_addons.logs.fields import SampleRow, is_response
+from tts_addons.logs.programs import WRITTEN, ProgramVerdicts
+from tts_addons.logs.source import MOST_REFERENCES, SourceFacts
+from tts_addons.logs.staging import check_unique
+
+Verdicts = Literal["ours", "given"]
+CountTokens = Callable[[str], int]
+_Answers = Sequence[str | None]
+
+_BYTES_PER_TOKEN: Final = 4  # estimate for English text, where no tokenizer is named
+_MOST_NAMED: Final = 20  # differing verdicts that a report lists
+_MOST_UNLIKE: Final = 5  # differing answers that a report lists
+_WORD: Final = re.compile(r"[^\W\d_]{3,}")
+_PATCH: Final = re.compile(r"^diff --git .*?(?=^```|\Z)", re.MULTILINE | re.DOTALL)
+_LETTER: Final = re.compile(r"[A-Ja-j]")
+_SHARE: Final = 0.05  # of the samples, above which a word that no reference resembles is reported
+_REPLY: Final = re.compile(r"\n\s*\n|\\boxed\b|.{200}", re.DOTALL)  # in an answer that is a whole reply
+
+
+# What sources write where there is no answer, as `fold_literal` writes it. It is an answer where a reference equals it,
+# or a source calls it right.
+NO_ANSWERS: Final = frozenset(
+    ("none", "no answer", "noanswer", "no answer found", "no answer given", "no answer provided", "no valid answer",
+     "no final answer", "answer not found", "not found", "null", "n/a", "nan", "invalid", "invalid answer", "unknown",
+     "unanswered", "no response", "unparsable", "unparseable", "parse error", "extraction failed")
+)  # fmt: skip
+_AROUND: Final = " \t\r\n[](){}<>|*_`\"'$#.,!「」【】“”‘’\\"
+_COMMAND: Final = re.compile(r"\\(?:text|textbf|mathrm|boxed)\b")
+
+
+def fold_literal(text: str) -> str:
+    """Return a text in folded case, without brackets and quotes around it, and with single spaces."""
+    return re.sub(r"[\s_-]+", " ", _COMMAND.sub("", text).strip(_AROUND)).casefold()
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """The counts of an import, and the findings that the user should check.
+
+    Args:
+        notes: Sentences about samples, with the number of samples that each sentence is about.
+        problems: The number of problems.
+        samples: The number of samples.
+        sizes: The number of problems by their number of samples.
+        silent: The number of samples without an answer.
+        repeated: The number of samples with the text of an earlier sample of their problem.
+        judged: The number of samples with a verdict of the task and a verdict of the source.
+        differ: The number of samples whose two verdicts differ.
+        differences: A line on each of the first samples whose verdicts differ.
+        disputed: The number of problems in which the source gives equal answers different verdicts.
+        unjudged: The number of problems without any verdict.
+        tokens: The number of samples whose tokens were given, counted or estimated.
+        written: Whether a problem has tests that a model wrote.
+        faults: The errors that the task raised on texts, one line a kind.
+        scored: The number of samples with a score, by verifier role.
+        lowest: The lowest score, by verifier role.
+        highest: The highest score, by verifier role.
+        references: The first different references.
+        answers: The literals of `NO_ANSWERS` that a reference equals or the source calls right.
+        stand_ins: The number of samples by their literal that stands for no answer.
+        words: The number of samples by their answer of one word, under the task "math".
+        bare: The numbers of answers without a text that are whole replies, and that are not.
+        tested: Whether a problem has tests of programs.
+        task: A line on how the task was chosen; "": the user named the task.
+        read: Lines on the fields that were read, and on the meaning of each.
+        right: The number of samples with both verdicts that are right by the task, by the source, and by both.
+        compared: The number of samples whose source has both a text and an answer, which were compared.
+        unlike: The number of compared samples where the task extracts another answer.
+        unlikenesses: A line on each of the first compared samples with another answer.
+        unfiltered: The number of samples whose answer by the source is their whole text, so that the task extracts it.
+        thinking: The number of samples that end within their thought.
+        unmarked: The number of texts with marks of thoughts, where the user stated that there are no thoughts.
+        ran: Whether programs were run with tests.
+    """
+
+    references: dict[str, None] = field(default_factory=dict[str, None])
+    answers: set[str] = field(default_factory=set[str])
+    stand_ins: Counter[str] = field(default_factory=Counter[str])
+    words: Counter[str] = field(default_factory=Counter[str])
+    bare: Counter[bool] = field(default_factory=Counter[bool])
+    tested: bool = False
+    task: str = ""
+    read: list[str] = field(default_factory=list[str])
+    notes: Counter[str] = field(default_factory=Counter[str])
+    problems: int = 0
+    samples: int = 0
+    sizes: Counter[int] = field(default_factory=Counter[int])
+    silent: int = 0
+    repeated: int = 0
+    judged: int = 0
+    differ: int = 0
+    differences: list[str] = field(default_factory=list[str])
+    disputed: int = 0
+    unjudged: int = 0
+    tokens: Counter[str] = field(default_factory=Counter[str])
+    written: bool = False
+    faults: list[str] = field(default_factory=list[str])
+    scored: Counter[str] = field(default_factory=Counter[str])
+    lowest: dict[str, float] = field(default_factory=dict[str, float])
+    highest: dict[str, float] = field(default_factory=dict[str, float])
+    right: Counter[str] = field(default_factory=Counter[str])
+    compared: int = 0
+    unlike: int = 0
+    unlikenesses: list[str] = field(default_factory=list[str])
+    unfiltered: int = 0
+    thinking: int = 0
+    unmarked: int = 0
+    ran: bool = False
+
+    def note_row(self, row: SampleRow) -> SampleRow:
+        """Count the tests, references and scores of a row, and return the row."""
+        self.written = self.written or row.written_tests is not None
+        self.tested = self.tested or row.tests is not None
+        stated = (row.reference, row.answer if row.correct else None)
+        self.answers |= NO_ANSWERS & {fold_literal(literal or "") for literal in stated}
+        if row.answer is not None and row.text is None:
+            self.bare[_REPLY.search(row.answer) is not None] += 1
+        if row.reference is not None and row.tests is None and len(self.references) < MOST_REFERENCES:
+            self.references[row.reference] = None
+        for role, score in row.scores.items():
+            if not math.isnan(score):
+                self.scored[role] += 1
+                self.lowest[role] = min(score, self.lowest.get(role, score))
+                self.highest[role] = max(score, self.highest.get(role, score))
+        return row
+
+    def lines(self) -> list[str]:
+        """Return the report, a sentence a line."""
+        fewest, largest = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
+        size_words = f"{largest} each"
+        if fewest != largest:
+            size_words = f"{fewest} to {largest} each: curves beyond {fewest} are over fewer problems"
+        lines = [f"{self.samples:,} samples of {self.problems:,} problems, {size_words}", *self.read]
+        if self.task:
+            lines.append(self.task)
+        lines += self._answer_lines() + self._verdict_lines() + self.faults
+        tokens = ", ".join(f"{count:,} {source}" for source, count in sorted(self.tokens.items()))
+        lines.append(f"tokens: {tokens}")
+        for role, count in sorted(self.scored.items()):
+            unknown = f", {self.samples - count:,} samples lack one" if count < self.samples else ""
+            lines.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
+        return lines + [f"{count:,} {note}" for note, count in sorted(self.notes.items())]
+
+    def _answer_lines(self) -> list[str]:
+        """Return the sentences about texts and their answers."""
+        lines: list[str] = []
+        if self.unfiltered:
+            lines.append(
+                f"{self.unfiltered:,} answers of the source are the whole text, so that the task extracts them"
+            )
+        if self.compared:
+            sentence = (
+                f"{self.unlike:,} of {self.compared:,} answers of the source are not those that the task extracts"
+            )
+            lines.append(sentence + _colon(self.unlikenesses))
+            lines += [f"  {line}" for line in self.unlikenesses]
+        if self.thinking:
+            lines.append(f"{self.thinking:,} samples end within their thought, and have no answer")
+        if self.unmarked:
+            lines.append(
+                f"{self.unmarked:,} texts have the marks of thoughts, which thoughts='none' does not use: leave out "
+                "--thoughts none"
+            )
+        if self.silent:
+            lines.append(f"{self.silent:,} samples have no answer, and do not vote")
+        for literal, count in self.stand_ins.most_common(_MOST_UNLIKE):
+            lines.append(f"  {count:,} of these have {quote(literal)}, which stands for no answer")
+        known_words = " ".join(self.references).casefold()
+        for word, count in self.words.most_common(_MOST_UNLIKE):
+            if count > _SHARE * self.samples and word.casefold() not in known_words:
+                doubt = f"{word!r}, a word that no reference resembles; if it stands for no answer: --no-answer {word}"
+                lines.append(f"{count:,} answers are {doubt}")
+        if self.repeated:
+            lines.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
+        return lines
+
+    def _verdict_lines(self) -> list[str]:
+        """Return the sentences about verdicts."""
+        lines: list[str] = []
+        if self.judged:
+            by_task, by_source = (100 * self.right[judge] / self.judged for judge in ("by the task", "by the source"))
+            lines.append(f"right: {by_task:.1f} % by the task, {by_source:.1f} % by the source")
+            lines.append(
+                f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{_colon(self.differences)}"
+            )
+            lines += [f"  {line}" for line in self.differences]
+        if self.disputed:
+            lines.append(f"in {self.disputed:,} problems the source gives equal answers different verdicts")
+        if self.unjudged:
+            lines.append(
+                f"{self.unjudged:,} problems have neither a reference answer nor verdicts, so that their accuracy is "
+                "unknown"
+            )
+        return lines
+
+
+def _colon(lines: Sequence[str]) -> str:
+    return ":" if lines else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemSamples:
+    """A problem and its samples.
+
+    Args:
+        problem: The problem, with its id.
+        drawn: The samples in order.
+        group: The group of the problem.
+        texts: The text of each sample; None: the source gave only an answer.
+        tests: The tests of programs; None: there are none.
+        prompt_tokens: The number of tokens of the prompt; 0: there is no prompt.
+        estimated: Whether tokens are estimated.
+    """
+
+    problem: Problem
+    drawn: tuple[RecordedSample, ...]
+    group: str | None
+    texts: tuple[str | None, ...]
+    tests: str | None
+    prompt_tokens: int
+    estimated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Building:
+    """Builds samples from the rows of a problem.
+
+    Args:
+        task: The task that extracts answers from texts, sorts answers into classes, and compares them with the
+            reference.
+        verdicts: The verdicts that count where both are known: "ours", by the task, or "given", by the source.
+        count: A function that counts the tokens of a text; None: tokens that the source does not give are estimated.
+        programs: The runner of programs with the tests of their problem; None: programs are not run.
+        marks: The marks of thoughts, from which no answer is extracted; None: texts have no thoughts.
+        facts: The facts that the sources state; see `SourceFacts.extracting`.
+        no_answers: The literals that stand for no answer, as `fold_literal` writes them.
+        replies: Whether answers that are whole replies are read as texts.
+    """
+
+    task: Task
+    verdicts: Verdicts = "ours"
+    count: CountTokens | None = None
+    programs: ProgramVerdicts | None = None
+    marks: ThoughtMarks | None = THINK
+    facts: SourceFacts = field(default_factory=SourceFacts)
+    no_answers: Collection[str] = NO_ANSWERS
+    replies: bool = False
+
+    def _verdict(self, task_verdict: bool | None, row: SampleRow) -> bool | None:  # noqa: FBT001
+        """Return whether a row is right, by the verdict that counts, else by the other verdict."""
+        if task_verdict is None:
+            return row.correct
+        if row.correct is None or self.verdicts == "ours":
+            return task_verdict
+        return row.correct
+
+    def samples(self, name: str, rows: Sequence[SampleRow], report: ImportReport) -> ProblemSamples:
+        """Return the samples of one problem, and add them to a report.
+
+        Raises:
+            ConfigError: a sample number occurs twice, or rows differ in prompt, reference, tests or group.
+        """
+        rows = [row for row in rows if not row.copy_in or row.copy_in in self.facts.with_repeats]
+        check_unique(name, rows)
+        rows = _sort_rows(rows)
+        prompt, reference = _common(name, rows, "prompt"), _common(name, rows, "reference")
+        tests, group = _common(name, rows, "tests"), _common(name, rows, "group")
+        written_tests: tuple[str, ...] | None = _common(name, rows, "written_tests")
+        if self.programs is None and (tests or written_tests):
+            note = "problems have tests, which were not run: name a file of verdicts by programs (--programs)"
+            report.notes[note] += 1
+        has_tests = tests is not None or written_tests is not None
+        programs = self.programs if has_tests else None  # the runner, if the answers are programs
+        report.ran = report.ran or (programs is not None and bool(tests or written_tests))
+        if programs is None and tests is None:
+            rows = [self._read_reply(row, report) for row in rows] if self.replies else rows
+            answers, classes = self._answers(rows, reference, report)
+        else:
+            answers = self._drop_literals([_program(row) for row in rows], rows, None, report)
+            classes = _program_classes(answers)
+        problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
+        outcomes: list[dict[str, tuple[float, ...]]] = [{} for _ in rows]
+        no_verdicts: list[bool | None] = [None] * len(rows)
+        task_verdicts = no_verdicts if tests is not None else judge_answers(answers, classes, self.task, problem)
+        if programs is not None and written_tests is not None:
+            outcomes = [
+                _outcomes(programs, row, answer, written_tests) for row, answer in zip(rows, answers, strict=True)
+            ]
+        if programs is not None and tests:
+            task_verdicts = _run_programs(programs, answers, tests, rows[0].place)
+        task_verdicts = [
+            None if row.text is None and row.answer is None else verdict
+            for row, verdict in zip(rows, task_verdicts, strict=True)
+        ]
+        self._compare(report, rows, answers, reference, task_verdicts)
+        tokens = [self._tokens(row, report) for row in rows]
+        _check_places(rows, tokens)
+        first_equals = earlier_equals([row.text for row in rows])
+        drawn = tuple(
+            self._sample(
+                row,
+                answer=answers[i],
+                answer_class=classes[i],
+                task_verdict=task_verdicts[i],
+                outcomes=outcomes[i],
+                tokens=tokens[i],
+                first_equal=first_equals[i],
+            )
+            for i, row in enumerate(rows)
+        )
+        _add(report, drawn)
+        return ProblemSamples(
+            problem=problem,
+            drawn=drawn,
+            group=group,
+            texts=tuple(row.text for row in rows),
+            tests=tests or None,
+            prompt_tokens=0 if prompt is None else self._count(prompt),
+            estimated=any(row.tokens is None and (self.count is None or row.text is None) for row in rows),
+        )
+
+    def _sample(
+        self,
+        row: SampleRow,
+        *,
+        answer: str | None,
+        answer_class: int | None,
+        task_verdict: bool | None,
+        outcomes: Mapping[str, tuple[float, ...]],
+        tokens: int,
+        first_equal: int | None,
+    ) -> RecordedSample:
+        """Return the sample of a row.
+
+        Args:
+            row: The row.
+            answer: The answer that counts.
+            answer_class: The class of this answer.
+            task_verdict: The verdict of the task on this answer.
+            outcomes: The outcomes of written tests, by their role.
+            tokens: The number of tokens.
+            first_equal: The index of the first sample with the same text; None: the text is new.
+        """
+        test_scores = {role: sum(test_outcomes) / len(test_outcomes) for role, test_outcomes in outcomes.items()}
+        return RecordedSample(
+            answer=answer,
+            answer_class=answer_class,
+            right=self._verdict(task_verdict, row),
+            status="truncated" if row.truncated else "finished",
+            tokens=tokens,
+            verifier_tokens=row.verifier_tokens,
+            like=row.like,
+            shared=row.shared,
+            same=row.same if row.text is None else first_equal,
+            scores={**row.scores, **test_scores},
+            steps={**row.steps, **outcomes},
+            outcomes=row.outcomes,
+            given=row.correct,
+            usd=row.usd,
+        )
+
+    def _count(self, text: str) -> int:
+        """Return the tokens of a text, counted or estimated."""
+        if self.count is not None:
+            return self.count(text)
+        return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
+
+    def _answer(self, row: SampleRow, report: ImportReport) -> str | None:
+        """Return the answer that counts; None: there is none.
+
+        The source's answer counts, unless it is the whole text. Otherwise the task extracts the answer. Where the
+        task finds no answer, an answer that is the whole text counts if its filter or column extracts elsewhere.
+        """
+        if row.text is None:
+            return None if row.answer is None else join_surrogates(row.answer) or None
+        response = self._response(row.text, report)
+        if row.answer is None:
+            return self._extract(response)
+        if not is_response(row.answer, row.text):
+            return join_surrogates(row.answer) or None
+        extracted = self._extract(response)
+        if extracted is None and row.extractor in self.facts.extracting:
+            return join_surrogates(row.answer) or None
+        report.unfiltered += 1
+        return extracted
+
+    def _read_reply(self, row: SampleRow, report: ImportReport) -> SampleRow:
+        """Return a row whose answer without a text, if it is a whole reply, is its text."""
+        if row.text is not None or row.answer is None or not _REPLY.search(row.answer):
+            return row
+        report.unfiltered += 1
+        return dataclasses.replace(row, text=row.answer, answer=None)
+
+    def _answers(
+        self, rows: Sequence[SampleRow], reference: str | None, report: ImportReport
+    ) -> tuple[list[str | None], list[int | None]]:
+        """Return the answer of each row and its class, and compare the source's answers with those of the task."""
+        answers = self._drop_literals([self._answer(row, report) for row in rows], rows, reference, report)
+        other_answers = self._drop_literals([self._other(row) for row in rows], rows, reference, None)
+        classes = _classes([*answers, *other_answers], self.task)
+        self._compare_answers(report, rows, answers, other_answers, classes)
+        return answers, classes[: len(rows)]
+
+    def _drop_literals(
+        self, answers: _Answers, rows: Sequence[SampleRow], reference: str | None, report: ImportReport | None
+    ) -> list[str | None]:
+        """Return answers, with None where a literal, or under multiple choice a text without a letter, stands for none.
+
+        Args:
+            answers: The answer of each row.
+            rows: The rows of a problem.
+            reference: The reference of the problem, which is an answer.
+            report: The report, to which literals and words are added; None: nothing is added.
+        """
+        stated: list[str | None] = []
+        is_choice = self.task.name.startswith("multiple_choice") and (reference is None or self._has_letter(reference))
+        for answer, row in zip(answers, rows, strict=True):
+            literal = fold_literal(answer or "")
+            is_none = literal in self.no_answers or (is_choice and not self._has_letter(answer or ""))
+            is_none = is_none and not row.correct and literal != fold_literal(reference or "")
+            if report is not None and answer is not None and is_none:
+                report.stand_ins[answer.strip()] += 1
+            elif report is not None and self.task.name == "math" and _WORD.fullmatch(literal):
+                report.words[(answer or "").strip(_AROUND)] += 1
+            stated.append(None if is_none else answer)
+        return stated
+
+    def _has_letter(self, answer: str) -> bool:
+        """Return whether an answer states a choice."""
+        return bool(_LETTER.fullmatch(self.task.canonical(answer))) or self.task.extract(answer) is not None
+
+    def _other(self, row: SampleRow) -> str | None:
+        """Return the answer that does not count, for comparison; None: there is only one answer.
+
+        If the source's answer counts, the other answer is the one that the task extracts. If the extracted answer
+        counts, the other answer is the source's.
+        """
+        if row.text is None:
+            return None
+        if row.answer is not None:
+            if is_response(row.answer, row.text):
+                return None
+            return self._extract(self._response(row.text, None))
+        if not row.compared or is_response(row.compared, row.text):
+            return None
+        return join_surrogates(row.compared)
+
+    def _extract(self, text: str) -> str | None:
+        answer = self.task.extract(text)
+        patch = _PATCH.search(text) if answer is None and self.task.name == "patch" else None
+        answer = answer if patch is None else patch[0]  # a text that is a patch, without an agent's messages
+        return None if answer is None else join_surrogates(answer)
+
+    def _response(self, text: str, report: ImportReport | None) -> str:
+        """Return the text after the thought; "" where the text ends within its thought.
+
+        Args:
+            text: The text of a sample.
+            report: The report, to which unknown marks and unfinished thoughts are added; None: nothing is added.
+        """
+        if self.marks is None:
+            unmarked_text = without_marks(text)
+            if report is not None:
+                report.unmarked += unmarked_text != text
+            return unmarked_text
+        response = self.marks.response(text)
+        if report is not None:
+            report.thinking += bool(text.strip()) and not response.strip()
+        return response
+
+    def _compare_answers(
+        self,
+        report: ImportReport,
+        rows: Sequence[SampleRow],
+        answers: _Answers,
+        other_answers: _Answers,
+        classes: Sequence[int | None],
+    ) -> None:
+        """Add to a report where the source's answer and the extracted answer of a text differ.
+
+        Args:
+            report: The report.
+            rows: The samples of a problem.
+            answers: The answer of each sample that counts.
+            other_answers: The answer of each sample that does not count, as in `_other`.
+            classes: The class of each answer that counts, then of each other answer.
+        """
+        for i, row in enumerate(rows):
+            source_answer = row.compared if row.answer is None else row.answer
+            if row.text is None or source_answer is None:
+                continue
+            if other_answers[i] is None and is_response(row.answer or row.compared or "", row.text):
+                continue
+            report.compared += 1
+            if classes[i] == classes[len(rows) + i]:
+                continue
+            report.unlike += 1
+            if len(report.unlikenesses) < _MOST_UNLIKE:
+                pair, counting = (answers[i], other_answers[i]), "the task's"
+                if row.answer is not None:
+                    pair, counting = pair[::-1], "the source's"
+                task_answer, given_answer = map(quote, pair)
+                report.unlikenesses.append(
+                    f"{row.place}: the task extracts {task_answer}, the source has {given_answer}; {counting} counts"
+                )
+
+    def _compare(
+        self,
+        report: ImportReport,
+        rows: Sequence[SampleRow],
+        answers: Sequence[str | None],
+        reference: str | None,
+        task_verdicts: Sequence[bool | None],
+    ) -> None:
+        """Add to a report where the source's verdicts differ from the task's, or among equal answers."""
+        words = {False: "wrong", True: "right"}
+        for row, answer, is_right in zip(rows, answers, task_verdicts, strict=True):
+            if is_right is None or row.correct is None:
+                continue
+            report.judged += 1
+            report.right["by the task"] += is_right
+            report.right["by the source"] += row.correct
+            report.right["by both"] += is_right and row.correct
+            if is_right == row.correct:
+                continue
+            report.differ += 1
+            if len(report.differences) < _MOST_NAMED:
+                report.differences.append(
+                    f"{row.place}: the answer {quote(answer)} is {words[is_right]} by the reference "
+                    f"{quote(reference)}, but {words[row.correct]} by the source"
+                )
+        verdicts_by_answer: dict[str, set[bool]] = {}
+        for row, answer in zip(rows, answers, strict=True):
+            if answer is not None and row.correct is not None:
+                verdicts_by_answer.setdefault(answer, set()).add(row.correct)
+        report.disputed += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
+
+    def _tokens(self, row: SampleRow, report: ImportReport) -> int:
+        """Return the tokens of a sample: given, else counted, else estimated. The report notes which."""
+        if row.tokens is not None:
+            report.tokens["given"] += 1
+            return row.tokens
+        if row.text is not None and self.count is not None:
+            report.tokens["counted"] += 1
+            return self.count(row.text)
+        report.tokens["estimated"] += 1
+        return self.task.typical_tokens("solve") if row.text is None else self._count(row.text)
+
+
+def _program(row: SampleRow) -> str | None:
+    """Return the program of a sample: the given answer, else the program in its text."""
+    if row.answer:
+        return row.answer
+    return None if row.text is None else program_in(row.text) or None
+
+
+def _run_programs(
+    programs: ProgramVerdicts, answers: Sequence[str | None], tests: str, place: str
+) -> list[bool | None]:
+    """Return whether each answer, a program, passes the tests.
+
+    Raises:
+        ConfigError: the tests are no Python, or test nothing; the error has the place of the problem.
+    """
+    try:
+        return [answer is not None and programs.passes(answer, tests) for answer in answers]
+    except VerifierError as failure:
+        raise ConfigError(f"{place}: {failure.cause}", hint=failure.hint) from failure
+
+
+def _outcomes(
+    programs: ProgramVerdicts, row: SampleRow, program: str | None, written_tests: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
+    """Return the outcomes of written tests, by their role. Without a program, all outcomes are 0.
+
+    Raises:
+        ConfigError: the row has scores of the role of written tests.
+    """
+    if WRITTEN in row.scores:
+        raise ConfigError(
+            f"{row.place}: it has scores of the role {WRITTEN!r}, which is that of its written tests",
+            hint="name the scores otherwise",
+        )
+    if program is None:
+        return {WRITTEN: (0.0,) * len(written_tests)}
+    return {WRITTEN: programs.outcomes(program, written_tests)}
+
+
+def _program_classes(programs: Sequence[str | None]) -> list[int | None]:
+    """Return the class of each program, numbered by first appearance. Equal texts are one class."""
+    classes: dict[str, int] = {}
+    return [None if program is None else classes.setdefault(program, len(classes)) for program in programs]
+
+
+def _sort_rows(rows: Sequence[SampleRow]) -> Sequence[SampleRow]:
+    """Return rows by their sample number, if all have a whole number, else in the order of their source."""
+    if all(row.sample is not None and row.sample.isdecimal() for row in rows):
+        return sorted(rows, key=lambda row: int(row.sample or 0))
+    return rows
+
+
+def _common(name: str, rows: Sequence[SampleRow], field_name: str) -> Any:
+    """Return the field that the rows of a problem have in common; None: no row has the field.
+
+    Raises:
+        ConfigError: two rows differ in the field.
+    """
+    first_row: SampleRow | None = None
+    for row in rows:
+        value = getattr(row, field_name)
+        if value is None:
+            continue
+        if first_row is None:
+            first_row = row
+        elif value != getattr(first_row, field_name):
+            first_value = getattr(first_row, field_name)
+            raise ConfigError(
+                f"{row.place}: the {field_name} of problem {name!r} is {quote(value)}, but {quote(first_value)} in "
+                f"{first_row.place}",
+                hint="give different problems different ids",
+            )
+    return None if first_row is None else getattr(first_row, field_name)
+
+
+def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
+    """Refuse samples that refer to a later sample, or share more tokens than they have.
+
+    Raises:
+        ConfigError: there is such a sample.
+    """
+    for i, row in enumerate(rows):
+        for name, earlier in (("like", row.like), ("same", row.same)):
+            if earlier is not None and earlier >= i:
+                raise ConfigError(
+                    f"{row.place}: its {name} is {earlier}, but must be the place of an earlier sample, below {i}"
+                )
+        most_shared = 0 if row.like is None else tokens[i]
+        if row.shared > most_shared:
+            raise ConfigError(
+                f"{row.place}: its shared is {row.shared}, but it has {tokens[i]} tokens and like is {row.like}"
+            )
+
+
+def _classes(answers: Sequence[str | None], task: Task) -> list[int | None]:
+    """Return the class of each answer, numbered by first appearance; None: there is no answer."""
+    sorter = Answers(task)
+    different_answers = [answer for answer in dict.fromkeys(answers) if answer is not None]
+    answer_classes = LOOP.run(sorter.classes(different_answers))
+    class_of: Mapping[str, int] = dict(zip(different_answers, answer_classes, strict=True))
+    return [None if answer is None else class_of[answer] for answer in answers]
+
+
+def _add(report: ImportReport, drawn: Sequence[RecordedSample]) -> None:
+    """Add the samples of a problem to the counts of a report."""
+    report.problems += 1
+    report.samples += len(drawn)
+    report.sizes[len(drawn)] += 1
+    report.repeated += sum(sample.same is not None for sample in drawn)
+    report.silent += sum(sample.answer is None for sample in drawn)
+    report.unjudged += all(sample.right is None for sample in drawn)

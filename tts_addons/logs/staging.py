@@ -1,0 +1,105 @@
+"""Samples grouped by problem, in a temporary database.
+
+Files of any size need little memory, in whatever order their rows come.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from tts._core.display import one_line
+from tts.errors import ConfigError
+from tts.randomness import hash64
+from tts_addons.logs.fields import SampleRow
+
+_BATCH: Final = 1 << 20  # bytes that are written at once
+
+
+class Staging:
+    """A temporary database of samples. Closing deletes the database."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # on disk, beyond a small cache
+        self._db.execute("PRAGMA journal_mode = OFF")
+        self._db.execute("CREATE TABLE staged (problem INTEGER NOT NULL, body BLOB NOT NULL)")
+        self._db.execute("CREATE TABLE kept (number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+        self._numbers: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Delete the database."""
+        self._db.close()
+
+    def add(self, rows: Iterable[SampleRow]) -> None:
+        """Add samples, in order.
+
+        Raises:
+            ConfigError: a row has neither an id nor a prompt of its problem.
+        """
+        batch: list[tuple[int, bytes]] = []
+        size = 0
+        for row in rows:
+            body = pickle.dumps(row)
+            batch.append((self._number(row), body))
+            size += len(body)
+            if size > _BATCH:
+                self._write(batch)
+                size = 0
+        self._write(batch)
+
+    def problems(self) -> Iterator[tuple[str, list[SampleRow]]]:
+        """Yield the id and the samples of each problem, in the order in which problems and samples came."""
+        self._db.execute("CREATE INDEX IF NOT EXISTS by_problem ON staged (problem)")
+        for name, number in self._numbers.items():
+            rows = self._db.execute("SELECT body FROM staged WHERE problem = ? ORDER BY rowid", (number,)).fetchall()
+            self._db.execute("DELETE FROM staged WHERE problem = ?", (number,))  # so that SQLite uses the pages again
+            yield name, [pickle.loads(body) for (body,) in rows]
+
+    def keep(self, built: Iterable[Any]) -> None:
+        """Keep what was built of each problem, in order."""
+        self._db.execute("BEGIN")
+        bodies = ((pickle.dumps(problem),) for problem in built)
+        self._db.executemany("INSERT INTO kept (body) VALUES (?)", bodies)
+        self._db.execute("COMMIT")
+
+    def read_rows(self) -> Iterator[Any]:
+        """Yield what was kept of each problem, in order."""
+        yield from (pickle.loads(body) for (body,) in self._db.execute("SELECT body FROM kept ORDER BY number"))
+
+    def _number(self, row: SampleRow) -> int:
+        """Return the number of a row's problem, which its id or else its prompt identifies."""
+        name = row.problem
+        if name is None:
+            if row.prompt is None:
+                raise ConfigError(
+                    f"{row.place}: it has neither a problem nor a prompt, so that it belongs to no problem"
+                )
+            name = f"prompt/{hash64(str(row.prompt)):016x}"
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def _write(self, batch: list[tuple[int, bytes]]) -> None:
+        self._db.execute("BEGIN")
+        self._db.executemany("INSERT INTO staged VALUES (?, ?)", batch)
+        self._db.execute("COMMIT")
+        batch.clear()
+
+
+def check_unique(problem: str, rows: Iterable[SampleRow]) -> None:
+    """Refuse a problem that has a sample number twice.
+
+    Raises:
+        ConfigError: a number occurs twice; the error names both rows.
+    """
+    places: dict[str, str] = {}
+    for row in rows:
+        if row.sample is None:
+            continue
+        first_place = places.setdefault(row.sample, row.place)
+        if first_place != row.place:
+            raise ConfigError(
+                f"{row.place}: the sample {row.sample} of problem {one_line(problem)} is that of {first_place} already",
+                hint="import the rows of one strategy, budget and seed; else number the samples anew, or leave "
+                "numbers out: --field sample=- where each file has further samples",
+            )

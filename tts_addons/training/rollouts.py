@@ -1,0 +1,525 @@
+"""Rollouts for reinforcement learning: groups of samples with rewards and advantages.
+
+More samples are drawn where the rewards of a group differ.
+
+    until the total is used up:
+        of the prompts whose next samples promise most variance for their tokens, draw a few more of each
+    a group's advantages are rewards less the group's mean, over its standard deviation
+
+A group whose rewards are all equal has no advantage, and so no gradient. `objective="signal"` draws a few samples of
+every prompt. It then divides the rest by the expected variance E[p (1 - p)] of a reward in {0, 1}, under a Beta
+posterior over the success rate p of each prompt. Prompts that are almost surely all right or all wrong get no more.
+
+Source: Shao et al., "DeepSeekMath" (2402.03300): the group's mean as a baseline, and its standard deviation as the
+scale (GRPO). Yu et al., "DAPO" (2503.14476): groups without a difference teach nothing, so their dynamic sampling draws
+other prompts. The division by expected variance is our choice. Differs:
+- Groups have different sizes. Sizes depend on earlier rewards, so a group's mean has a bias of order 1 / size.
+  `baseline="others"` uses the mean of the other rollouts, as RLOO does (2402.14740), which has the same bias. Equal
+  groups (`objective="uniform"`) have none.
+- A sample that the total cuts is no rollout: it stands in `RolloutGroup.cut`, and counts in no mean. Long samples are
+  cut more often, so the last group leans towards short ones.
+- The posterior begins as a Beta law that is fitted to all prompts by moments after the first samples, and not by a
+  model of prompts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.budget.account import Account
+from tts.budget.budget import Budget
+from tts.checks import check_choice, check_int
+from tts.errors import ConfigError, quote
+from tts.search.parts import Plan, Selected, Selection, Strategy
+from tts.search.plan import parse
+from tts.search.search import Search
+from tts.solver.solver import ProblemLike, Solver
+from tts.types import Candidate, Problem, Solution
+from tts_addons.training.records import PathSample, PathTokens, search_rows
+
+Floats = NDArray[np.float64]
+Reward = Callable[[Problem, str], float]
+
+OBJECTIVES: Final = ("signal", "uniform")
+BASELINES: Final = ("group", "others")
+_FIRST: Final = 4  # samples of each prompt before the rest is divided
+_STEP: Final = 4  # samples of a prompt in one wave after that
+_MOST: Final = 4  # times n: the most samples of one prompt
+_SURE: Final = 0.02  # expected variance below which a group gets no more; .25 is the greatest
+_SPREAD: Final = 2.0  # times the mean cost that a wave reserves for each sample, so that few are cut
+_TINY: Final = 1e-4  # added to a standard deviation, as TRL does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One sample of a prompt.
+
+    Args:
+        text: What the model wrote, a thought included.
+        answer: The extracted answer; None: there is none.
+        reward: Its reward.
+        tokens: Its token ids with log-probabilities; None: the backend does not show them.
+        num_tokens: How many tokens the model wrote.
+        truncated: Whether a limit cut it: `max_tokens`, the context, or the total.
+    """
+
+    text: str
+    answer: str | None
+    reward: float
+    tokens: PathTokens | None
+    num_tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutGroup:
+    """The rollouts of one prompt.
+
+    Args:
+        problem: The prompt, with its reference answer.
+        rollouts: The rollouts, in draw order.
+        cut: Samples that the total cut, without a judgement: their reward is NaN. These samples count in nothing but
+            the spend.
+    """
+
+    problem: Problem
+    rollouts: tuple[Rollout, ...]
+    cut: tuple[Rollout, ...] = ()
+
+    @property
+    def rewards(self) -> Floats:
+        """The rewards, [n]."""
+        return np.array([one.reward for one in self.rollouts], np.float64)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the rewards, over n; 0 for an empty group."""
+        return float(self.rewards.var()) if self.rollouts else 0.0
+
+    def advantages(self, *, baseline: str = "group", scaled: bool = True) -> Floats:
+        """Return the advantage of each rollout, [n]: its reward less a baseline.
+
+        Args:
+            baseline: "group": the mean of the group; "others": the mean of the group's other rollouts.
+            scaled: Whether advantages are divided by the standard deviation (over n - 1) plus 1e-4, as TRL does by
+                default.
+
+        Raises:
+            ConfigError: The baseline is unknown.
+        """
+        check_choice("baseline", baseline, BASELINES)
+        rewards = self.rewards
+        if len(rewards) < 2:
+            return np.zeros(len(rewards))
+        advantages = rewards - rewards.mean()
+        if baseline == "others":
+            advantages *= len(rewards) / (len(rewards) - 1)
+        if scaled:
+            advantages /= rewards.std(ddof=1) + _TINY
+        return advantages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """The groups of some prompts.
+
+    Args:
+        groups: A group for each prompt, in the order given.
+        spent: The cost of all samples, by unit of the total, verifiers of the solver included.
+        stopped_by: Why no more samples were drawn.
+    """
+
+    groups: tuple[RolloutGroup, ...]
+    spent: dict[str, float]
+    stopped_by: str
+
+    @property
+    def signal(self) -> float:
+        """The squared advantages before scaling, summed over all rollouts: the sum of size times variance."""
+        return float(sum(len(group.rollouts) * group.variance for group in self.groups))
+
+    @property
+    def silent(self) -> float:
+        """The share of groups whose rewards do not differ."""
+        return sum(group.variance == 0 for group in self.groups) / len(self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalAllocator:
+    """Divides samples among prompts by expected variance. It depends on its arguments alone.
+
+    Shapes: P prompts.
+
+    Args:
+        first: The samples of each prompt before prompts are compared.
+        step: The samples of a prompt in one wave.
+        most: The most samples of one prompt.
+        sure: The expected variance below which a prompt gets no more.
+    """
+
+    first: int = _FIRST
+    step: int = _STEP
+    most: int = 32
+    sure: float = _SURE
+
+    def next(self, successes: Floats, samples: NDArray[np.int64], cost: Floats, payable: float) -> NDArray[np.int64]:
+        """Return how many more samples each prompt gets, [P]; all 0: no prompt is worth more.
+
+        Args:
+            successes: The summed rewards of each prompt, [P]; each reward is in [0, 1].
+            samples: The samples of each prompt, [P].
+            cost: The expected cost of one sample of each prompt, [P].
+            payable: The amount that is left of the total, in the unit of the cost.
+        """
+        more = np.zeros(len(samples), np.int64)
+        new_prompts = np.flatnonzero(samples < self.first)  # prompts without their first samples
+        if len(new_prompts):
+            first_costs = (self.first - samples[new_prompts]) * cost[new_prompts]
+            num_paid = int(np.searchsorted(np.cumsum(first_costs), payable, side="right"))
+            new_prompts = new_prompts[: max(1, num_paid)]
+            more[new_prompts] = self.first - samples[new_prompts]
+            return more
+        value = expected_variance(successes, samples)
+        is_open = (value >= self.sure) & (samples < self.most)
+        worth = np.where(is_open, value / cost, -np.inf)
+        order = np.argsort(-worth, kind="stable")[: int(is_open.sum())]  # the open prompts, best first
+        grants = np.minimum(self.step, self.most - samples[order])
+        grant_costs = grants * cost[order]
+        # a wave spends at most half of what is left, so that the rest is divided by newer values
+        is_served = np.cumsum(grant_costs) <= max(payable / 2, 0.0)
+        if len(order) and grant_costs[0] <= payable:  # the best prompt may take all that is left
+            is_served[0] = True
+        more[order[is_served]] = grants[is_served]
+        return more
+
+    def reason(self, successes: Floats, samples: NDArray[np.int64]) -> str:
+        """Return the reason why `next` gives no more samples.
+
+        Args:
+            successes: As in `next`.
+            samples: As in `next`.
+        """
+        if (samples >= self.most).all():
+            return "samples drawn"
+        if samples.min() >= self.first:
+            is_open = (expected_variance(successes, samples) >= self.sure) & (samples < self.most)
+            if not is_open.any():
+                return "settled: no group promises a difference"
+        return "budget: what is left pays for no further sample"
+
+
+def expected_variance(successes: Floats, samples: NDArray[np.int64]) -> Floats:
+    """Return the expected variance of a reward, E[p (1 - p)], of each prompt, [P].
+
+    The success rate p of a prompt has a Beta prior, which is fitted to all prompts by moments. With the posterior
+    Beta(a, b) the value is a b / ((a + b) (a + b + 1)).
+
+    Args:
+        successes: The summed rewards of each prompt, [P].
+        samples: The samples of each prompt, [P], at least 1.
+    """
+    prior_a, prior_b = fit_beta(successes, samples)
+    a, b = prior_a + successes, prior_b + samples - successes
+    return a * b / ((a + b) * (a + b + 1))
+
+
+def fit_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the parameters a and b of the Beta distribution of success rates, fitted by moments.
+
+    The variance that comes from few samples a prompt is subtracted. The weight a + b is at least half a sample. Where
+    prompts differ no more than by chance, it is 20 samples.
+
+    Args:
+        successes: The summed rewards of each prompt, [P].
+        samples: The samples of each prompt, [P], at least 1.
+    """
+    shares = successes / samples
+    mean = float(np.clip(shares.mean(), 0.01, 0.99))
+    variance_between, variance_of_sample = float(shares.var()), mean * (1 - mean)
+    noise = float((1 / samples).mean())
+    # variance_between = variance_of_sample * (rho + (1 - rho) * noise), with rho = 1 / (a + b + 1)
+    rho = 0.0
+    if variance_of_sample:
+        rho = (variance_between / variance_of_sample - noise) / max(1e-9, 1 - noise)
+    weight = float(np.clip(1 / rho - 1, 0.5, 20)) if rho > 0 else 20.0
+    return mean * weight, (1 - mean) * weight
+
+
+def rollouts(  # noqa: PLR0913 - settings, by name
+    prompts: Iterable[ProblemLike],
+    total: Budget | Account | float,
+    *,
+    solver: Solver,
+    reward: Reward | None = None,
+    strategy: str | Plan | Strategy = "best_of_n",
+    objective: str = "signal",
+    n: int = 8,
+    most: int | None = None,
+    seed: int = 0,
+) -> Rollouts:
+    """Draw groups of samples under one total, more of them where rewards differ.
+
+    A sample that `max_tokens` cuts counts as it stands, mostly with a reward of 0; `Rollout.truncated` marks it. A
+    sample that the total cuts is not judged, and counts in no group: it stands in `RolloutGroup.cut`.
+
+    Args:
+        prompts: The prompts, with reference answers unless `reward` is given.
+        total: The budget of all samples together, with a limit in tokens; a number limits tokens. The cost never
+            exceeds it.
+        solver: The writer of the samples, with its task and sampling.
+        reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a
+            right answer, else 0.
+        strategy: The strategy of a group, which has a parameter `n`.
+        objective: "signal": the total is divided by expected variance. "uniform": n samples of each prompt, in order.
+        n: The samples of each prompt under "uniform"; under "signal" a quarter of the default `most`.
+        most: The most samples of one prompt under "signal"; None: 4 n.
+        seed: The seed of all samples.
+
+    Returns:
+        A group for each prompt, in the order given. A group that the total did not reach is empty.
+
+    Raises:
+        ConfigError: There are no prompts; a prompt has no reference answer, and no `reward` is given; the strategy has
+            no size; the objective is unknown; a reward is not finite or, under "signal", not in [0, 1]; or as
+            `Solver.solve_many`.
+        Exception: An error that `reward` raised; the samples are lost.
+
+    Example:
+        >>> import tts
+        >>> sums = [tts.Problem(text, answer=str(eval(text))) for text in ("3 + 4 - 2", "9 - 5 + 1 - 3", "8 + 8")]
+        >>> with tts.Solver("toy", task="arithmetic", temperature=1.0) as solver:
+        ...     found = tts.rollouts(sums, 2000, solver=solver, n=4)
+        >>> found.spent["tokens"] <= 2000, len(found.groups), min(len(group.rollouts) for group in found.groups) >= 4
+        (True, 3, True)
+    """
+    problems = [
+        prompt if isinstance(prompt, Problem) else Problem(prompt)  # type: ignore[arg-type]
+        for prompt in prompts
+    ]
+    check_choice("objective", objective, OBJECTIVES)
+    check_int("n", n, 2, optional=False)
+    check_int("most", most, 2)
+    plan = _plan_of(problems, strategy, judged=reward is None)
+    account = total if isinstance(total, Account) else Account(Budget.of(total))
+    if "tokens" not in account.units:
+        raise ConfigError(
+            f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)"
+        )
+    most = 4 * n if most is None else most
+    by_signal = objective == "signal"
+    if by_signal:
+        allocator = SignalAllocator(first=min(_FIRST, n, most), most=most)
+    else:
+        allocator = SignalAllocator(first=n, most=n)
+    drawing = _Drawing(
+        problems, account=account, solver=solver, plan=plan, reward=reward, seed=seed, is_bounded=by_signal
+    )
+    stop_reason = drawing.run(allocator)
+    return Rollouts(groups=drawing.groups(), spent=drawing.spending(), stopped_by=stop_reason)
+
+
+def is_cut_by_total(candidate: Candidate, max_tokens: int | None, context: int | None, prompt: int) -> bool:
+    """Return whether neither the model, nor `max_tokens`, nor the context ended a sample.
+
+    Args:
+        candidate: The sample.
+        max_tokens: The most tokens of a sample; None: no such limit.
+        context: The model's context; None: unknown.
+        prompt: The tokens of the prompt.
+    """
+    size = candidate.trajectory.num_tokens
+    if not candidate.truncated or (max_tokens is not None and size >= max_tokens):
+        return False
+    return context is None or prompt + size < context
+
+
+def _plan_of(problems: Sequence[Problem], strategy: str | Plan | Strategy, *, judged: bool) -> Plan:
+    """Return the plan of a group, after a check of the prompts and the strategy.
+
+    Args:
+        problems: The prompts.
+        strategy: As in `rollouts`.
+        judged: Whether the reward is the verdict on the answer.
+
+    Raises:
+        ConfigError: There are no prompts, a judged prompt has no reference answer, or the strategy has no size.
+    """
+    if not problems:
+        raise ConfigError("there are no prompts, but a group needs one", hint="give a list of tts.Problem")
+    for problem in problems:
+        if judged and problem.answer is None:
+            raise ConfigError(
+                f"the prompt {quote(problem.text)} has no reference answer",
+                hint="give Problem(..., answer=...), or reward=",
+            )
+    plan = parse(strategy) if isinstance(strategy, str) else strategy
+    if isinstance(plan, Strategy):
+        plan = Plan(plan)
+    if plan.selection is None:
+        plan = dataclasses.replace(plan, selection=_NoChoice())
+    if not hasattr(plan.strategy, "n"):
+        raise ConfigError(
+            f"strategy is {quote(str(strategy))}, but a group needs one with a size",
+            hint="give one with n, such as best_of_n",
+        )
+    return plan
+
+
+class _NoChoice(Selection):
+    """Ranks nothing: a group has no answer of its own, and no verifier is to score it."""
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Return the candidates in draw order, with the first answer."""
+        del search
+        answers = tuple(c.answer for c in candidates if c.answer is not None)
+        return Selected(answers=answers[:1], ranked=tuple(candidates), confidence=math.nan)
+
+
+class _Drawing:
+    """The groups while they grow.
+
+    Attributes:
+        found: The rollouts of each prompt.
+        cut: The samples of each prompt that the total cut.
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        *,
+        account: Account,
+        solver: Solver,
+        plan: Plan,
+        reward: Reward | None,
+        seed: int,
+        is_bounded: bool,
+    ) -> None:
+        self._problems = problems
+        self._account = account
+        self._solver = solver
+        self._plan = plan
+        self._reward = reward
+        self._seed = seed
+        self._is_bounded = is_bounded  # whether rewards must be in [0, 1]
+        self._spent_before = dict(account.spent)
+        self.found: list[list[Rollout]] = [[] for _ in problems]
+        self.cut: list[list[Rollout]] = [[] for _ in problems]
+        self._cost = np.full(len(problems), math.nan)  # tokens of one sample of each problem, prompt included
+        self._num_calls = 0  # calls of the solver; each has a seed of its own
+
+    def spending(self) -> dict[str, float]:
+        """Return what was spent of the account, by unit."""
+        return {unit: amount - self._spent_before.get(unit, 0) for unit, amount in self._account.spent.items()}
+
+    def groups(self) -> tuple[RolloutGroup, ...]:
+        """Return the group of each prompt."""
+        return tuple(
+            RolloutGroup(problem=problem, rollouts=tuple(judged), cut=tuple(cut))
+            for problem, judged, cut in zip(self._problems, self.found, self.cut, strict=True)
+        )
+
+    def run(self, allocator: SignalAllocator) -> str:
+        """Draw wave after wave, and return why no further wave is drawn."""
+        while True:
+            available = self._account.available("tokens")
+            samples = np.array([len(group) for group in self.found])
+            rewards_by_prompt = [[rollout.reward for rollout in group] for group in self.found]
+            successes = np.array([float(np.clip(rewards, 0, 1).sum()) for rewards in rewards_by_prompt])
+            known_costs = self._cost[~np.isnan(self._cost)]
+            mean_cost = float(known_costs.mean()) if len(known_costs) else 0.0
+            cost = np.where(np.isnan(self._cost), mean_cost, self._cost)
+            if mean_cost and available < _SPREAD * cost.min():
+                return "budget: what is left pays for no further sample"
+            more = allocator.next(successes, samples, np.maximum(1.0, _SPREAD * cost), float(available))
+            if not mean_cost:  # the first wave draws samples of one prompt alone, to see what a sample costs
+                other_prompts = np.flatnonzero(more)[1:]
+                more[other_prompts] = 0
+            if not more.any():
+                return allocator.reason(successes, samples)
+            if not self._draw(more):
+                return "budget: it paid for no further sample"
+
+    def _draw(self, more: NDArray[np.int64]) -> bool:
+        """Draw samples of each prompt, and return whether any was drawn.
+
+        Args:
+            more: The number of samples of each prompt, [P].
+        """
+        num_drawn = 0
+        for size in np.unique(more[more > 0]).tolist():  # one call for all prompts that get equally many
+            places = np.flatnonzero(more == size).tolist()
+            strategy = dataclasses.replace(self._plan.strategy, n=size)  # pyright: ignore[reportArgumentType]
+            (call_seed,) = np.random.SeedSequence([self._seed, self._num_calls]).generate_state(1, np.uint32)
+            self._num_calls += 1
+            problems = [self._problems[place] for place in places]
+            plan = dataclasses.replace(self._plan, strategy=strategy)
+            solutions = self._solver.solve_for_training(problems, self._account, plan, int(call_seed))
+            for place, solution in zip(places, solutions, strict=True):
+                if isinstance(solution.error, ConfigError):
+                    raise solution.error
+                samples = self._judge(place, solution)
+                self.found[place] += [sample for sample in samples if not math.isnan(sample.reward)]
+                self.cut[place] += [sample for sample in samples if math.isnan(sample.reward)]
+                num_drawn += len(samples)
+                if samples:
+                    self._note_cost(place, solution.usage.tokens / len(samples))
+        return num_drawn > 0
+
+    def _note_cost(self, place: int, tokens: float) -> None:
+        earlier_cost = self._cost[place]
+        self._cost[place] = tokens if math.isnan(earlier_cost) else (earlier_cost + tokens) / 2
+
+    def _judge(self, place: int, solution: Solution) -> list[Rollout]:
+        """Return the samples of a solution with their rewards; NaN for a sample that the total cut."""
+        problem, trace = self._problems[place], solution.trace
+        if trace is None:
+            return []
+        run = self._solver.prepare(problem, Budget(samples=1), strategy="single")
+        samples = search_rows(trace, run.task, problem.id, problem.answer).samples
+        candidates = sorted(solution.candidates, key=lambda candidate: candidate.index)
+        results = list[Rollout]()
+        for sample, candidate in zip(samples, candidates, strict=True):
+            prompt_tokens = len(sample.tokens.prompt) if sample.tokens is not None else 0
+            context = run.backends["policy"].context
+            is_cut = solution.stopped_by.startswith("budget") and is_cut_by_total(
+                candidate, run.sampling.max_tokens, context, prompt_tokens
+            )
+            results.append(
+                Rollout(
+                    text=sample.text,
+                    answer=sample.answer,
+                    reward=math.nan if is_cut else self._reward_of(problem, sample),
+                    tokens=sample.tokens,
+                    num_tokens=candidate.trajectory.num_tokens,
+                    truncated=candidate.truncated,
+                )
+            )
+        return results
+
+    def _reward_of(self, problem: Problem, sample: PathSample) -> float:
+        """Return the reward of a sample.
+
+        Raises:
+            ConfigError: The reward is no finite number, or must be in [0, 1] and is not.
+        """
+        if self._reward is None:
+            return float(sample.right is True)
+        value: Any = self._reward(problem, sample.text)
+        if not isinstance(value, int | float | np.number) or not math.isfinite(float(value)):
+            raise ConfigError(
+                f"the reward is {quote(value)}, but must be a finite number",
+                hint="return 0.0 for what it cannot judge",
+            )
+        if self._is_bounded and not 0 <= float(value) <= 1:
+            raise ConfigError(
+                f'the reward is {quote(value)}, but objective "signal" needs one in [0, 1]',
+                hint='scale it, or take "uniform"',
+            )
+        return float(value)
