@@ -45,7 +45,7 @@ COMMANDS: dict[str, Callable[..., None] | str] = {  # a text is the place of a c
     "report": report,
     "export": "tts_addons.training.command:export",
     "strategies": strategies, "datasets": datasets, "doctor": doctor,
-    "serve": "tts_addons.gateway.command:serve",
+    "serve": "tts_addons.gateway.process.command:serve",
     "patch": "tts_addons.agents.command:patch",
 }  # fmt: skip
 app.command(cls=Solve)(solve)

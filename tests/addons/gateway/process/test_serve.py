@@ -21,7 +21,7 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from tests.support.guard import LIMIT_S
-from tts_addons.gateway.command import _plain_config
+from tts_addons.gateway.process.command import _plain_config
 
 
 @contextmanager
