@@ -110,7 +110,7 @@ def test_long_files_and_functions_are_named(tree: Tree) -> None:
     found = checks.faults(
         tree({"tts/a.py": "#\n" * (checks.FILE_LIMIT + 1), "research/b.py": f"\nasync def f():\n{body}    y = 2\n"})
     )
-    assert found == ["tts/a.py: 901 lines, but at most 900", "research/b.py:2: f has 61 lines, but at most 60"]
+    assert found == ["tts/a.py: 1001 lines, but at most 1000", "research/b.py:2: f has 61 lines, but at most 60"]
 
 
 def test_a_docstring_is_no_part_of_a_functions_length(tree: Tree) -> None:
@@ -233,6 +233,38 @@ def test_the_command_prints_the_faults_and_the_count(tree: Tree, tmp_path: Path)
     status, fault, count = commanded(tmp_path)
     assert (status, fault.partition(":")[0]) == ("1", "class A is defined twice")
     assert count.endswith("; 1 faults")
+
+
+ROOMS = """
+[[room]]
+name = "all"
+paths = ["tts"]
+limit = 3
+[[room]]
+name = "part"
+paths = ["tts/part", "tts_addons/part/a.py"]
+limit = 1
+"""
+
+
+def test_a_room_above_its_limit_and_a_file_in_no_room_are_named(tree: Tree, tmp_path: Path) -> None:
+    files = {"tts/a.py": "a = 1\nb = 2\n", "tts/part/b/c.py": "c = 3\n"}
+    tree({**files, "scripts/rooms.toml": ROOMS})
+    assert next(commanded(tmp_path)) == "0"
+    tree({"tts_addons/part/a.py": "d = 4\n", "tts_addons/part/b.py": ""})
+    status, *found, _count = commanded(tmp_path)
+    assert status == "1"
+    assert [line.partition(";")[0] for line in found] == [
+        "tts_addons/part/b.py: it is in no room of scripts/rooms.toml",
+        "the room 'part' has 2 code lines, but at most 1",
+    ]
+
+
+def test_a_long_file_is_warned_of(tree: Tree, tmp_path: Path) -> None:
+    tree({"tts/a.py": "#\n" * (checks.FILE_WARNING + 1)})
+    status, warning, _count = commanded(tmp_path)
+    assert status == "0"
+    assert warning.startswith("warning: 1 files have more than 700 lines: tts/a.py")
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,8 @@ def write_lognormal(ask: Any) -> Any:
 
 
 def _answer(text: str, **more: Any) -> Any:
-    try:
-        from tts.backends.function import Answer
-    except ImportError:  # where an earlier revision had it
-        from tts.backends.callable import Answer  # type: ignore[no-redef]
+    from tts.backends.function import Answer
+
     return Answer(text, **more)
 
 

@@ -1,4 +1,4 @@
-"""`tts patch`: a repository's task to a patch; `tts workspace`: what processes that were killed have left."""
+"""`tts patch`: a repository's task to a patch; `tts workspace`: removal of what killed processes left."""
 
 from __future__ import annotations
 

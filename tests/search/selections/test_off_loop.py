@@ -15,8 +15,9 @@ import tts
 from tests.support.guard import LIMIT_S
 from tts.search.algorithms import embedding
 from tts.search.selections import medoid, rpc
-from tts.search.strategies.revision import ab_mcts, semantic_entropy
+from tts.search.strategies.revision import ab_mcts
 from tts.types import Candidate
+from tts_addons.zoo import semantic_entropy
 
 
 def model(ask: Any) -> tts.Answer:
