@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM = false
 # tests start many processes: each would compile the package again, and each collection would rewrite all assertions
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-smollm2 curve test test-docs test-slow test-vllm test-llama test-clients test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
+.PHONY: demo demo-smollm2 curve test test-core test-addons test-docs test-slow test-vllm test-llama test-clients test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
 
 # a countdown that one sample misses and a search solves, the page of that search, and a figure of accuracy against FLOPs on twenty others, beside a
 # stored study of 300 with three seeds, whose intervals tell the methods apart.
@@ -39,6 +39,13 @@ curve: $(VENV)/.curve
 TWO := $(if $(filter Linux,$(shell uname)),-p tests.support.forks --forks 2,-n 2 --dist loadfile)
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not gpu and not docs"
+
+# the core's tests where no add-on can be imported, without those that name one
+test-core: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p tests.support.core_alone $(TWO) -m "not slow and not gpu and not docs"
+
+test-addons: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not gpu and not docs" tests/addons
 
 # documents, examples, notebooks, pages in a browser, benchmarks and research at their smallest size
 test-docs: $(VENV)/.dev

@@ -47,7 +47,8 @@ def described(name: str) -> str:
     value = public()[name]
     if not inspect.isclass(value):
         return docstring(name)
-    return "\n".join(inspect.getdoc(base) or "" for base in value.__mro__ if base.__module__.startswith("tts."))
+    own = [base for base in value.__mro__ if base.__module__.split(".")[0] in ("tts", "tts_addons")]
+    return "\n".join(inspect.getdoc(base) or "" for base in own)
 
 
 def docstring(name: str) -> str:

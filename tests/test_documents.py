@@ -23,7 +23,7 @@ SLOW = (
     "docs/how-to/servers/",
     "docs/tutorials/process_model.md",
 )
-FOLDERS = ("docs", "tts", "research", "benchmarks", "scripts", "tests", "examples")
+FOLDERS = ("docs", "tts", "tts_addons", "research", "benchmarks", "scripts", "tests", "examples")
 GENERATED = ("cli.md", "study_file.md", "gateway_file.md")  # pages of the site that stand in no folder
 MADE = ("docs/results/claims.md", "docs/results/claims_auto.md")  # by a command that a document names
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="the documents are not here")

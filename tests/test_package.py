@@ -55,7 +55,7 @@ def test_every_place_states_the_same_version() -> None:
 
 
 def test_types_are_marked() -> None:
-    assert (ROOT / "tts" / "py.typed").exists()
+    assert all((ROOT / package / "py.typed").exists() for package in ("tts", "tts_addons"))
 
 
 @pytest.mark.parametrize("name", ["search", "verifiers", "backends", "experiments"])

@@ -15,11 +15,16 @@ import pytest
 import tts
 
 ROOT = Path(tts.__file__).parent
-FACES = sorted(path for path in ROOT.rglob("__init__.py") if "lazy_exports(" in path.read_text(encoding="utf-8"))
+FACES = sorted(
+    path
+    for folder in (ROOT, ROOT.parent / "tts_addons")
+    for path in folder.rglob("__init__.py")
+    if "lazy_exports(" in path.read_text(encoding="utf-8")
+)
 
 
 def name_of(path: Path) -> str:
-    return ".".join(("tts", *path.parent.relative_to(ROOT).parts))
+    return ".".join(path.parent.relative_to(ROOT.parent).parts)
 
 
 @pytest.mark.parametrize("path", FACES, ids=name_of)

@@ -34,6 +34,9 @@ from tts.checks import check_complete
 from tts.errors import ConfigError, MissingDependency, TTSError, unknown_name
 
 _ADDONS = "tts_addons"  # the package of the products that are built on this one
+_MOVED = {  # places that studies name -> where they are
+    "tts.backends.workspace.repositories:Repositories": "tts_addons.agents.repositories:Repositories"
+}
 _INNER = "<locals>"  # in the qualified name of what a function defines
 FORM = "write NAME(parameter=value) | STOP RULE | SELECTION, for example best_of_n(n=8) | majority"
 _MADE_FROM = "_tts_made_from"  # attribute: the text that an object was made from, where its fields do not give it
@@ -170,7 +173,7 @@ def load_place(kind: str, place: str) -> Any:
             or another module of the same name hides that of the current folder.
         MissingDependency: the module exists, but importing it fails.
     """
-    module, _, attribute = place.partition(":")
+    module, _, attribute = _MOVED.get(place, place).partition(":")
     part_text = f"the {kind} {place!r}"
     if _INNER in attribute:
         raise ConfigError(

@@ -322,8 +322,11 @@ def test_every_verifier_has_a_contract_class() -> None:
     assert missing(VERIFIERS, [contract.name for contract in CONTRACTS if contract.name]) == []
     for module in pkgutil.walk_packages(tts.verifiers.__path__, "tts.verifiers."):
         importlib.import_module(module.name)
+    for name in VERIFIERS.entries:
+        VERIFIERS.get(name)
     bases = {"Verifier", "AskingVerifier", "_HeadVerifier", "ReplyingVerifier", "VerdictVerifier"}
-    assert {one.__name__ for one in descendants(Verifier) if one.__module__.startswith("tts.")} - bases == CLASSES
+    own = {one.__name__ for one in descendants(Verifier) if one.__module__.split(".")[0] in ("tts", "tts_addons")}
+    assert own - bases == CLASSES
     assert set(classes_with("verifiers", ("score",)).values()) <= CLASSES | bases
     for name in VERIFIERS.names():
         assert isinstance(parse_call(VERIFIERS, name), Verifier)

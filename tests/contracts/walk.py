@@ -1,4 +1,4 @@
-"""Finds what has no contract: names in a table, and classes in a folder, that no contract class stands for."""
+"""Finds what has no contract: names in a table, and public classes in a folder or an add-on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from tts.registry import Registry
 PACKAGE = Path(tts.__file__).parent
 
 
+def _files(folder: str) -> list[Path]:
+    """Return the Python files of a folder of the package, and those of all add-ons."""
+    return sorted([*(PACKAGE / folder).rglob("*.py"), *(PACKAGE.parent / "tts_addons").rglob("*.py")])
+
+
 def classes_with(folder: str, methods: Collection[str], attribute: str = "") -> dict[str, str]:
     """Return "module:Class" of each class in a folder that has these methods (and sets an attribute), but for protocols
     and bases.
     """
     found: dict[str, str] = {}
-    for file in sorted((PACKAGE / folder).rglob("*.py")):
+    for file in _files(folder):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.ClassDef):
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
                 continue
             if any(ast.unparse(base).endswith(("Protocol", "ABC")) for base in node.bases):
                 continue
@@ -38,7 +43,7 @@ def classes_with(folder: str, methods: Collection[str], attribute: str = "") -> 
 def registered_in(folder: str) -> set[str]:
     """Return "module:Class" of each class in a folder that states the name by which it is registered."""
     found: set[str] = set()
-    for file in sorted((PACKAGE / folder).rglob("*.py")):
+    for file in _files(folder):
         module = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and "registered_as" in {

@@ -27,7 +27,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-CODE = ("tts", "research", "benchmarks", "scripts", "tests", "examples")
+CODE = ("tts", "tts_addons", "research", "benchmarks", "scripts", "tests", "examples")
 SUFFIXES = (
     ".py",
     ".md",
@@ -47,6 +47,7 @@ SUFFIXES = (
 BASES = (
     "",
     "tts",
+    "tts_addons",
     "tests",
     "tts/search",
     "tts/backends",
@@ -98,7 +99,7 @@ def repository_index(root: Path) -> Index:
     for name in sorted(index.files):
         if name.endswith(".py") and name.startswith(CODE):
             _index_module(index, name, ast.parse((root / name).read_text(encoding="utf-8")), bases)
-        elif name.endswith((".yaml", ".json")) and name.startswith(("tts/", "examples/")):
+        elif name.endswith((".yaml", ".json")) and name.startswith(("tts/", "tts_addons/", "examples/")):
             index.words |= set(_WORD.findall((root / name).read_text(encoding="utf-8")))
     for name in index.members:
         for base in _ancestors(name, bases):
@@ -545,7 +546,7 @@ class Page:
             return []
         if first == "tts" and self.path.startswith(REPLIED) and all(one in self.index.served for one in chain[1:]):
             return []  # a field of the gateway's replies
-        if first in ("tts", "research", "benchmarks", "scripts", "tests"):
+        if first in ("tts", "tts_addons", "research", "benchmarks", "scripts", "tests"):
             return [] if self.dotted_exists(chain) else [f"{text}: no such module or name"]
         if first in self.index.members and len(chain) > 1:
             return [] if chain[1] in self.index.members[first] else [f"{first} has no {chain[1]}"]
@@ -561,7 +562,7 @@ class Page:
                 continue
             if not rest:
                 return True
-            found: Any = importlib.import_module(module) if chain[0] == "tts" else None
+            found: Any = importlib.import_module(module) if chain[0] in ("tts", "tts_addons") else None
             if found is None:
                 return rest[0] in self.index.modules[module]
             for one in rest:
@@ -606,7 +607,7 @@ def _shell_lines(text: str) -> Iterator[str]:
 def docstring_pages(root: Path, index: Index, foreign: Mapping[str, frozenset[str]]) -> Iterator[Page]:
     """Yield the docstrings of the package's modules as pages, each with what its module defines as its own."""
     for name in sorted(index.files):
-        if name.endswith(".py") and name.startswith("tts/"):
+        if name.endswith(".py") and name.startswith(("tts/", "tts_addons/")):
             tree = ast.parse((root / name).read_text(encoding="utf-8"))
             holders = [
                 one

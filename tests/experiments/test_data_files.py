@@ -291,6 +291,7 @@ UNSCOPED = {
     ("recorded_search.py", "made(verifier)"),  # checked before
     ("scores.py", "made(verifier)"),  # checked before
     ("steps.py", "tasks.get(trace.task)"),  # of three names
+    ("writing.py", "tasks.get(trace.task)"),  # of a trace that its owner exports
     ("performance_fit.py", "tasks.get(problem.task or config.task or policy.task)"),  # of a study, as above
     # of an import, whose texts `imported_settings` has checked
     ("performance_fit.py", "tasks.get(settings.get('task', 'math'))"),
@@ -298,11 +299,18 @@ UNSCOPED = {
 
 
 @pytest.mark.parametrize(
-    "folder_of", ["experiments/analysis", "experiments/store", "experiments/verifier_report", "experiments/output"]
+    "folder_of",
+    [
+        "tts/experiments/analysis",
+        "tts/experiments/store",
+        "tts/experiments/verifier_report",
+        "tts/experiments/output",
+        "tts_addons/training",
+    ],
 )
 def test_modules_that_read_stored_texts_resolve_them_in_a_scope(folder_of: str) -> None:
     """A text that is no literal, no constant and no argument of the caller's is read with a scope."""
-    for file in (PACKAGE / folder_of).glob("*.py"):
+    for file in (PACKAGE.parent / folder_of).glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (
                 "parse",

@@ -28,7 +28,13 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     def load(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(module_of[name])
+        try:
+            module = importlib.import_module(module_of[name])
+        except ModuleNotFoundError as failure:
+            if (failure.name or "").split(".")[0] != "tts_addons":
+                raise
+            text = f"{package}.{name} is in an add-on, which is not installed: install the whole of test-time-search"
+            raise ModuleNotFoundError(text, name=failure.name) from None
         value = getattr(module, name) if hasattr(module, name) else importlib.import_module(f"{module.__name__}.{name}")
         setattr(sys.modules[package], name, value)
         return value

@@ -1,0 +1,55 @@
+"""Runs tests as if the add-ons were not installed.
+
+    python -m pytest -p tests.support.core_alone
+
+`tts_addons` cannot be imported. A test that fails for that reason names an add-on, and is skipped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+ADDONS = "tts_addons"
+
+
+class Missing:
+    """A finder that refuses the package of the add-ons, as where it is not installed."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        if name.split(".", maxsplit=1)[0] == ADDONS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None
+
+
+sys.meta_path.insert(0, Missing())
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if collection_path.match("tests/addons") else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    return skip_if_missing(report, str(collector.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    return skip_if_missing(report, str(item.path))
+
+
+def skip_if_missing(report: pytest.CollectReport, path: str) -> pytest.CollectReport:
+    """Turn a failure whose text names the package of the add-ons into a skip."""
+    if report.failed and ADDONS in report.longreprtext:
+        report.outcome = "skipped"
+        report.longrepr = (path, 0, "Skipped: it names an add-on")
+    return report
