@@ -24,7 +24,8 @@ import ast, json, sys
 sys.path.insert(0, {scripts!r})
 import check_architecture as checks
 from pathlib import Path
-files = {{m.__file__ for n, m in list(sys.modules.items()) if n.split(".")[0] == "tts" and getattr(m, "__file__", None)}}
+modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] == "tts"]
+files = {{module.__file__ for module in modules if getattr(module, "__file__", None)}}
 texts = {{path: Path(path).read_text(encoding="utf-8") for path in files}}
 sources = [checks.Source(Path(path), "", text, ast.parse(text)) for path, text in texts.items()]
 print(json.dumps(sum(map(checks.code_lines, sources))))

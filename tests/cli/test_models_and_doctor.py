@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tts import __version__
-from tts.cli.doctor import EXTRAS, device, installed_version, limits
+from tts.cli.doctor import EXTRAS, device, find_namesake, installed_version, limits
 from tts.cli.models import shorten_count
 from tts.errors import ConfigError
 from tts.models import registry
@@ -74,6 +74,16 @@ def test_doctor_names_versions_and_commands(tts, monkeypatch):
     assert result.stdout.count("pip install 'test-time-search[engine]'") == 1
     assert "pip install 'test-time-search[math]'" not in result.stdout
     assert "without torch" in result.stdout
+
+
+def test_doctor_names_text_to_speech_beside_it(tts, monkeypatch):
+    version = importlib.metadata.version
+    assert "conflict" not in tts("doctor").stdout
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.22" if name == "TTS" else version(name))
+    told = " ".join(tts("doctor").stdout.replace("│", " ").split())
+    assert "conflict TTS 0.22 (text to speech) has a command tts too; give each an environment" in told
+    monkeypatch.setattr(Path, "exists", lambda _: True)  # as on a disk without case
+    assert "folder TTS is this folder tts" in find_namesake()
 
 
 @pytest.mark.skipif(not PYPROJECT.is_file(), reason="the project's file is not beside the tests")

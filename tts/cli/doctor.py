@@ -10,6 +10,7 @@ import os
 import platform
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,6 +70,9 @@ def doctor(
 
     table = facts(columns=3)
     table.add_row("tts", __version__, f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    conflict = find_namesake()
+    if conflict:
+        table.add_row("", "conflict", conflict)
     table.add_section()
     incomplete = [extra for extra in EXTRAS if not _add_extra(table, extra)]
     table.add_row("device", "", device())
@@ -91,6 +95,20 @@ def doctor(
         if extra == "engine":
             size_note = "  (without a GPU install torch's CPU build first: 0.8 GB in place of 6)"
         typer.echo(f"for {extra}: pip install 'test-time-search[{extra}]'{size_note}")
+
+
+def find_namesake() -> str:
+    """Return the conflict with the distribution TTS (text to speech); "": it is not installed."""
+    try:
+        version = metadata.version("TTS")
+    except metadata.PackageNotFoundError:
+        return ""
+    folder = Path(__file__).parents[1]
+    text = f"TTS {version} (text to speech) has a command tts too"
+    names = {path.name for path in folder.parent.iterdir()}
+    if "TTS" not in names and folder.with_name("TTS").exists():
+        text += ", and on a disk without case its folder TTS is this folder tts, so that imports fail"
+    return f"{text}; give each an environment of its own"
 
 
 def _add_extra(table: Table, extra: str) -> bool:
