@@ -151,7 +151,7 @@ test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-l
 	TTS_LITELLM_PYTHON=$(CURDIR)/$(VENV)-litellm/bin/python TTS_DSPY_PYTHON=$(CURDIR)/$(VENV)-dspy/bin/python \
 	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-clients/node \
 	TTS_CLIENTS_FOLDER=$(CURDIR)/$(VENV)-clients \
-	$(BIN)/python -m pytest -q -rs -m slow tests/clients tests/addons/gateway/test_evaluation_clients.py tests/addons/gateway/wire/test_agents.py tests/addons/gateway/test_ray.py
+	$(BIN)/python -m pytest -q -rs -m slow tests/addons/gateway/clients tests/addons/gateway/test_evaluation_clients.py tests/addons/gateway/wire/test_agents.py tests/addons/gateway/test_ray.py
 
 # coding agents, unchanged, within the leases of their rows; each in an environment of its own
 HARNESSES := $(VENV)-harnesses

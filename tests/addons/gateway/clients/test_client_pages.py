@@ -19,9 +19,9 @@ pytest.importorskip("yaml", reason="the extra serve is not installed")
 import yaml
 
 from scripts import document_commands as script
+from tests.addons.gateway.clients.replies import reply
 from tests.addons.gateway.wire.started import started
 from tests.addons.gateway.wire.upstream import serving_script
-from tests.clients.replies import reply
 
 FOLDER = script.ROOT / "docs" / "how-to" / "clients"
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.stem != "index")
