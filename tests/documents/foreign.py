@@ -106,7 +106,7 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "inspect_ai's": ('Task(dataset=…, solver=generate(), scorer=pattern(r"A: (-?\\d+)"))',),
         "LiteLLM's": ("litellm.",),
     },
-    "docs/how-to/install.md": {"pip's": ("--no-deps",), "a build makes it": ("dist/",)},
+    "docs/how-to/install.md": {"pip's": ("--no-deps",), "a build makes it": ("dist/",), "another package's": ("TTS",)},
     "docs/how-to/recorded.md": {
         "lm-evaluation-harness's": ("--log_samples",),
         "of logs that other programs write": ("result.json", "agent/trajectory.json"),
