@@ -17,6 +17,7 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     "research/README.md",
+    *(page.relative_to(ROOT).as_posix() for page in sorted(ROOT.glob("tts_addons/*/README.md"))),
     *(page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="the documents are not here")
