@@ -106,13 +106,15 @@ def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Map
         begin: The lines before its parameters.
         boxes: The algorithm boxes, by their letters.
     """
+    from tts.search.families import COMMUNITY
+
     module, _, attribute = place.partition(":")
     path = root / (module.replace(".", "/") + ".py")
     if not path.exists():
         path = path.with_suffix("") / "__init__.py"
     source = path.read_text(encoding="utf-8")
     lines = ["---", "hide: [toc]", "---", f"# {title[0].upper()}{title[1:]}", "", "[All methods](../methods.md)", ""]
-    if ".community." in module:
+    if title.rpartition("`")[0].rpartition("`")[2] in COMMUNITY:
         lines += ["**Community**: it keeps every budget and law that the others keep. Its gain was not measured.", ""]
     lines += [
         *begin,

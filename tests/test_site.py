@@ -172,7 +172,7 @@ def test_parameters_of_bases_are_on_the_page(site: Path) -> None:
 def test_measurements_have_a_heading_of_their_own_and_records_come_last_in_the_search(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     tabs = re.findall(r'class="md-tabs__link"[^>]*>\s*([\w-]+)', home)
-    assert tabs == ["Home", "Tutorials", "How-to", "Reference", "Explanation", "Measurements"]
+    assert tabs == ["Home", "Tutorials", "How-to", "Add-ons", "Reference", "Explanation", "Measurements"]
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     boosts = {one["location"].partition("#")[0]: one.get("boost", 1) for one in index["docs"] if "boost" in one}
     records = {one["location"].partition("#")[0] for one in index["docs"] if one["location"].startswith("decisions/")}

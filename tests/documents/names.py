@@ -446,10 +446,10 @@ class Page:
     def of_command(self, line: str) -> list[str]:
         """Return the faults of a line of a shell: a command that does not exist, or an option that it lacks."""
         name, words = self.command(line)
-        if name.startswith("python -m ") and not name.startswith(tuple(f"python -m {top}" for top in CODE[1:])):
+        if name.startswith("python -m ") and not name.startswith(tuple(f"python -m {top}" for top in CODE[2:])):
             return (
                 self.of_dotted([*name.split(" ")[2].split("."), "__name__"])
-                if name.startswith("python -m tts.")
+                if name.startswith(("python -m tts.", "python -m tts_addons."))
                 else []
             )
         if (

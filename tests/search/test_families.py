@@ -14,7 +14,7 @@ from tts.backends.base import Caps
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.registry import parse_call
-from tts.search.families import FAMILIES, RunSetting, lacking, nearest
+from tts.search.families import COMMUNITY, FAMILIES, RunSetting, lacking, nearest
 from tts.search.needs import needs_of
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.plan import parse
@@ -68,7 +68,8 @@ def test_every_strategy_is_in_one_family() -> None:
 
 
 def test_a_family_stands_in_one_room_which_names_its_families() -> None:
-    elsewhere = {"tts.search.strategies.community", "tts.allocator"}  # not measured; `auto`
+    # not measured; `auto`; add-ons
+    elsewhere = {"tts.search.strategies.community", "tts.allocator", "tts_addons.code", "tts_addons.zoo"}
     families: dict[str, list[str]] = defaultdict(list)
     for family, names in FAMILIES.items():
         rooms = {STRATEGIES.entries[name].partition(":")[0].rpartition(".")[0] for name in names} - elsewhere
@@ -174,17 +175,15 @@ def test_other_words_are_refused(words: str, cause: str) -> None:
         setting_of(words)
 
 
-def test_what_was_not_measured_stands_in_the_community_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """The column "measured" of the table of methods, the folder, and the command agree."""
-    from tts.cli.strategies import is_in_community, strategies
+def test_what_was_not_measured_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """The column "measured" of the table of methods and the command agree."""
+    from tts.cli.strategies import strategies
 
     text = (Path(__file__).parents[2] / "docs/reference/methods.md").read_text(encoding="utf-8")
     table = text.partition("## Strategies")[2].partition("\n## ")[0]
     said = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", table, re.MULTILINE))
     assert set(said) == set(STRATEGIES.names())
-    assert {name for name, measured in said.items() if measured == "community"} == {
-        n for n in said if is_in_community(STRATEGIES.get(n))
-    }
+    assert {name for name, measured in said.items() if measured == "community"} == COMMUNITY
     assert "no" not in said.values()
     strategies("archon")
     assert "Community: its gain was not measured." in capsys.readouterr().out

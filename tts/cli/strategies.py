@@ -80,6 +80,7 @@ def _list_runnable(setting_text: str, console: Console) -> None:
 def list_parts(names: Names, console: Console) -> None:
     """Print the names of a registry with their parameters and first sentences."""
     from tts.errors import TTSError
+    from tts.search.families import COMMUNITY
 
     listing = table(names.kind, "parameters", "what it does", whole=names.kind)
     for name in names.names():
@@ -92,7 +93,7 @@ def list_parts(names: Names, console: Console) -> None:
         listing.add_row(
             name,
             ", ".join(_shorten(parameter) for parameter in _parameters(part)),
-            one_visible_line(summary) + (f" {_UNMEASURED}" if is_in_community(part) else ""),
+            one_visible_line(summary) + (f" {_UNMEASURED}" if name in COMMUNITY else ""),
         )
     console.print(listing)
 
@@ -119,20 +120,17 @@ def _show(name: str, console: Console) -> None:
 
 
 def _show_part(kind: str, name: str, part: Any, console: Console) -> None:
+    from tts.search.families import COMMUNITY
+
     module = inspect.getmodule(part)
     console.print(f"{kind} {name}({', '.join(_parameters(part))})\n")
-    if is_in_community(part):
+    if name in COMMUNITY:
         console.print(f"{_UNMEASURED}\n")
     documentation = whole_docstring(part, find_part) if isinstance(part, type) else _doc(part)
     module_text = None if module is None else inspect.getdoc(module)
     for text in (documentation, module_text):
         if text:
             console.print(visible(text) + "\n", soft_wrap=True)
-
-
-def is_in_community(part: Any) -> bool:
-    """Return whether a part is a community part, whose gain was not measured."""
-    return ".community." in part.__module__
 
 
 def _parameters(part: Any) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 from tts.backends.base import Caps
 from tts.errors import ConfigError
@@ -49,6 +50,16 @@ FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
         "particles": ("particle_filter", "entropic_particle_filter", "particle_gibbs", "parallel_tempering"),
     }
 )
+
+
+# strategies whose gain was not measured
+COMMUNITY: Final = frozenset(
+    (
+        "archon", "budget_forcing", "deepconf_online", "entropy_switching", "forest_of_thought", "fractured",
+        "mind_evolution", "mixture_of_agents", "pacore", "program_aided", "recursive_self_aggregation", "self_refine",
+        "spec_reason", "tree_of_thoughts",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Interfaces by which the agents of a workspace call a model, with keys that are leases.
 
-`tts_addons.gateway.leases` implements them, since a gateway keeps the leases.
+`tts_addons.agents.door` implements them, since a gateway keeps the leases.
 """
 
 from __future__ import annotations
