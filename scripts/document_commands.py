@@ -106,8 +106,9 @@ class Command:
 
 
 def documents() -> list[str]:
-    """Return the README and the pages that have commands, by path."""
-    pages = [page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs").rglob("*.md"))]
+    """Return the READMEs of the project and of its add-ons, and the pages that have commands, by path."""
+    files = [*sorted(ROOT.glob("tts_addons/*/README.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [page.relative_to(ROOT).as_posix() for page in files]
     return [page for page in ("README.md", *pages) if not page.startswith(_LEFT) and any(True for _ in commands(page))]
 
 

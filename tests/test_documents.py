@@ -119,7 +119,10 @@ def test_a_page_with_figures_names_the_command_that_made_them(page: Path) -> Non
     assert not pictures or re.search(r"`(?:python(?: -m)?|make) [\w./]+", text)
 
 
-@pytest.mark.parametrize("document", ["README.md", pytest.param("docs/guide.md", marks=pytest.mark.slow)])
+ADDONS = [f"tts_addons/{name}/README.md" for name in ("agents", "code", "logs", "training", "zoo")]
+
+
+@pytest.mark.parametrize("document", ["README.md", *ADDONS, pytest.param("docs/guide.md", marks=pytest.mark.slow)])
 def test_the_snippets_run(document: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     command = [sys.executable, str(ROOT / "scripts" / "readme_snippets.py"), str(ROOT / document)]
