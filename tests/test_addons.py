@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tts
+from tests.support.guard import LIMIT_S
 from tts.backends import BACKENDS
 from tts.cli.app import COMMANDS
 from tts.experiments.datasets import DATASETS
@@ -46,7 +47,7 @@ except SystemExit as end:
 
 def run(code: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
 
 

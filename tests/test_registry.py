@@ -300,7 +300,8 @@ def test_what_stands_behind_a_name_but_is_no_part_is_named() -> None:
     ids=["strategies", "selections", "stop rules"],
 )
 def test_the_names_of_a_package_are_those_of_its_table(table: Registry, package: ModuleType) -> None:
-    places = [place.partition(":") for place in table.entries.values() if place.startswith(f"{package.__name__}.")]
+    rooms = (f"{package.__name__}.", "tts_addons.")
+    places = [place.partition(":") for place in table.entries.values() if place.startswith(rooms)]
     assert sorted(name for _, _, name in places) == package.__all__
     assert [getattr(package, name).__module__ for _, _, name in places] == [module for module, _, _ in places]
 

@@ -91,8 +91,8 @@ def test_references_of_several_kinds_are_refused_before_anything_is_spent(tts, f
 def test_a_grader_that_is_not_installed_is_said_before_anything_is_spent(
     tts, files, task: str, package: str, monkeypatch: pytest.MonkeyPatch
 ):
-    for module in ("math_verify", "reasoning_gym"):
-        monkeypatch.setattr(f"tts.tasks.{module}.importlib.util.find_spec", lambda _: None)
+    for module in ("tts.tasks.math_verify", "tts_addons.zoo.reasoning_gym"):
+        monkeypatch.setattr(f"{module}.importlib.util.find_spec", lambda _: None)
     rows = [{"problem": "1 + 1", "answer": json.dumps({"reasoning_gym": "leg_counting"})}]
     Path("problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = '{"mine": {"backend": "own_models_of_the_page:refuse"}}'

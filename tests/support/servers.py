@@ -125,7 +125,7 @@ def serving(command: Sequence[str], health: str, log: Path, environment: Mapping
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=5).status_code == 200
+        return httpx.get(url, timeout=5).status_code == 200  # short on purpose
     except httpx.TransportError:
         return False
 

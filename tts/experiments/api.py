@@ -499,6 +499,9 @@ class Study(Replayable):
             PartialResults: cells have no result yet.
         """
         if form is not None and form not in SAMPLE_FORMS:
+            training_forms = find_own("tts_addons.training.forms:FORMS")
+            if form not in training_forms:
+                raise unknown_name("form", form, (*SAMPLE_FORMS, *training_forms))
             return self.export_training(path, form, model=model, strategy=strategy, licence=licence, **filters).rows
         filter_values = {"model": model, "strategy": strategy, "licence": licence, **filters}
         given_names = sorted(name for name, value in filter_values.items() if value is not None)

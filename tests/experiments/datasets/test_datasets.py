@@ -37,7 +37,7 @@ def test_every_data_set_of_every_file_is_in_the_table():
             }
             assert here
             found |= here
-    assert set(DATASETS.entries.values()) == found
+    assert {place for place in DATASETS.entries.values() if place.startswith("tts.")} == found
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS.entries))
