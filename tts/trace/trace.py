@@ -212,6 +212,19 @@ class Trace:
         export_trace = find_own("tts_addons.training.writing:export_trace")
         return export_trace(self, path, form, problem=problem, reference=reference, task=task, **filters)
 
+    def record(
+        self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None
+    ) -> Any:
+        """Return the record of the search from which rows for trainers are made, a `SearchRows`.
+
+        Args:
+            task: The task that judges answers and finds steps.
+            problem: The id of the problem; None: its text.
+            reference: The reference answer; None: unknown.
+            verifier: The role whose scores are read; None: the first that scored.
+        """
+        return find_own("tts_addons.training.records:search_rows")(self, task, problem, reference, verifier)
+
     def save(self, path: str | Path) -> None:
         """Write the trace as HTML or JSON, by the ending of the path.
 

@@ -18,7 +18,7 @@ from tests.backends.conftest import tiny_model, tiny_tokenizer
 from tts import tasks
 from tts.types import Message
 from tts_addons.training.filters import Filters
-from tts_addons.training.records import SearchRows, search_rows
+from tts_addons.training.records import SearchRows
 from tts_addons.training.writing import export_searches
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,7 @@ def searches() -> Sequence[SearchRows]:
         tts.solve(tts.Problem("3 + 4 - 2", answer="5", id=f"p{i}"), 400, model="toy", strategy="best_of_n(n=8)", seed=i)
         for i in range(4)
     ]
-    return [search_rows(one.trace, task, one.problem.id, "5") for one in found]
+    return [one.trace.record(task, one.problem.id, "5") for one in found]
 
 
 def chats(searches: Sequence[SearchRows]) -> list[SearchRows]:
