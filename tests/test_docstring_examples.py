@@ -34,9 +34,12 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 @cache
 def public() -> dict[str, Any]:
     """Every public name: those of `tts`, and the classes of all built-in parts."""
-    found: dict[str, Any] = {name: getattr(tts, name) for name in tts.__all__ if name not in WITHOUT}
-    for module in (tts.strategies, tts.selections, tts.stop_rules):
-        found |= {name: getattr(module, name) for name in module.__all__}
+    found: dict[str, Any] = {}
+    for module in (tts, tts.strategies, tts.selections, tts.stop_rules):
+        for name in module.__all__:
+            if module is not tts or name not in WITHOUT:
+                with suppress(ModuleNotFoundError):  # of an add-on that is not installed
+                    found[name] = getattr(module, name)
     for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS):
         found |= {place.rpartition(":")[2]: registry.get(name) for name, place in registry.entries.items()}
     return found

@@ -13,8 +13,6 @@ from tts.tasks.math import MathTask
 from tts.thoughts import THINK
 from tts.verifiers.judge import read_verdict
 from tts.verifiers.rules.schema import rule
-from tts_addons.code.blocks import choose_block
-from tts_addons.gateway.request_task import tools_of
 
 LONG = 600_000
 RUNS = {
@@ -29,11 +27,24 @@ RUNS = {
     "ends": "</think>",
 }
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-TOOLS = tools_of([TOOL], None, parallel=True)
 
 
 def schema_in(text: str) -> object:
     return rule(f"a JSON schema: {text}")
+
+
+def calls_in(text: str) -> object:
+    from tts_addons.gateway.request_task import tools_of
+
+    tools = tools_of([TOOL], None, parallel=True)
+    assert tools is not None
+    return tools.calls_in(text)
+
+
+def block_in(text: str) -> None:
+    from tts_addons.code.blocks import choose_block
+
+    choose_block(text)
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -41,10 +52,10 @@ READERS: dict[str, Callable[[str], object]] = {
     "schema": schema_in,
     "sum": read_sum,
     "verdict": lambda text: read_verdict(text, "score"),
-    "calls": lambda text: TOOLS and TOOLS.calls_in(text),
+    "calls": calls_in,
     "thought": lambda text: THINK.split_settled_text(text) and None,
     "answer": lambda text: MathTask().extract(text) and None,
-    "program": lambda text: choose_block(text) and None,
+    "program": block_in,
 }
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.trials import diff, trajectory, trial
-from tts_addons.code.sandbox import why_not
 
 FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
 PAGES = (FOLDER / "recorded.md", FOLDER / "replay.md")  # the second replays what the first imports
@@ -67,6 +66,8 @@ def read_pages() -> str:
 
 
 def test_every_command_of_the_pages_runs(tts, files):
+    from tts_addons.code.sandbox import why_not
+
     commands = re.findall(r"^(tts .+)$", read_pages(), re.MULTILINE)
     assert len(commands) == 13
     if why_not():

@@ -39,8 +39,6 @@ from tts.models import registry
 from tts.randomness import hash64
 from tts.tasks.patch import PatchTask
 from tts.types import Message, Prompt
-from tts_addons.agents.backend import AgentRuns
-from tts_addons.agents.repositories import Repositories
 
 
 class TestToy(SpreadsContract, PromptLogprobsContract):
@@ -426,6 +424,8 @@ class TestWorkspace(BackendContract):
             (tmp_path / name).write_text(text)
 
     def make(self) -> Backend:
+        from tts_addons.agents.backend import AgentRuns
+
         return AgentRuns(self.repo, agent="toy")
 
 
@@ -435,6 +435,8 @@ class TestRepositories(TestWorkspace):
     name = "repositories"
 
     def make(self) -> Backend:
+        from tts_addons.agents.repositories import Repositories
+
         data = Path(tempfile.mkdtemp(dir=self.repo.parent))
         for number, prompt in enumerate(self.prompts):
             folder = data / str(number)

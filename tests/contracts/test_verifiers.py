@@ -41,11 +41,6 @@ from tts.verifiers.reward.verifier import Reward
 from tts.verifiers.rules.verifier import Rules
 from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
-from tts_addons.agents.backend import AgentRuns
-from tts_addons.agents.patch_tests import PatchTests
-from tts_addons.code import sandbox
-from tts_addons.code import verifier as code
-from tts_addons.code.verifier import Code
 
 
 class TestChecker(VerifierContract):
@@ -196,8 +191,10 @@ class TestReward(VerifierContract):
 
 
 @cache
-def run_once(program: str, tests: str, limits: sandbox.SandboxLimits, *, isolated: bool) -> sandbox.ProgramResult:
+def run_once(program: str, tests: str, limits: Any, *, isolated: bool) -> Any:
     """Run a program, each once: a process takes its time, and many tests ask for the same."""
+    from tts_addons.code import sandbox
+
     return sandbox.run(program, tests, limits, isolated=isolated)
 
 
@@ -208,6 +205,8 @@ class TestCode(VerifierContract):
 
     @pytest.fixture(autouse=True)
     def few_processes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from tts_addons.code import verifier as code
+
         monkeypatch.setattr(code, "run", run_once)
 
     async def some(self, search: Search) -> list[Trajectory]:
@@ -216,6 +215,8 @@ class TestCode(VerifierContract):
         return [*first, *ended, *await search.extend(first[:1], "so, then\n")]
 
     def make(self) -> Verifier:
+        from tts_addons.code.verifier import Code
+
         return Code(tests="assert True", sandbox="none", seconds=30.0)
 
 
@@ -226,11 +227,15 @@ class TestPatchTests(VerifierContract):
 
     @pytest.fixture(autouse=True)
     def workspace(self, tmp_path: Path) -> Iterator[None]:
+        from tts_addons.agents.backend import AgentRuns
+
         (tmp_path / "add.py").write_text("def add(a, b):\n    return a - b\n")
         with AgentRuns(tmp_path, agent="toy") as self.repository:
             yield
 
     def make(self) -> Verifier:
+        from tts_addons.agents.patch_tests import PatchTests
+
         return PatchTests(command="grep -q def add.py").fill(None, self.repository)
 
 

@@ -17,7 +17,6 @@ from tts.search.parts import STRATEGIES
 from tts.solver.solver import Solver
 from tts.types import Spread
 from tts.verifiers.confidence import Confidence
-from tts_addons.zoo.phi_decoding import wide_enough
 
 ODD = (-9999.0, -math.inf, math.nan, None, 0.1, math.inf, 1e300, -1e308)
 READERS = (
@@ -90,5 +89,7 @@ def test_a_law_of_next_tokens_is_at_most_one_or_unknown() -> None:
 
 
 def test_steps_too_unlikely_for_a_weight_fill_the_width_by_their_order() -> None:
+    from tts_addons.zoo.phi_decoding import wide_enough
+
     steps = np.array([-3000.0, -0.1, -5000.0, -4000.0, -0.2])
     assert wide_enough(steps, 4, 0.0, np.random.default_rng(0)) == [0, 1, 3, 4]

@@ -21,7 +21,6 @@ from tts.tasks.base import Task
 from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.math import MathTask
 from tts.thoughts import THINK
-from tts_addons.code.blocks import choose_block
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed"
@@ -309,6 +308,8 @@ def test_further_pairs_have_their_right_verdict(task: MathTask) -> None:
 @pytest.mark.skipif(not DATA, reason="TTS_DATA_DIR does not name a folder with cases")
 @pytest.mark.parametrize("divided", [True, False])
 def test_further_outputs_are_read_with_and_without_their_thought(task: MathTask, divided: bool) -> None:
+    from tts_addons.code.blocks import choose_block
+
     wrong: list[dict[str, Any]] = []
     for case in public_cases("outputs.jsonl", "cases4"):
         text = THINK.response(case["text"]) if divided else case["text"]

@@ -19,8 +19,6 @@ from tts.search.plan import parse
 from tts.search.selections.codet import CodeT
 from tts.types import Trajectory
 from tts.verifiers.base import StepScores
-from tts_addons.code.sandbox import why_not
-from tts_addons.code.verifier import Code
 
 NAN = math.nan
 
@@ -106,6 +104,9 @@ TESTS = "assert f(1) == 2\nassert f(2) == 3\nassert f(3) == 4\nassert f(2) == 4"
 @pytest.mark.parametrize("credit", ["all", "share"])
 def test_a_live_search_goes_by_the_outcome_of_each_test_that_code_ran(credit: str) -> None:
     """Two programs that pass three tests are worth more than one that passes two; no program passes all."""
+    from tts_addons.code.sandbox import why_not
+    from tts_addons.code.verifier import Code
+
     if reason := why_not():
         pytest.skip(reason)
     drawn = iter(PROGRAMS)

@@ -17,7 +17,6 @@ from tts.search.algorithms import embedding
 from tts.search.selections import medoid, rpc
 from tts.search.strategies.revision import ab_mcts
 from tts.types import Candidate
-from tts_addons.zoo import semantic_entropy
 
 
 def model(ask: Any) -> tts.Answer:
@@ -79,6 +78,8 @@ def test_a_selection_that_the_time_ends_is_a_vote_with_a_warning(monkeypatch, st
 
 
 def test_solutions_that_are_shown_are_found_without_comparing_all(monkeypatch):
+    from tts_addons.zoo import semantic_entropy
+
     made = tts.solve("What?", tts.Budget(samples=9), backend=few, task="math", strategy="best_of_n | majority")
     candidates = sorted(made.candidates, key=lambda c: c.index)
     strategy = semantic_entropy.SemanticEntropy(shown=5)

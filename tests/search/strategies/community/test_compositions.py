@@ -25,7 +25,6 @@ from tts.search.plan import parse
 from tts.search.strategies.community.self_refine import finds_nothing_wrong
 from tts.tasks import get
 from tts.types import Message, Problem, Prompt, Solution
-from tts_addons.zoo.tree_of_thoughts import value_of
 
 
 def near(p: float, runs: int) -> Any:
@@ -279,6 +278,8 @@ def test_values_are_asked_for_once_a_state_and_weigh_the_vote() -> None:
 
 
 def test_the_last_label_of_a_reply_counts() -> None:
+    from tts_addons.zoo.tree_of_thoughts import value_of
+
     replies = ("It is likely, no: Sure!", "impossible.", "Surely not", "", "sure ... likely")
     assert [value_of(reply) for reply in replies] == [20.0, 0.001, 1.0, 1.0, 1.0]
 

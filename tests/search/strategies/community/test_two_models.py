@@ -21,7 +21,6 @@ from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
 from tts.search.strategies.community.spec_reason import grades_of
 from tts.types import Problem, Trajectory
-from tts_addons.zoo.entropy_switching import entropy
 
 SMALL = ToyLanguage(accuracy=0.4, slips=((1, 0.5), (-1, 0.5)))
 LARGE = ToyLanguage(accuracy=0.8, slips=((1, 0.7), (-1, 0.3)))
@@ -199,6 +198,8 @@ def test_where_both_models_are_one_a_solution_is_a_plain_sample(plan: str) -> No
 
 
 def test_the_entropy_of_a_step() -> None:
+    from tts_addons.zoo.entropy_switching import entropy
+
     root = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
     step = Trajectory(root, "ab", (1, 2, 3), (-3.0, -1.0, -2.0), "active", 0, 1, 3, 1)
     assert (entropy(root), entropy(step), entropy(step, 2), entropy(step, 9)) == (0.0, 2.0, 1.5, 2.0)
@@ -210,6 +211,8 @@ def test_the_entropy_of_a_step() -> None:
 @repeats(4000, 40_000, "count")
 @pytest.mark.parametrize("temperature", [0.8, 1.0, 1.3])
 def test_the_entropy_of_a_law_is_found_from_tokens_drawn_at_any_temperature(temperature: float, count: int) -> None:
+    from tts_addons.zoo.entropy_switching import entropy
+
     law = np.array([0.87, 0.1, 0.02, 0.01])
     drawn = law ** (1 / temperature) / (law ** (1 / temperature)).sum()
     tokens = np.random.default_rng(3).choice(4, count, p=drawn)

@@ -21,8 +21,6 @@ from tts.budget.budget import Budget
 from tts.search.strategies.guided.mur import running_mean
 from tts.types import Problem, Trajectory
 from tts.verifiers.toy import ToyVerifier
-from tts_addons.zoo.guided_by_gut import confidence, new_words
-from tts_addons.zoo.phi_decoding import mean_continuation_logprob, wide_enough
 
 LANGUAGE = ToyLanguage(accuracy=0.5)  # offsets 0, 1, -1, 10 with probabilities .5, .25, .15, .1
 PROBLEM, CHANGES = "3 + 4 - 2", (4, -2)
@@ -149,6 +147,8 @@ def test_steps_below_the_mean_are_left_out(count: int) -> None:
 
 
 def test_the_width_is_pruned_by_the_deviation_and_filled_again() -> None:
+    from tts_addons.zoo.phi_decoding import wide_enough
+
     rng = np.random.Generator(np.random.Philox(1))
     steps = np.array([-0.1, -0.2, -0.3, -5.0])
     assert wide_enough(steps, 2, 1.0, rng) == [0, 1, 2]
@@ -162,6 +162,8 @@ def test_the_width_is_pruned_by_the_deviation_and_filled_again() -> None:
 
 
 def test_a_continuation_is_worth_its_mean_log_probability() -> None:
+    from tts_addons.zoo.phi_decoding import mean_continuation_logprob
+
     root = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
     step = Trajectory(root, "ab", (1, 2), (-3.0, -1.0), "active", 0, 1, 2, 1)
     more = Trajectory(step, "c", (3,), (-0.5,), "active", 0, 2, 3, 2)
@@ -183,6 +185,8 @@ def test_without_novelty_the_likeliest_sibling_goes_on(count: int) -> None:
 
 
 def test_new_words_and_confidence_by_hand() -> None:
+    from tts_addons.zoo.guided_by_gut import confidence, new_words
+
     root = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
     first = Trajectory(root, "so two, yes", (1, 2), (0.0, math.log(0.5)), "active", 0, 1, 2, 1)
     second = Trajectory(first, "two so so nine", (3,), (math.log(0.25),), "active", 0, 2, 3, 2)
@@ -194,6 +198,8 @@ def test_new_words_and_confidence_by_hand() -> None:
 
 
 def test_its_candidates_have_their_confidence_as_scores() -> None:
+    from tts_addons.zoo.guided_by_gut import confidence
+
     for plan in ("guided_by_gut(n=4)", "guided_by_gut"):
         solution = solve(make_run(PROBLEM, 1500, f"{plan} | weighted(verifier='gut')", ToyBackend(LANGUAGE)))
         assert solution.error is None

@@ -12,7 +12,6 @@ from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
-from tts_addons.zoo.semantic_entropy import SemanticEntropy, entropy_of
 
 pytestmark = pytest.mark.usefixtures("revising")
 LANGUAGE = ToyLanguage(accuracy=0.5)
@@ -92,6 +91,8 @@ def rounds_of(end: Solved) -> int:
 
 
 def test_entropy_is_none_where_all_agree_ln_n_where_all_differ_and_infinite_without_an_answer() -> None:
+    from tts_addons.zoo.semantic_entropy import entropy_of
+
     assert entropy_of(candidates("aaaa")) == 0
     assert entropy_of(candidates("abcd")) == pytest.approx(math.log(4))
     assert entropy_of(candidates("xxyz")) == pytest.approx(entropy_of(candidates("aabc")))
@@ -128,6 +129,8 @@ def test_the_next_round_sees_one_solution_of_each_answer_first() -> None:
 
 
 def test_the_secretary_watches_and_then_takes_the_first_better_round() -> None:
+    from tts_addons.zoo.semantic_entropy import SemanticEntropy
+
     strategy = SemanticEntropy(n=4, rule="secretary", watched=2)
     for entropies, stops in (
         ([1.0], False),
