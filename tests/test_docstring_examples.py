@@ -7,6 +7,7 @@ import doctest
 import importlib
 import inspect
 import re
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
