@@ -103,6 +103,12 @@ def test_a_part_of_a_missing_add_on_is_named(code: str) -> None:
     assert "add-on" in last
 
 
+def test_what_can_run_is_listed_without_add_ons() -> None:
+    done = run(f"{ALONE}sys.argv = ['tts', 'strategies', '--for', 'engine']\nfrom tts.cli import main\nmain()")
+    assert done.returncode == 0, done.stderr
+    assert " beam " in done.stdout
+
+
 def test_each_place_in_an_add_on_is_there() -> None:
     """Names of add-ons are texts alone, wherever the core has them."""
     places = [place for table in (BACKENDS, DATASETS, STRATEGIES, TASKS, VERIFIERS) for place in table.entries.values()]

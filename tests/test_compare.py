@@ -22,13 +22,14 @@ def test_equal_code_records_equal_outcomes(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out.splitlines()[-1] == "20 programs in both, 0 of them unequal; 0 in one record alone"
     outcomes = [line["outcomes"] for line in compare.read(a).values()]
     assert len(outcomes[7]) == len(compare.draw(0, 7).problems), "solve_many has an outcome for each problem"
-    assert sum(outcome.get("usage.generated_tokens", 0) > 0 for (outcome, *_) in outcomes) > 10
+    assert sum(outcome.get("usage.generated_tokens", 0) > 0 for (outcome, *_) in outcomes) > 5
 
 
 def test_a_difference_is_named_by_field_and_strategy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     compare.record(a, [1, 11], seed=0)
     lines = [json.loads(line) for line in a.read_text().splitlines()]
+    assert "usage.samples" in lines[1]["outcomes"][0], lines[1]
     lines[1]["outcomes"][0]["usage.samples"] += 1
     lines[1]["outcomes"][0]["nodes"][0][4] += 5
     b.write_text("".join(json.dumps(line) + "\n" for line in lines))

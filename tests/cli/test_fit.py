@@ -125,7 +125,8 @@ def test_imported_samples_are_fitted_as_drawn_ones_are(tts, tmp_path: Path) -> N
         for s in range(1, 17)
     )
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert tts("import", str(rows), "--name", "mine", "--model", "mine-7b", "--store", store).exit_code == 0
+    imported = tts("import", str(rows), "--name", "mine", "--model", "mine-7b", "--store", store)
+    assert imported.exit_code == 0, imported.output
     fitted = tts("fit", "mine", "--store", store, "--out", str(out))
     assert fitted.exit_code == 0, fitted.output
     found = PerformanceModel.load(out)

@@ -143,7 +143,7 @@ def test_rows_for_trainers_are_written_with_a_card(tts, tmp_path, monkeypatch, a
     )
     study.run(progress=False)
     result = tts("export", "sums", "--form", "trl-kto", "--out", "rows.jsonl", "--per-problem", "2")
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert result.stdout.startswith(
         "4 rows of 2 searches in rows.jsonl; left out: 4 rows beyond the most of their problem"
     )

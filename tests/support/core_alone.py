@@ -13,10 +13,12 @@ import sys
 from collections.abc import Generator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ADDONS = "tts_addons"
+NAMED = pytest.StashKey[re.Pattern[str]]()
 
 
 class Missing:
@@ -35,6 +37,7 @@ def remove_parts() -> re.Pattern[str]:
     """Remove the parts of add-ons from all tables; returns a pattern of an error that names one of them."""
     from tts.backends import BACKENDS
     from tts.experiments.datasets import DATASETS
+    from tts.search import families
     from tts.search.parts import STRATEGIES
     from tts.tasks import TABLE
     from tts.verifiers import VERIFIERS
@@ -45,10 +48,13 @@ def remove_parts() -> re.Pattern[str]:
             if place.startswith(f"{ADDONS}."):
                 removed.append(name)
                 del table.entries[name]
+    kept = {family: tuple(name for name in names if name not in removed) for family, names in families.FAMILIES.items()}
+    families.FAMILIES = {family: names for family, names in kept.items() if names}
     return re.compile(rf"{ADDONS}|is in an add-on|['\"](?:{'|'.join(removed)})\b")
 
 
-NAMED = remove_parts()
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[NAMED] = remove_parts()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -60,18 +66,18 @@ def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
-    return skip_if_missing(report, str(collector.path))
+    return skip_if_missing(report, collector)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    return skip_if_missing(report, str(item.path))
+    return skip_if_missing(report, item)
 
 
-def skip_if_missing(report: pytest.CollectReport, path: str) -> pytest.CollectReport:
+def skip_if_missing(report: Any, node: pytest.Collector | pytest.Item) -> Any:
     """Turn a failure whose text names the package of the add-ons, or a part of one, into a skip."""
-    if report.failed and NAMED.search(report.longreprtext):
+    if report.failed and node.config.stash[NAMED].search(report.longreprtext):
         report.outcome = "skipped"
-        report.longrepr = (path, 0, "Skipped: it names an add-on")
+        report.longrepr = (str(node.path), 0, "Skipped: it names an add-on")
     return report

@@ -60,6 +60,7 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
 
 
 def _list_runnable(setting_text: str, console: Console) -> None:
+    from tts.errors import MissingDependency
     from tts.search.families import lacking, nearest
     from tts.search.parts import STRATEGIES
     from tts.search.plan import parse
@@ -68,7 +69,11 @@ def _list_runnable(setting_text: str, console: Console) -> None:
     setting = setting_of(setting_text)
     listing = table("strategy", "runs", "lacks", "nearest that runs", whole="strategy")
     for name in STRATEGIES.names():
-        strategy = parse(name).strategy
+        try:
+            strategy = parse(name).strategy
+        except MissingDependency as failure:
+            listing.add_row(name, "no", failure.cause, "")
+            continue
         missing = lacking(strategy, setting)
         if missing:
             listing.add_row(name, "no", ", ".join(missing), nearest(strategy, setting))

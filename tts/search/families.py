@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tts.backends.base import Caps
-from tts.errors import ConfigError
+from tts.errors import ConfigError, MissingDependency
 from tts.search.needs import needs_of
 from tts.search.parts import STRATEGIES, Plan, Strategy
 from tts.tasks.base import Task
@@ -109,7 +109,10 @@ def nearest(strategy: Strategy, setting: RunSetting) -> str:
     families = list(FAMILIES.values())
     same_family = [name for names in families if strategy.registered_as in names for name in names]
     for name in (*same_family, *families[0]):
-        default_strategy = Plan.of(STRATEGIES.get(name)()).strategy
+        try:
+            default_strategy = Plan.of(STRATEGIES.get(name)()).strategy
+        except MissingDependency:  # of an add-on that is not installed
+            continue
         if not lacking(default_strategy, setting):
             return name
     raise AssertionError("some strategy of the first family can always run")
