@@ -287,6 +287,7 @@ def test_a_row_of_a_file_of_problems_names_no_task(folder: Path) -> None:
 UNSCOPED = {
     ("pools.py", "parse(text)"),  # of a study, whose texts were checked where it was read
     ("replay.py", "parse(strategy)"),  # of the caller
+    ("rollouts.py", "parse(strategy)"),  # of the caller
     ("selection_effect.py", "parse(text)"),  # of a constant
     ("recorded_search.py", "made(verifier)"),  # checked before
     ("scores.py", "made(verifier)"),  # checked before
