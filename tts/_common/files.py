@@ -1,4 +1,4 @@
-"""Rules for files that a person names, and replacement of files as a whole.
+"""Rules for files that a person names, replacement of files as a whole, and what was written.
 
 A file that is named is a regular one, of at most a size. A file is replaced when the new one is complete.
 """

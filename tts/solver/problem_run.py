@@ -599,7 +599,7 @@ class ProblemRun:
             usage=usage,
             remaining=account.remainder(),
             stopped_by=outcome.stopped_by,
-            strategy=self.configured,
+            strategy=self.plan_text,
             model=self.model,
             seed=self.seed,
             oracle=any(self.verifiers[role].oracle for role in {*self.declared, *search.scoring.asked}),
@@ -620,7 +620,7 @@ class ProblemRun:
         return list(dict.fromkeys(notes))  # without duplicates
 
     @cached_property
-    def configured(self) -> str:
+    def plan_text(self) -> str:
         """The plan with its selection, as a text."""
         return str(dataclasses.replace(self.plan, selection=self.selection))
 
@@ -645,7 +645,7 @@ class ProblemRun:
             problem=self.problem.text,
             task=self.task.name,
             model=self.model,
-            strategy=self.configured,
+            strategy=self.plan_text,
             seed=self.seed,
             budget=format_limits(self.limits),
             answer=selected.answers[0] if selected.answers else None,

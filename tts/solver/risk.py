@@ -44,7 +44,7 @@ def use_of(run: ProblemRun) -> CalibratedUse:
     """Return the use for which a calibration of a run holds."""
     return CalibratedUse(
         model=text_by_role(run.named),
-        strategy=run.configured,
+        strategy=run.plan_text,
         budget=format_limits(run.limits),
         task=run.task.name,
         verifiers=text_by_role(run.described),
