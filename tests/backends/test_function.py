@@ -359,35 +359,49 @@ def test_a_cut_row_costs_what_others_took_and_not_the_most_there_could_be() -> N
     assert failed.usage.tokens < 10_000  # what the task's solutions take, and not a million for each row
 
 
-def test_rows_of_one_search_do_not_hold_the_line_and_do_not_change_by_it() -> None:
-    asked: list[str] = []
+class Watched(FunctionBackend):
+    """A backend that knows how many calls had begun when the rows of the problem "single" came."""
 
+    def __init__(self, fn: Callable[[Ask], Awaitable[str]]) -> None:
+        super().__init__(fn, concurrency=2)
+        self.begun: int | None = None
+        self.asked: list[str] = []
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        if "single" in str(request.handle.prompt):
+            self.begun = len(self.asked)
+        return super().sample(request)
+
+
+def test_rows_of_one_search_do_not_hold_the_line_and_do_not_change_by_it() -> None:
     async def write(ask: Ask) -> str:
-        asked.append(str(ask.prompt))
-        await asyncio.sleep(0)
+        backend.asked.append(str(ask.prompt))
+        while len(backend.asked) > 20 and backend.begun is None:  # wait for the narrow search
+            await asyncio.sleep(0)
         return f"A: {ask.seed % 7}"
 
-    async def solve(backend: FunctionBackend, problem: str, n: int) -> Any:
+    async def solve(problem: str, n: int) -> Any:
         plan = f"best_of_n(n={n}) | majority"
         return await tts.asolve(problem, tts.Budget(samples=n), backend=backend, strategy=plan, task="text", seed=3)
 
-    async def main() -> None:
-        backend = FunctionBackend(write, concurrency=2)
-        wide = [asyncio.create_task(solve(backend, f"wide {place}", 200)) for place in range(4)]
-        while len(asked) < 20:
+    async def solve_together() -> Any:
+        wide = [asyncio.create_task(solve(f"wide {place}", 200)) for place in range(4)]
+        while len(backend.asked) < 20:
             await asyncio.sleep(0)
-        begun = len(asked)
-        single = await asyncio.wait_for(solve(backend, "single", 1), LIMIT_S)
-        assert single.candidates
-        place = next(place for place, prompt in enumerate(asked) if "single" in prompt)
-        assert place - begun < 200, "it waited for whole searches"
-        together = [await task for task in wide]
-        alone = await solve(FunctionBackend(write, concurrency=2), "wide 2", 200)
-        texts = [[c.trajectory.text for c in found.candidates] for found in (together[2], alone)]
-        assert texts[0] == texts[1]
-        assert len(texts[0]) == 200
+        await asyncio.wait_for(solve("single", 1), LIMIT_S)
+        return [await task for task in wide][2]
 
-    asyncio.run(main())
+    backend = Watched(write)
+    together = asyncio.run(solve_together())
+    place = next(place for place, prompt in enumerate(backend.asked) if "single" in prompt)
+    assert backend.begun is not None
+    assert place - backend.begun < 20, "it waited for whole searches"
+    backend = Watched(write)
+    backend.begun = 0
+    alone = asyncio.run(solve("wide 2", 200))
+    texts = [[c.trajectory.text for c in found.candidates] for found in (together, alone)]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 200
 
 
 def test_a_failure_of_the_library_itself_ends_the_row(monkeypatch):
