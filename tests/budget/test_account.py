@@ -20,24 +20,22 @@ from tests.support.guard import LIMIT_S
 from tests.support.repeats import repeats
 from tts.budget.account import Account, Exhausted
 from tts.budget.budget import Budget, Rates
-from tts.budget.ledger import UNITS, Books, Call
+from tts.budget.ledger import Books, Call
+from tts.budget.units import UNITS
 from tts.errors import BudgetExceeded, ConfigError, EngineError, TTSError
 from tts.types import Usage
 
 
-def spend(tokens: int) -> Usage:
-    return Usage(generated_tokens=tokens)
-
-
 async def call(account: Account, most: int, spent: int) -> None:
-    async with account.lease({"tokens": most}, kind="expand") as lease:
+    await account.wait_to_pay({"tokens": most})
+    with account.lease({"tokens": most}, kind="expand") as lease:
         await asyncio.sleep(0)
-        lease.spend(spend(spent))
+        lease.spend(generated_tokens=spent)
 
 
 async def hold(account: Account, most: int) -> None:
     """Hold an amount until the task is cancelled."""
-    async with account.lease({"tokens": most}, kind="expand"):
+    with account.lease({"tokens": most}, kind="expand"):
         await asyncio.Event().wait()
 
 
@@ -53,9 +51,9 @@ def test_a_lease_holds_its_bound_and_frees_what_was_not_spent() -> None:
     account = Account(Budget(tokens=100))
 
     async def run() -> None:
-        async with account.lease({"tokens": 60}, kind="expand", model="policy", rows=2, granted=60) as lease:
+        with account.lease({"tokens": 60}, kind="expand", model="policy", rows=2, granted=60) as lease:
             assert account.left == {"tokens": 40}
-            lease.spend(spend(25))
+            lease.spend(generated_tokens=25)
 
     asyncio.run(run())
     assert account.left == {"tokens": 75}
@@ -65,7 +63,7 @@ def test_a_lease_holds_its_bound_and_frees_what_was_not_spent() -> None:
 def test_a_lease_that_no_limit_pays_is_refused_by_unit() -> None:
     account = Account(Budget(tokens=100, samples=1))
     with pytest.raises(Exhausted) as end:
-        asyncio.run(account.lease({"tokens": 5, "samples": 2}, kind="expand").__aenter__())
+        account.lease({"tokens": 5, "samples": 2}, kind="expand").__enter__()
     assert end.value.unit == "samples"
     check_balanced(account)
 
@@ -75,8 +73,8 @@ def test_a_call_that_fails_is_booked_all_the_same(failure: type[BaseException]) 
     account = Account(Budget(tokens=100))
 
     async def run() -> None:
-        async with account.lease({"tokens": 60}, kind="expand") as lease:
-            lease.spend(spend(25))
+        with account.lease({"tokens": 60}, kind="expand") as lease:
+            lease.spend(generated_tokens=25)
             raise failure
 
     with pytest.raises(failure):
@@ -85,14 +83,10 @@ def test_a_call_that_fails_is_booked_all_the_same(failure: type[BaseException]) 
     assert len(account.ledger.calls) == 1
 
 
-def test_a_void_lease_leaves_no_row() -> None:
+def test_a_lease_that_spends_nothing_leaves_no_row() -> None:
     account = Account(Budget(tokens=100))
-
-    async def run() -> None:
-        async with account.lease({"tokens": 60}, kind="expand") as lease:
-            lease.void()
-
-    asyncio.run(run())
+    with account.lease({"tokens": 60}, kind="expand"):
+        assert account.left == {"tokens": 40}
     assert account.left == {"tokens": 100}
     assert not account.ledger.calls
 
@@ -111,10 +105,10 @@ def test_dollars_and_flops_follow_from_rates() -> None:
     account = Account(Budget(usd=1, flops=1e6))
 
     async def run() -> None:
-        async with account.lease(
+        with account.lease(
             {"usd": 10**12, "flops": 500}, kind="open", rates=Rates(flops=10, usd_in=10**9, usd_out=10**9)
         ) as lease:
-            lease.spend(Usage(prompt_tokens=20, generated_tokens=10))
+            lease.spend(prompt_tokens=20, generated_tokens=10)
 
     asyncio.run(run())
     assert account.spent["usd"] == pytest.approx(30e-6)
@@ -156,48 +150,14 @@ def test_parts_nest() -> None:
     assert [len(one.ledger.calls) for one in (account, middle, inner)] == [1, 1, 1]
 
 
-def test_what_a_part_keeps_is_its_parents_when_it_closes() -> None:
-    account = Account(Budget(tokens=100, verifier_calls=9))
-    part = account.part(tokens=60)
-    part.keep({"node": {"tokens": 15, "verifier_calls": 2}})
-    part.close()
-    assert account.left == {"tokens": 85, "verifier_calls": 7}
-    assert account.keeps("node")
-    account.free("node")
-    check_balanced(account)
-
-
-def test_a_parent_keeps_no_unit_that_it_does_not_limit() -> None:
-    account = Account(Budget(tokens=100))
-    unlimited = account.part()
-    samples = unlimited.part(samples=9)
-    part = samples.part(samples=5)
-    part.keep({"node": {"tokens": 5, "samples": 2}})
-    for closing in (part, samples, unlimited):
-        closing.close()
-    assert account.kept == {"tokens": 5}
-    assert account.left == {"tokens": 95}
-    account.free("node")
-    check_balanced(account)
-
-
-def test_a_part_frees_what_its_parent_keeps() -> None:
-    account = Account(Budget(tokens=100))
-    account.keep({"node": {"tokens": 15}})
-    part = account.part(tokens=50)
-    part.free("node")
-    assert account.left["tokens"] == 50
-
-
-def test_of_several_amounts_those_are_kept_that_the_limits_can_pay() -> None:
+def test_what_is_held_is_held_whole_or_not_at_all() -> None:
     account = Account(Budget(tokens=50, verifier_calls=2))
-    account.keep(
-        {"a": {"tokens": 20}, "b": {"tokens": 40}, "c": {"tokens": 30, "verifier_calls": 2}, "d": {"verifier_calls": 1}}
-    )
-    assert [key for key in "abcd" if account.keeps(key)] == ["a", "c"]
-    account.keep({"c": {"tokens": 0}})
-    assert account.left == {"tokens": 0, "verifier_calls": 0}
-    account.free("c", "b", "a")
+    part = account.part(tokens=30)
+    assert part.hold({"tokens": 20, "verifier_calls": 2}) is None
+    assert part.hold({"tokens": 5, "verifier_calls": 1}) == "verifier_calls"
+    assert (part.left, account.left) == ({"tokens": 10, "verifier_calls": 0}, {"tokens": 20, "verifier_calls": 0})
+    part.free({"tokens": 20, "verifier_calls": 2})
+    part.close()
     assert account.left == {"tokens": 50, "verifier_calls": 2}
     check_balanced(account)
 
@@ -221,11 +181,11 @@ def test_a_lease_waits_for_what_siblings_only_hold() -> None:
     order: list[str] = []
 
     async def first(part: Account) -> None:
-        async with part.lease({"tokens": 80}, kind="expand") as lease:
+        with part.lease({"tokens": 80}, kind="expand") as lease:
             for _ in range(5):
                 await asyncio.sleep(0)
             order.append("first")
-            lease.spend(spend(10))
+            lease.spend(generated_tokens=10)
 
     async def second(part: Account) -> None:
         await call(part, 90, 50)
@@ -254,14 +214,14 @@ def test_where_every_holder_waits_the_youngest_ends() -> None:
     old, young = account.part(), account.part()
 
     async def grow(part: Account) -> str:
-        part.keep({"state": {"tokens": 40}})
+        part.hold({"tokens": 40})
         try:
             await asyncio.sleep(0)
             await call(part, 50, 50)
         except Exhausted as end:
             return end.unit
         finally:
-            part.free_all()
+            part.free({"tokens": 40})
         return "done"
 
     async def run() -> list[str]:
@@ -291,7 +251,7 @@ def test_a_cancelled_wait_leaves_nothing() -> None:
     account = Account(Budget(tokens=100))
 
     async def run() -> None:
-        async with account.part().lease({"tokens": 80}, kind="expand"):
+        with account.part().lease({"tokens": 80}, kind="expand"):
             waiting = asyncio.create_task(call(account.part(), 50, 50))
             await asyncio.sleep(0)
             waiting.cancel()
@@ -355,25 +315,27 @@ def random_work(account: Account, draw: np.random.Generator, check: Callable[[],
         for _ in range(depth):
             asked = {unit: int(draw.integers(1, 400)) for unit in ("tokens", "samples", "usd") if draw.random() < 0.5}
             parts.append(parts[-1].part(**asked))
-        mine = parts[-1]
-        for step in range(int(draw.integers(1, 4))):
+        mine, kept = parts[-1], list[dict[str, int]]()
+        for _ in range(int(draw.integers(1, 4))):
             amounts = {"tokens": int(draw.integers(1, 60)), "samples": int(draw.integers(0, 3))}
             if draw.random() < 0.3:
-                mine.keep({(mine, object(), step): {"tokens": int(draw.integers(1, 20)), "verifier_calls": 1}})
+                later = {"tokens": int(draw.integers(1, 20)), "samples": 1}
+                kept += [later] if mine.hold(later) is None else []
             try:
-                async with mine.lease(amounts, kind="expand") as lease:
+                await mine.wait_to_pay(amounts)
+                with mine.lease(amounts, kind="expand") as lease:
                     await asyncio.sleep(0)
                     check()
                     lease.spend(
-                        Usage(generated_tokens=int(draw.integers(0, amounts["tokens"] + 1)), samples=amounts["samples"])
+                        generated_tokens=int(draw.integers(0, amounts["tokens"] + 1)), samples=amounts["samples"]
                     )
                     if draw.random() < 0.1:
                         raise ZeroDivisionError
             except (Exhausted, ZeroDivisionError):
                 pass
-        mine.free_all()
+        for later in kept:
+            mine.free(later)
         for part in reversed(parts[1:]):
-            part.free_all()
             part.close()
 
     return work
@@ -416,14 +378,15 @@ def test_children_in_threads_and_tasks_share_one_total_in_every_unit(count: int)
         children.append(part)
         amounts = {"tokens": 30, "samples": 1, "verifier_calls": 1, "flops": 60, "usd": 15_000}
         with suppress(Exhausted):
-            async with part.lease(amounts, kind="expand", rates=rates) as lease:
+            await part.wait_to_pay(amounts)
+            with part.lease(amounts, kind="expand", rates=rates) as lease:
                 await asyncio.sleep(0)
                 passed.extend(
                     unit
                     for unit in account.units
                     if account.spending(unit) + account.reservation(unit) > account.limit(unit)
                 )
-                lease.spend(Usage(generated_tokens=13, samples=1, verifier_calls=1))
+                lease.spend(generated_tokens=13, samples=1, verifier_calls=1)
         part.close()
 
     def thread() -> None:
@@ -596,10 +559,10 @@ def test_a_call_that_outlives_its_part_gives_back_what_it_held() -> None:
     part = account.part(tokens=500)
 
     async def run() -> None:
-        async with part.open_search().lease({"tokens": 300}, kind="expand") as lease:
+        with part.open_search().lease({"tokens": 300}, kind="expand") as lease:
             part.close()
             assert account.reservation("tokens") == 300
-            lease.spend(spend(7))
+            lease.spend(generated_tokens=7)
 
     asyncio.run(run())
     assert (account.left, account.spent["tokens"]) == ({"tokens": 993}, 7)
@@ -611,8 +574,8 @@ def test_a_spend_that_is_no_whole_number_costs_the_whole_lease(tokens: Any) -> N
     account = Account(Budget(tokens=100))
 
     async def run() -> None:
-        async with account.lease({"tokens": 60}, kind="expand", granted=60) as lease:
-            lease.spend(spend(tokens))
+        with account.lease({"tokens": 60}, kind="expand", granted=60) as lease:
+            lease.spend(generated_tokens=tokens)
 
     with pytest.raises(EngineError, match="generated_tokens"):
         asyncio.run(run())

@@ -22,7 +22,8 @@ from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
-from tts.budget.budget import USD_UNIT, Budget, Rates
+from tts.budget.budget import Budget, Rates
+from tts.budget.units import USD_UNIT
 from tts.errors import BudgetExceeded, ConfigError, EngineError, TTSError, VerifierError
 from tts.search.ends import END, STEP, SearchEnded, Tokens
 from tts.search.parts import Plan

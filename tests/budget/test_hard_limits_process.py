@@ -20,7 +20,8 @@ from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.base import Sampling
 from tts.backends.capabilities import text_bound
 from tts.backends.toy.backend import ToyBackend
-from tts.budget.budget import USD_UNIT, Budget, Rates
+from tts.budget.budget import Budget, Rates
+from tts.budget.units import USD_UNIT
 from tts.errors import BudgetExceeded, CapabilityError
 from tts.search.ends import END, STEP, Tokens
 from tts.search.search import Search

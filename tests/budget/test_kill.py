@@ -16,8 +16,9 @@ from tests.support.guard import LIMIT_S
 from tests.support.programs import Judge
 from tests.support.runs import Clock, make_run, recount
 from tts.backends.toy.backend import ToyBackend
-from tts.budget.account import UNITS, Account
+from tts.budget.account import Account
 from tts.budget.budget import Budget, Rates
+from tts.budget.units import UNITS
 from tts.solver.problem_run import ProblemRun
 from tts.types import Solution
 from tts.verifiers.toy import ToyVerifier

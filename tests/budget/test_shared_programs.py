@@ -17,7 +17,7 @@ from tests.support.runs import Clock, make_run, recount
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.account import Account
 from tts.budget.budget import Budget, Rates
-from tts.budget.ledger import UNITS
+from tts.budget.units import UNITS
 from tts.solver.problem_run import ProblemRun
 from tts.verifiers.toy import ToyVerifier
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tts.budget.budget import USD_UNIT
+from tts.budget.units import USD_UNIT
 from tts.errors import ConfigError
 from tts.models.registry import RECORDS, ModelRecord, get, locate, names, rates
 

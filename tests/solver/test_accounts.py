@@ -17,8 +17,8 @@ from tests.support.chaos import ChaosBackend
 from tests.support.guard import LIMIT_S
 from tests.support.runs import make_run, recount
 from tts.backends.toy.backend import ToyBackend
-from tts.budget.account import UNITS
 from tts.budget.budget import Rates
+from tts.budget.units import UNITS
 
 SUMS = [f"{i % 9} + {i % 7} - {i % 5}" for i in range(100)]
 PRICES = Rates(flops=2, usd_in=10**6, usd_out=4 * 10**6)
@@ -192,11 +192,10 @@ def test_a_spent_account_gives_a_solution_without_an_answer(strategy: str, limit
     account = tts.Account(tts.Budget(**limits))
 
     async def spend() -> None:
-        async with account.lease(
-            {unit: account.available(unit) for unit in limits}, kind="expand", rates=PRICES
-        ) as lease:
+        with account.lease({unit: account.available(unit) for unit in limits}, kind="expand", rates=PRICES) as lease:
             lease.spend(
-                tts.Usage(generated_tokens=limits.get("tokens", 0), samples=limits.get("samples", 0)),
+                generated_tokens=limits.get("tokens", 0),
+                samples=limits.get("samples", 0),
                 priced={"flops": 0, "usd": account.available("usd") if "usd" in limits else 0},
             )
 

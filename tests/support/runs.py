@@ -14,8 +14,9 @@ from unittest import mock
 import tts.solver.problem_run
 from tts import tasks
 from tts.backends.base import Backend, Sampling
-from tts.budget.budget import USD_UNIT, Budget
+from tts.budget.budget import Budget
 from tts.budget.ledger import Ledger
+from tts.budget.units import USD_UNIT
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.search import Search

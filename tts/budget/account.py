@@ -1,16 +1,17 @@
 """Accounts: a budget is a tree of limits, and every call to a model or verifier is one lease.
 
     account = Account(Budget(tokens=2000))
-    async with account.lease({"tokens": 300}, kind="expand", model="policy") as lease:
-        ...                       # the call
-        lease.spend(usage)        # what it cost
+    with account.lease({"tokens": 300}, kind="expand", model="policy") as lease:
+        ...                                  # the call
+        lease.spend(generated_tokens=120)    # what it cost
 
 A lease reserves an upper bound in every limited unit, or raises `Exhausted`. Leaving its block adds a row to the ledger
 and frees what was not spent, whatever happened in the block. Nothing else books. What is spent and held never passes a
 limit.
 
 A part takes its limits from its parent. A unit that it does not limit is the parent's own. Amounts are whole numbers
-(dollars in 1e-15), so that rounding cannot carry a spend past a limit.
+(dollars in 1e-15), so that rounding cannot carry a spend past a limit. Where other searches hold an amount for now, a
+search waits (`wait_for_more`) and tries again.
 """
 
 from __future__ import annotations
@@ -21,21 +22,23 @@ import itertools
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NoReturn, Self
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self
 
 from tts._core.display import grid
-from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
-from tts.budget.lease import ENCLOSING, Lease
-from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger
-from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
-from tts.types import Usage
+from tts.budget.budget import Budget, Rates, check_units, format_limits
+from tts.budget.ledger import Amounts, Books, Call, Entry, Ledger, check_counts, price_counts
+from tts.budget.units import UNITS, to_user_amount
+from tts.errors import BudgetExceeded, ConfigError, EngineError, HintsKeywords
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
 _LOOKED_AT = 32  # the most waiting accounts that are looked at when an amount becomes free
 _CLOSING_SHARE = 10  # at most this part of `seconds` is kept for what follows the search
+# the leases of the calls that run this code: a model or a verifier may itself be a search
+_ENCLOSING: Final[ContextVar[tuple[Lease, ...]]] = ContextVar("enclosing", default=())
 
 
 class Exhausted(Exception):
@@ -112,7 +115,7 @@ class Account(HintsKeywords):
         books: Callable[[Amounts], Books] = Books,
     ) -> None:
         self.name = name
-        self.ledger = Ledger(noted=noted)
+        self.ledger = Ledger(noted)
         self.started = started
         self.shortened: dict[str, tuple[float, float]] = {}
         self._books = books(limits)
@@ -128,15 +131,11 @@ class Account(HintsKeywords):
         self._number = next(_NUMBERS)
         self._process = os.getpid()
         self._lock: threading.RLock = threading.RLock() if parent is None else parent._lock
-        self._kept: dict[object, dict[str, int]] = {}
         # by unit that this account limits: the calls that wait for an amount, oldest first
         self._waiting: dict[str, dict[_Waiter, None]] = {unit: {} for unit in limits}
-        # amounts that calls and keys of this account hold; the amounts of its parts are not counted
-        self._direct: dict[str, int] = dict.fromkeys(UNITS, 0)
-        self._holders: dict[str, set[Account]] = {unit: set() for unit in limits}  # accounts below with such amounts
-        self._num_awake: dict[str, int] = dict.fromkeys(limits, 0)  # the holders that do not wait
-        self._num_woken: dict[str, int] = dict.fromkeys(limits, 0)  # waiting calls that are about to try again
-        self._num_asleep = 0  # calls of this account that wait
+        # by unit that this account limits: what accounts below hold for calls and scores, without their parts' limits
+        self._holders: dict[str, dict[Account, int]] = {unit: {} for unit in limits}
+        self.num_asleep = 0  # calls of this account that wait
         self._chain: tuple[Account, ...] = (self,) if parent is None else (self, *parent._chain)
         # by limited unit: the accounts in which an amount is held; the last one, the owner, limits the unit
         chains = {unit: self._payers_of(unit) for unit in UNITS}
@@ -166,6 +165,11 @@ class Account(HintsKeywords):
         return ()
 
     @property
+    def is_shared(self) -> bool:
+        """Whether this account is a part, so that other accounts may share its limits."""
+        return self._parent is not None
+
+    @property
     def is_closed(self) -> bool:
         """Whether this account, or an account above, is closed. A closed account pays no call any more."""
         return any(account._is_closed for account in self._chain)
@@ -178,7 +182,7 @@ class Account(HintsKeywords):
 
         A unit that this account does not limit has the limit of an account above.
         """
-        limits = {unit: _user_amount(unit, self.limit(unit)) for unit in self._payers}
+        limits = {unit: to_user_amount(unit, self.limit(unit)) for unit in self._payers}
         if self._least_seconds is not None:
             limits["seconds"] = self._least_seconds
         return limits
@@ -186,12 +190,12 @@ class Account(HintsKeywords):
     @property
     def spent(self) -> dict[str, float]:
         """The spend of this account and its parts, by unit, limited or not, in the units of `Budget`."""
-        return {unit: _user_amount(unit, amount) for unit, amount in self._books.spent.items()}
+        return {unit: to_user_amount(unit, amount) for unit, amount in self._books.spent.items()}
 
     @property
     def left(self) -> dict[str, float]:
         """The amount that may still be reserved of each limited unit, in the units of `Budget`."""
-        amounts = {unit: _user_amount(unit, self.available(unit)) for unit in self._payers}
+        amounts = {unit: to_user_amount(unit, self.available(unit)) for unit in self._payers}
         if self.seconds_left is not None:
             amounts["seconds"] = self.seconds_left
         return amounts
@@ -199,6 +203,10 @@ class Account(HintsKeywords):
     def available(self, unit: str) -> int:
         """Return the amount of a limited unit that may still be reserved, in whole units."""
         return self._payers[unit][-1]._books.remainder(unit)
+
+    def pays(self, unit: str) -> Account:
+        """Return the account that limits a unit: this account, or one above."""
+        return self._payers[unit][-1]
 
     def limit(self, unit: str) -> int:
         """Return the limit of a limited unit, in whole units."""
@@ -220,7 +228,7 @@ class Account(HintsKeywords):
         unspent: dict[str, float] = {}
         for unit, payers in self._payers.items():
             books = payers[-1]._books
-            unspent[unit] = _user_amount(unit, books.limits[unit] - books.spent[unit])
+            unspent[unit] = to_user_amount(unit, books.limits[unit] - books.spent[unit])
         if self.seconds_left is not None:
             unspent["seconds"] = self.seconds_left
         return unspent
@@ -363,7 +371,7 @@ class Account(HintsKeywords):
                     granted[unit] = min(amount, max(0, self.available(unit)))
             short_units = [unit for unit, amount in amounts.items() if granted[unit] < amount]
             shortened = {  # by unit: the requested and the granted amount
-                unit: (_user_amount(unit, amounts[unit]), _user_amount(unit, granted[unit])) for unit in short_units
+                unit: (to_user_amount(unit, amounts[unit]), to_user_amount(unit, granted[unit])) for unit in short_units
             }
             if strict and short_units:
                 unit = short_units[0]
@@ -374,7 +382,7 @@ class Account(HintsKeywords):
                 )
             is_cut_by_time = self._is_cut_by_time or self._is_timed(short_units)
             is_contended = self._is_timed(unit for unit in self._payers if unit not in granted)
-            self._hold(granted)
+            self._change_held(granted)
             part = Account.__new__(Account)
             part._open(granted, seconds, parent=self, name=name, clock=self._clock, started=started, noted=noted)
             part._is_cut_by_time, part._is_contended = is_cut_by_time, is_contended
@@ -405,7 +413,7 @@ class Account(HintsKeywords):
             short_unit = self._parent.short_of(amounts)
             if short_unit is not None:
                 raise Exhausted(short_unit)
-            self._parent._hold(amounts)
+            self._parent._change_held(amounts)
             for unit, amount in amounts.items():
                 self._books.widen(unit, amount)
 
@@ -417,13 +425,10 @@ class Account(HintsKeywords):
             for unit, amount in free_amounts.items():
                 self._books.widen(unit, -amount)
             if self._parent is not None:
-                self._parent._free(free_amounts)
+                self._parent.free(free_amounts)
 
     def close(self) -> None:
-        """Close this account and give the unspent amounts back to its parent.
-
-        The parent keeps the amounts that this account kept for later calls.
-        """
+        """Close this account and give the unspent amounts back to its parent."""
         with self._lock:
             if self._is_closed:
                 return
@@ -435,23 +440,7 @@ class Account(HintsKeywords):
                 return
             if self._is_search:
                 self._parent._count_search(-1)
-            for key, amounts in self._kept.items():
-                self._move_to_parent(key, amounts)
-            self._kept.clear()
             self.refund()
-
-    def _move_to_parent(self, key: object, amounts: dict[str, int]) -> None:
-        """Let the parent keep the amounts of a key. Accounts above the parent hold these amounts already."""
-        assert self._parent is not None, "a part has a parent"
-        for unit, amount in amounts.items():
-            self._books.hold({unit: -amount})
-            self._note_direct(unit, -amount)
-            # the parent holds the part's whole limit: a share of this limit now becomes the key's
-            if unit in self._books.limits:
-                self._books.widen(unit, -amount)
-            else:
-                self._parent._note_direct(unit, amount)
-        self._parent._kept[key] = {unit: amounts[unit] for unit in amounts if unit in self._parent._payers}
 
     def __enter__(self) -> Self:
         return self
@@ -504,7 +493,7 @@ class Account(HintsKeywords):
                 hint="make an account in each process",
             )
 
-    # Leases -----------------------------------------------------------------------------------------------------------
+    # One call ---------------------------------------------------------------------------------------------------------
 
     def lease(
         self,
@@ -516,9 +505,9 @@ class Account(HintsKeywords):
         granted: int = 0,
         rates: Rates | None = None,
     ) -> Lease:
-        """Return a lease for one call.
+        """Return a lease for one call: a context manager that holds amounts and books the spend of the call.
 
-        A lease is an async context manager that reserves amounts and books the spend of the call.
+        Entering it raises `Exhausted` where a limit cannot pay or the time is over.
 
         Args:
             amounts: The most that the call may spend, in whole units. Units without a limit are free.
@@ -528,105 +517,44 @@ class Account(HintsKeywords):
             granted: The most tokens that the rows may generate.
             rates: The rates of the model, from which flops and dollars follow; None: the call costs neither.
         """
-        held = {unit: amount for unit, amount in amounts.items() if unit in self.units}
-        return Lease(
-            held,
-            account=self,
-            acquire=self.acquire,
-            settle=self.settle,
-            call=Call(kind, model, rows, granted, Usage()),
-            rates=rates,
-        )
+        held = {unit: amount for unit, amount in amounts.items() if unit in self._payers}
+        return Lease(self, held, (kind, model, rows, granted), rates)
 
-    def keep(self, by_key: Mapping[object, Amounts]) -> None:
-        """Hold amounts for later calls, by key, until they are freed.
+    def begin(self) -> None:
+        """Begin a call: refuse a closed account, and let the account's `seconds` count.
 
-        In order, each key whose amounts the limits can pay is held. Other keys are left out.
+        Raises:
+            ConfigError: The account is closed or of another process.
+            Exhausted: The time is over.
         """
-        if self._least_seconds is not None and self.seconds_left == 0:
-            return
-        with self._lock:
-            left = self.all_available()
-            totals = dict.fromkeys(left, 0)
-            for key, amounts in by_key.items():
-                wanted = {unit: amount for unit, amount in amounts.items() if amount and unit in left}
-                can_pay = all(totals[unit] + amount <= left[unit] for unit, amount in wanted.items())
-                if not wanted or not can_pay:
-                    continue
-                for unit, amount in wanted.items():
-                    totals[unit] += amount
-                kept_before = self._kept.get(key)
-                self._kept[key] = wanted if kept_before is None else dict(Counter(kept_before) + Counter(wanted))
-            self._hold(totals)
-
-    def keeps(self, key: object) -> bool:
-        """Whether amounts are held under a key, here or in an account above."""
-        return any(key in account._kept for account in self._chain)
-
-    def kept_under(self, key: object) -> Amounts:
-        """Return the amounts that this account holds under a key."""
-        return self._kept.get(key, {})
-
-    def amounts_under(self, key: object) -> Amounts:
-        """Return the amounts by which this account's limits grow once a key is freed.
-
-        A limit of this account's own does not grow if an account above keeps the key.
-        """
+        self.check_usable()
         for account in self._chain:
-            if key not in account._kept:
-                continue
-            amounts: dict[str, int] = {}
-            for unit, amount in account._kept[key].items():
-                if unit in self._payers and account._payers[unit][-1] is self._payers[unit][-1]:
-                    amounts[unit] = amount
-            return amounts
-        return {}
+            if account.started is None:
+                account.started = account._clock()
+        self.check_time()
 
-    @property
-    def has_kept(self) -> bool:
-        """Whether any amount is held for later calls, here or in an account above."""
-        return any(account._kept for account in self._chain)
-
-    @property
-    def kept(self) -> dict[str, int]:
-        """The amounts that are held for later calls, by unit."""
-        total: Counter[str] = Counter()
-        for amounts in self._kept.values():
-            total.update(amounts)
-        return dict(total)
-
-    def free(self, *keys: object) -> None:
-        """Free the amounts that are held under some keys, here or in an account above."""
+    def hold(self, amounts: Amounts) -> str | None:
+        """Hold amounts of limited units for later, or none of them; return the first unit that lacks."""
         with self._lock:
-            for account in self._chain:
-                if not account._kept:
-                    continue
-                totals: Counter[str] = Counter()
-                for key in keys:
-                    totals.update(account._kept.pop(key, {}))
-                if totals:
-                    account._free(totals)
+            lacking_unit = self.short_of(amounts)
+            if lacking_unit is None:
+                self._change_held(amounts)
+            return lacking_unit
 
-    def free_all(self) -> None:
-        """Free all that is held for later calls."""
-        self.free(*self._kept)
-
-    # Books ------------------------------------------------------------------------------------------------------------
-
-    def _hold(self, amounts: Amounts) -> None:
-        self._change_held(amounts)
-
-    def _free(self, amounts: Amounts) -> None:
-        """Free amounts that were held, and wake the calls that wait for them."""
-        for unit in self._change_held({unit: -amount for unit, amount in amounts.items()}):
-            owner = self._payers[unit][-1]
-            owner._wake(unit)
-            if owner._is_closed:  # the account was closed while this call was under way
-                owner.refund()
+    def free(self, amounts: Amounts) -> None:
+        """Free amounts that were held, and let the calls that wait for them try again."""
+        with self._lock:
+            for unit in self._change_held({unit: -amount for unit, amount in amounts.items()}):
+                owner = self._payers[unit][-1]
+                owner._wake(unit)
+                if owner._is_closed:  # the account was closed while this call was under way
+                    owner.refund()
 
     def _change_held(self, amounts: Amounts) -> Amounts:
         """Change the held amounts of each account that pays for this one, and return the changes of limited units."""
         changed = {unit: amount for unit, amount in amounts.items() if amount and unit in self._payers}
+        if not changed:
+            return changed
         for account, units in self._levels:
             account_changes = {unit: amount for unit, amount in changed.items() if unit in units}
             if account_changes:
@@ -634,32 +562,17 @@ class Account(HintsKeywords):
                 for unit in account_changes:
                     account._changes[unit] += 1
         for unit, amount in changed.items():
-            self._note_direct(unit, amount)
+            self._note_held(unit, amount)
         return changed
 
-    def _note_direct(self, unit: str, amount: int) -> None:
-        """Change the amount that this account itself holds, and whether it is a holder of the unit's owner."""
-        self._direct[unit] += amount
+    def _note_held(self, unit: str, amount: int) -> None:
+        """Change the amount that this account itself holds of an account above."""
         owner = self._payers[unit][-1]
-        if owner is self:
-            return
-        holders = owner._holders[unit]
-        awake = 0 if self._num_asleep else 1
-        if self._direct[unit] and self not in holders:
-            holders.add(self)
-            owner._num_awake[unit] += awake
-        elif not self._direct[unit] and self in holders:
-            holders.discard(self)
-            owner._num_awake[unit] -= awake
-
-    def _note_asleep(self, change: int) -> None:
-        """Count a call of this account that begins to wait (1) or ends to wait (-1)."""
-        was_awake = not self._num_asleep
-        self._num_asleep += change
-        if was_awake or not self._num_asleep:
-            for unit, payers in self._payers.items():
-                if self in payers[-1]._holders[unit]:
-                    payers[-1]._num_awake[unit] -= change
+        if owner is not self:
+            holders = owner._holders[unit]
+            holders[self] = holders.get(self, 0) + amount
+            if not holders[self]:
+                del holders[self]
 
     def _pay(self, spent: Amounts) -> None:
         """Count a spend here and in all accounts above. A parent no longer holds the spent part of a limit."""
@@ -678,21 +591,19 @@ class Account(HintsKeywords):
                 upper_account._books.hold({unit: -amount for unit, amount in spent_of_limits.items() if unit in units})
             for unit, amount in spent_of_limits.items():
                 if unit in parent._payers:
-                    parent._note_direct(unit, -amount)
+                    parent._note_held(unit, -amount)
 
-    def settle(self, held: Amounts, spent: Amounts | None = None, call: Call | None = None) -> None:
-        """Free the amounts that were held for a call, and book its spend and its row, if there are any.
+    def settle(self, held: Amounts, spent: Amounts, entry: Entry) -> None:
+        """Free the amounts that were held for a call, and book its spend and its row of the ledger.
 
         Raises:
             BudgetExceeded: The call spent more than was held. The spend is booked all the same.
         """
-        spent = spent or {}
         with self._lock:
             self._pay(spent)
-            self._free(held)
-            if call is not None:
-                for account in self._chain:
-                    account.ledger.add(call)
+            self.free(held)
+            for account in self._chain:
+                account.ledger.add(entry)
         exceeded = [unit for unit in self._payers if spent.get(unit, 0) > held.get(unit, 0)]
         if exceeded:
             texts = [f"{spent[unit]} {unit} where {held.get(unit, 0)} were granted" for unit in exceeded]
@@ -700,31 +611,23 @@ class Account(HintsKeywords):
                 f"a call spent {' and '.join(texts)}", hint="the backend or verifier breaks its stated bound"
             )
 
-    def book(self, call: Call) -> None:
-        """Book a call that needed no lease: work outside of models, which time alone limits."""
-        self.settle({}, {}, call)
+    def book(self, kind: str, model: str = "", rows: int = 0, **counts: Any) -> None:
+        """Book a call that needed no lease: work outside of models, which time alone limits.
+
+        Args:
+            kind: The kind of the call.
+            model: The role that was called.
+            rows: The sequences in the call.
+            counts: The cost, by the fields of `Entry`.
+        """
+        self.settle({}, {}, Entry(kind, model, rows, 0, **counts))
 
     # Waiting for amounts that siblings hold ---------------------------------------------------------------------------
 
-    async def acquire(self, amounts: Amounts) -> None:
-        """Hold amounts. If other accounts hold the missing amounts without a spend, wait until they free them.
-
-        Raises:
-            Exhausted: A limit cannot pay its amount, the time is over, or every holder waits and this account is the
-                youngest.
-        """
-        self.check_usable()
-        for account in self._chain:
-            account.started = account._clock() if account.started is None else account.started
-        while True:
-            self.check_time()
-            with self._lock:
-                short_unit = self.short_of(amounts)
-                if short_unit is None:
-                    self._hold(amounts)
-                    return
-                waiter = self._begin_waiting(short_unit, amounts[short_unit])
-            await self._wait(short_unit, waiter)
+    async def wait_to_pay(self, amounts: Amounts) -> None:
+        """Wait until amounts of limited units can be paid; see `wait_for`."""
+        while (lacking_unit := self.short_of(amounts)) is not None:
+            await self.wait_for(lacking_unit, amounts[lacking_unit])
 
     async def wait_for(self, unit: str, amount: int = 1) -> None:
         """Wait until other accounts free enough of a unit.
@@ -755,17 +658,16 @@ class Account(HintsKeywords):
     def _begin_waiting(self, unit: str, amount: int) -> _Waiter:
         """Return a new waiter for an amount of a unit; raise Exhausted if others hold too little of the unit."""
         owner = self._payers[unit][-1]
-        others = [holder for holder in owner._holders[unit] if self not in holder._chain]
-        held_by_others = sum(holder._direct[unit] for holder in others)
+        held_by_others = sum(held for holder, held in owner._holders[unit].items() if self not in holder._chain)
         if not held_by_others or amount > owner._books.remainder(unit) + held_by_others:
             raise Exhausted(unit)
         loop = asyncio.get_running_loop()
-        leases = (lease for lease in ENCLOSING.get() if lease.is_open and lease.account._lock is self._lock)
+        leases = (lease for lease in _ENCLOSING.get() if lease.is_open and lease.account._lock is self._lock)
         enclosing: tuple[Account, ...] = tuple(lease.account for lease in leases)
         waiter = _Waiter(self, amount, loop, loop.create_future(), enclosing)
         owner._waiting[unit][waiter] = None
         for account in waiter.sleepers:
-            account._note_asleep(1)
+            account.num_asleep += 1
         owner._wake(unit)
         return waiter
 
@@ -779,9 +681,8 @@ class Account(HintsKeywords):
             raise Exhausted("seconds") from None
         finally:
             with self._lock:
-                owner._let_go(unit, waiter)
+                waiter.wake()
                 del owner._waiting[unit][waiter]
-                owner._num_woken[unit] -= 1
                 owner._wake(unit)  # the next waiting call may take the amounts that this one leaves
         if waiter.is_refused:
             raise Exhausted(unit, owner._label() if waiter.enclosing else "")
@@ -792,31 +693,22 @@ class Account(HintsKeywords):
         If no call is about to try, and every holder of the unit waits, the call of the youngest account is refused. If
         no account holds any of the unit, all calls are refused.
         """
-        if not self._waiting[unit]:
+        waiting = self._waiting[unit]
+        if not waiting:
             return
         left = self._books.remainder(unit)
-        for waiter in itertools.islice(self._waiting[unit], _LOOKED_AT):
+        for waiter in itertools.islice(waiting, _LOOKED_AT):
             if waiter.amount <= left:
                 left -= waiter.amount
-                self._let_go(unit, waiter)
-        if self._num_awake[unit] or self._num_woken[unit]:
+                waiter.wake()
+        if any(waiter.is_woken for waiter in waiting) or any(not one.num_asleep for one in self._holders[unit]):
             return
-        refused = list(self._waiting[unit])
+        refused = list(waiting)
         if self._holders[unit]:
             refused = [max(refused, key=lambda waiter: waiter.account._number)]
         for waiter in refused:
             waiter.is_refused = True
-            self._let_go(unit, waiter)
-
-    def _let_go(self, unit: str, waiter: _Waiter) -> None:
-        """End the wait of a call."""
-        if not waiter.is_woken:
-            waiter.is_woken = True
-            self._num_woken[unit] += 1
-            for account in waiter.sleepers:
-                account._note_asleep(-1)
-            with suppress(RuntimeError):  # the loop of the call has ended
-                waiter.loop.call_soon_threadsafe(waiter.finish)
+            waiter.wake()
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -839,10 +731,87 @@ class _Waiter:
         """The accounts that can free nothing while the call waits."""
         return (self.account, *self.enclosing)
 
-    def finish(self) -> None:
-        """End the wait; called in the loop of the waiting call."""
-        if not self.future.done():
-            self.future.set_result(None)
+    def wake(self) -> None:
+        """End the wait, in the loop of the waiting call."""
+        if self.is_woken:
+            return
+        self.is_woken = True
+        for account in self.sleepers:
+            account.num_asleep -= 1
+        with suppress(RuntimeError):  # the loop of the call has ended
+            self.loop.call_soon_threadsafe(lambda: self.future.done() or self.future.set_result(None))
+
+
+class Lease:
+    """The amounts that one call may spend, for the block of a `with`; see `Account.lease`.
+
+    A block that says no spend leaves no row in the ledger.
+
+    Attributes:
+        account: The account that pays.
+        is_open: Whether the call is under way.
+    """
+
+    __slots__ = ("_amounts", "_call", "_counts", "_is_unknown", "_priced", "_rates", "_token", "account", "is_open")
+
+    def __init__(
+        self, account: Account, amounts: Amounts, call: tuple[str, str, int, int], rates: Rates | None
+    ) -> None:
+        self.account = account
+        self.is_open = False
+        self._amounts = amounts
+        self._call = call
+        self._rates = rates
+        self._counts: dict[str, Any] | None = None
+        self._priced: Amounts | None = None
+        self._is_unknown = False
+        self._token: Token[tuple[Lease, ...]] | None = None
+
+    def __enter__(self) -> Self:
+        self.account.begin()
+        lacking_unit = self.account.hold(self._amounts)
+        if lacking_unit is not None:
+            raise Exhausted(lacking_unit)
+        self.is_open = True
+        if self.account.is_shared:
+            self._token = _ENCLOSING.set((*_ENCLOSING.get(), self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.is_open = False
+        if self._token is not None:
+            with suppress(ValueError):  # the block ends in another task than it began in
+                _ENCLOSING.reset(self._token)
+        if self._counts is None:
+            self.account.free(self._amounts)
+            return
+        entry, spent = price_counts(self._call, self._counts, self._rates, self._priced)
+        try:
+            self.account.settle(self._amounts, self._amounts if self._is_unknown else spent, entry)
+        except BudgetExceeded:
+            if kind is None or not issubclass(kind, asyncio.CancelledError):
+                raise
+
+    def spend(self, *, priced: Amounts | None = None, **counts: Any) -> None:
+        """Note the whole cost of the call so far.
+
+        Args:
+            priced: The flops and dollars of the call in whole units, if they do not follow from the rates of the lease.
+            counts: The cost by the fields of `Entry`, without flops and dollars.
+
+        Raises:
+            EngineError: A count or a price is no whole number of at least 0. The whole lease is spent then.
+        """
+        try:
+            check_counts(counts, priced)
+        except EngineError:
+            tokens, samples = self._amounts.get("tokens", self._call[3]), self._amounts.get("samples", 0)
+            self._counts = {"generated_tokens": tokens, "samples": samples, "estimated": True}
+            self._is_unknown = True
+            raise
+        self._counts, self._priced = counts, priced
 
 
 def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget | Account:
@@ -852,10 +821,6 @@ def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget
         ConfigError: The value is neither an account nor a budget.
     """
     return given if isinstance(given, Account) else Budget.of(given)
-
-
-def _user_amount(unit: str, amount: int) -> float:
-    return amount / USD_UNIT if unit == "usd" else amount
 
 
 def divide_account(total: Account, parts: int) -> list[Account]:

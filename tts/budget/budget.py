@@ -14,14 +14,8 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
+from tts.budget.units import USD_UNIT, WHOLE_UNITS
 from tts.errors import ConfigError, HintsKeywords, quote, unknown_name
-
-# units whose limits users give as whole numbers
-WHOLE_UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
-
-
-USD_UNIT = 10**15
-
 
 _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the least limits: accounts count whole units
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from tts.budget.budget import USD_UNIT, Rates
+from tts.budget.budget import Rates
+from tts.budget.units import UNITS, USD_UNIT
 from tts.errors import EngineError
 from tts.types import Usage
 
 Amounts = Mapping[str, int]  # whole numbers by unit; dollars in 1e-15
-UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples", "flops", "usd")
 
 
 class Books:
@@ -83,33 +83,72 @@ class Call:
     readings: int | None = None
 
 
-@dataclass(slots=True)
+class Entry(NamedTuple):
+    """One row of a ledger as plain numbers, in the order of `Call` and `Usage`.
+
+    Flops and dollars are in whole units; None: not known.
+    """
+
+    kind: str
+    model: str
+    rows: int
+    granted: int
+    readings: int | None = None
+    prompt_tokens: int = 0
+    reused_tokens: int | None = 0
+    generated_tokens: int = 0
+    cancelled_tokens: int = 0
+    verifier_tokens: int = 0
+    verifier_reused_tokens: int = 0
+    verifier_calls: int = 0
+    samples: int = 0
+    flops: int | None = 0
+    usd: int | None = 0
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    kv_bytes_per_token: int | None = None
+    estimated: bool = False
+
+    def call(self) -> Call:
+        """Return the row as readers of a ledger see it."""
+        usage = self._asdict()
+        kind, model, rows, granted, readings = (usage.pop(name) for name in Entry._fields[:5])
+        usage["usd"] = None if self.usd is None else self.usd / USD_UNIT
+        return Call(kind, model, rows, granted, Usage(**usage), readings)
+
+
 class Ledger:
     """Every call that an account paid, in order.
 
     Args:
-        calls: The rows.
-        noted: A function that gets each row that is added.
+        noted: A function that gets each call that is added.
+
+    Attributes:
+        entries: The rows, as plain numbers.
     """
 
-    calls: list[Call] = field(default_factory=list[Call])
-    noted: Callable[[Call], None] | None = None
+    __slots__ = ("_noted", "entries")
 
-    def add(self, call: Call) -> None:
+    def __init__(self, noted: Callable[[Call], None] | None = None) -> None:
+        self.entries: list[Entry] = []
+        self._noted = noted
+
+    def add(self, entry: Entry) -> None:
         """Append a row."""
-        self.calls.append(call)
-        if self.noted is not None:
-            self.noted(call)
+        self.entries.append(entry)
+        if self._noted is not None:
+            self._noted(entry.call())
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls."""
+        return [entry.call() for entry in self.entries]
 
     def total(self) -> Usage:
         """Return the sum of all rows; a number that is unknown (None) in one row is unknown in the sum."""
         return sum_usage([call.usage for call in self.calls])
 
 
-_COUNTS = (
-    *("prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens"),
-    *("verifier_tokens", "verifier_reused_tokens", "verifier_calls", "samples"),
-)
 # the name, the default and the getter of each field; made once, because each solution and each reply sums usages
 _FIELDS: tuple[tuple[str, Any, Callable[[Usage], Any]], ...] = tuple(
     (field.name, field.default, operator.attrgetter(field.name)) for field in dataclasses.fields(Usage)
@@ -136,13 +175,19 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
     return Usage(**totals)
 
 
-def check_usage(usage: Usage, priced: Mapping[str, int]) -> None:
+_COUNTS = frozenset(
+    ("prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens",
+     "verifier_reused_tokens", "verifier_calls", "samples")
+)  # fmt: skip
+
+
+def check_counts(counts: Mapping[str, Any], priced: Mapping[str, int] | None) -> None:
     """Check the counts and prices of a call before they are booked.
 
     Raises:
         EngineError: A count or a price is no whole number of at least 0; `reused_tokens` may be None, too.
     """
-    for name, amount in {**{name: getattr(usage, name) for name in _COUNTS}, **priced}.items():
+    for name, amount in {**{name: counts[name] for name in counts if name in _COUNTS}, **(priced or {})}.items():
         if (type(amount) is not int or amount < 0) and not (amount is None and name == "reused_tokens"):
             rule = "a whole number of at least 0"
             raise EngineError(f"a call reports {name} = {amount!r}, but must report {rule}", kind="BadReply")
@@ -153,34 +198,34 @@ def sum_known(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def price_usage(
-    usage: Usage, rates: Rates | None, known: Mapping[str, int] | None = None
-) -> tuple[Usage, dict[str, int]]:
-    """Return a usage with its flops and dollars, and the spent amounts by unit.
+def price_counts(
+    call: tuple[str, str, int, int], counts: Mapping[str, Any], rates: Rates | None, known: Mapping[str, int] | None
+) -> tuple[Entry, dict[str, int]]:
+    """Return the row of a call with its flops and dollars, and the spent amounts by unit.
 
     Args:
-        usage: The tokens and seconds of a call.
+        call: The kind, the role, the rows and the granted tokens.
+        counts: The cost of the call by the fields of `Entry`.
         rates: The rates of the model that was called; None: no model was called.
         known: The flops and dollars in whole units, where they do not follow from the rates.
     """
-    flops = usd = 0
-    if rates is not None:
-        if known is None:
-            computed = usage.prompt_tokens + usage.verifier_tokens
-            reused = (usage.reused_tokens or 0) + usage.verifier_reused_tokens
-            generated = usage.generated_tokens + usage.cancelled_tokens
-            known = rates.costs(computed=computed, reused=reused, generated=generated)
-        flops, usd = known["flops"], known["usd"]
-        is_unpriced = rates.usd_in is None or rates.usd_out is None
-        usage = dataclasses.replace(
-            usage, flops=None if rates.flops is None else flops, usd=None if is_unpriced else usd / USD_UNIT
-        )
-    return usage, {
-        "tokens": usage.tokens,
-        "generated_tokens": usage.generated_tokens + usage.cancelled_tokens,
-        "verifier_tokens": usage.verifier_tokens,
-        "verifier_calls": usage.verifier_calls,
-        "samples": usage.samples,
-        "flops": flops,
-        "usd": usd,
+    get = counts.get
+    generated = get("generated_tokens", 0) + get("cancelled_tokens", 0)
+    verifier_tokens = get("verifier_tokens", 0)
+    spent = {
+        "tokens": generated + verifier_tokens,
+        "generated_tokens": generated,
+        "verifier_tokens": verifier_tokens,
+        "verifier_calls": get("verifier_calls", 0),
+        "samples": get("samples", 0),
     }
+    if rates is None:
+        return Entry(*call, **counts), spent
+    if known is None:
+        computed = get("prompt_tokens", 0) + verifier_tokens
+        reused = (get("reused_tokens", 0) or 0) + get("verifier_reused_tokens", 0)
+        known = rates.costs(computed=computed, reused=reused, generated=generated)
+    spent["flops"], spent["usd"] = known["flops"], known["usd"]
+    is_unpriced = rates.usd_in is None or rates.usd_out is None
+    flops, usd = None if rates.flops is None else spent["flops"], None if is_unpriced else spent["usd"]
+    return Entry(*call, flops=flops, usd=usd, **counts), spent

@@ -22,7 +22,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from tts.budget.budget import USD_UNIT, Rates
+from tts.budget.budget import Rates
+from tts.budget.units import USD_UNIT
 from tts.errors import ConfigError, unknown_name
 from tts.models.record import ModelRecord, Price
 from tts.models.records import RECORDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -50,17 +51,72 @@ class Costs:
                 self._prompt_bounds[role] = prompt_bound
         # (role, root): the own model of the role's verifier has read the root's prompt
         self._read_prompts: set[tuple[str, int]] = set()
+        self._owed: dict[int, tuple[Account, Mapping[str, int]]] = {}  # by node: who holds what for its scores
 
     @contextmanager
     def pay_from(self, part: Account) -> Generator[Account]:
-        """Let a part of the account pay in the block. The part is closed after the block."""
+        """Let a part of the account pay in the block. The part is closed after the block.
+
+        The outer account then holds what the part held for scores.
+        """
         outer_account = self.account
         self.account = part
         try:
             yield part
         finally:
             self.account = outer_account
+            owed_nodes = [node for node, (payer, _amounts) in self._owed.items() if payer is part]
+            for node in owed_nodes:
+                part.free(self._owed[node][1])
             part.close()
+            for node in owed_nodes:
+                _part, amounts = self._owed.pop(node)
+                self._owe(node, amounts)
+
+    # What scores will cost --------------------------------------------------------------------------------------------
+
+    @property
+    def owes(self) -> bool:
+        """Whether anything is held for scores."""
+        return bool(self._owed)
+
+    def is_owed(self, node: int) -> bool:
+        """Whether an amount is held for the scores of a node."""
+        return node in self._owed
+
+    def owed(self) -> dict[str, int]:
+        """Return the amounts that are held for scores, by unit."""
+        total: Counter[str] = Counter()
+        for _account, amounts in self._owed.values():
+            total.update(amounts)
+        return dict(total)
+
+    def add_owed(self, node: int, left: dict[str, int]) -> None:
+        """Add what is held for a node's scores to amounts that are left of the account that pays now."""
+        account, amounts = self._owed.get(node, (None, {}))
+        for unit, amount in amounts.items():
+            if account is self.account or (account is not None and account.pays(unit) is self.account.pays(unit)):
+                left[unit] += amount
+
+    def free(self, nodes: Iterable[int]) -> None:
+        """Free what is held for the scores of some nodes: they are about to be paid, or are not wanted."""
+        if self._owed:
+            for node in nodes:
+                account, amounts = self._owed.pop(node, (self.account, {}))
+                if amounts:
+                    account.free(amounts)
+
+    def free_all(self) -> None:
+        """Free all that is held for scores."""
+        self.free(list(self._owed))
+
+    def _owe(self, key: int, amounts: Mapping[str, int]) -> None:
+        """Hold amounts under a key, as far as the limits pay all of them."""
+        account = self.account
+        wanted = {unit: amount for unit, amount in amounts.items() if amount and unit in account.units}
+        if wanted and account.hold(wanted) is None:
+            before = self._owed.get(key, (account, {}))[1]
+            self._owed[key] = (account, {**before, **{u: before.get(u, 0) + a for u, a in wanted.items()}})
 
     def row_cost(self, backend: Backend, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
         """Return the cost bound of a row after `prefix` tokens, with the scores by the declared verifiers.
@@ -131,7 +187,7 @@ class Costs:
 
         The bound is 0 where the unit has no limit, or where the root's reserve is held already.
         """
-        if unit not in self.account.units or self.account.keeps(root):
+        if unit not in self.account.units or root in self._owed:
             return 0
         return sum(
             self.rates[role].cost(unit, computed=self.unread_prompt(role, root, tokens)) for role in self._declared
@@ -179,17 +235,16 @@ class Costs:
             tokens: The tokens of each node.
             prompts: The tokens of each prompt, by root.
         """
-        units = self.account.units
-        amounts: dict[object, Mapping[str, int]] = {
-            root: {unit: self._prompts_cost(unit, root, prompts[root]) for unit in ("flops", "usd")}
-            for root in sorted(prompts)
-        }
+        account = self.account
+        if account.seconds_left == 0:
+            return
+        for root in sorted(prompts):
+            self._owe(root, {unit: self._prompts_cost(unit, root, prompts[root]) for unit in ("flops", "usd")})
         reserves: dict[int, Mapping[str, int]] = {}  # by number of tokens: nodes of equal size cost the same
         for node, num_tokens in tokens.items():
             if num_tokens not in reserves:
-                reserves[num_tokens] = cost.reserves(units, num_tokens)
-            amounts[node] = reserves[num_tokens]
-        self.account.keep(amounts)
+                reserves[num_tokens] = cost.reserves(account.units, num_tokens)
+            self._owe(node, reserves[num_tokens])
 
     def score_cost(self, role: str, tokens: int, calls: int, paths: int, prompts: int) -> dict[str, int]:
         """Return the bound, in each limited unit, of scoring `calls` trajectories.

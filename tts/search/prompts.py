@@ -30,7 +30,7 @@ from tts.checks import check_int
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, quote
 from tts.search.costs import Costs
 from tts.search.tree import Tree
-from tts.types import Prompt, Trajectory, Usage
+from tts.types import Prompt, Trajectory
 
 Charge = Callable[[Sequence[Reply[Any]]], object]
 
@@ -143,12 +143,13 @@ class Prompts:
                 charge(replies)
             return
         rates = self._backends[model].rates
-        async with self._costs.account.lease(amounts, kind=kind, model=model, rows=rows, rates=rates) as lease:
+        await self._costs.account.wait_to_pay(amounts)
+        with self._costs.account.lease(amounts, kind=kind, model=model, rows=rows, rates=rates) as lease:
             started = self._clock()
             try:
                 yield replies
             finally:
-                lease.spend(input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier))
+                lease.spend(**_counts(replies, samples=samples, seconds=self._clock() - started, verifier=verifier))
 
     def recomputation(self, ts: Sequence[Trajectory], model: str) -> int:
         """Return the most tokens that a row after one of `ts` computes again.
@@ -429,8 +430,10 @@ def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Rep
     return list(replies)
 
 
-def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:
-    """Return the usage of a call that only reads.
+def _counts(
+    replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False
+) -> dict[str, Any]:
+    """Return the cost of a call that only reads, by the fields of a ledger's row.
 
     Args:
         replies: The replies of the backend.
@@ -442,14 +445,20 @@ def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int =
     reused = sum_known([reply.reused for reply in replies])
     work = sum(reply.seconds for reply in replies)
     if verifier:
-        return Usage(
-            verifier_tokens=computed,
-            verifier_reused_tokens=reused or 0,
-            verifier_calls=len(replies),
-            seconds=seconds,
-            work_seconds=work,
-        )
-    return Usage(prompt_tokens=computed, reused_tokens=reused, samples=samples, seconds=seconds, work_seconds=work)
+        return {
+            "verifier_tokens": computed,
+            "verifier_reused_tokens": reused or 0,
+            "verifier_calls": len(replies),
+            "seconds": seconds,
+            "work_seconds": work,
+        }
+    return {
+        "prompt_tokens": computed,
+        "reused_tokens": reused,
+        "samples": samples,
+        "seconds": seconds,
+        "work_seconds": work,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,9 @@ from tts.backends.base import (
 )
 from tts.backends.metadata import metadata_of
 from tts.backends.reads import cancelled_and_done, wait_for_change
-from tts.budget.account import Account, Exhausted
+from tts.budget.account import Account, Exhausted, Lease
 from tts.budget.budget import RowCost
-from tts.budget.lease import Lease
-from tts.budget.ledger import Amounts, Call, sum_known
+from tts.budget.ledger import Amounts, sum_known
 from tts.errors import EngineError, quote
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.costs import Costs
@@ -48,7 +47,7 @@ from tts.search.tree import Tree
 from tts.search.waves import PlannedWave, RowSizes, branches_of
 from tts.tasks.base import Task
 from tts.thoughts import THINK, ThoughtMarks
-from tts.types import Problem, Status, Trajectory, Usage
+from tts.types import Problem, Status, Trajectory
 
 # the error of a row that timed out before producing text; such a row is neither a candidate nor a failure
 OUT_OF_TIME = "out of time"
@@ -229,7 +228,7 @@ class RowCall:
                 with self._blame:
                     self._backend.release(unused_handles)
         finally:
-            lease.spend(self._usage(), readings=sum(row_set.readings or 0 for row_set in self._rowsets) or None)
+            lease.spend(**self._counts())
 
     def _most_tokens(self, row: QueuedRow) -> int:
         """Return the most tokens that a row may have generated: its cap, or as many as its lease pays."""
@@ -240,8 +239,8 @@ class RowCall:
                 most_tokens = min(most_tokens, amount // token_cost)
         return most_tokens
 
-    def _usage(self) -> Usage:
-        """Return the call's usage. Rows that were not received count as cancelled."""
+    def _counts(self) -> dict[str, Any]:
+        """Return the call's cost, by the fields of a ledger's row. Rows that were not received count as cancelled."""
         samples = generated = cancelled = 0
         work_seconds, is_estimated = 0.0, False
         for index, (row, (request, place)) in enumerate(zip(self._rows, self._places, strict=True)):
@@ -259,17 +258,18 @@ class RowCall:
                 cancelled += sample.num_tokens
             else:
                 generated += sample.num_tokens
-        return Usage(
-            prompt_tokens=sum([row_set.prompt_tokens for row_set in self._rowsets]),
-            reused_tokens=sum_known([row_set.reused_tokens for row_set in self._rowsets]),
-            generated_tokens=generated,
-            cancelled_tokens=cancelled,
-            samples=samples,
-            seconds=self._clock() - self._started,
-            work_seconds=work_seconds,
-            kv_bytes_per_token=self._backend.kv_bytes_per_token,
-            estimated=is_estimated,
-        )
+        return {
+            "readings": sum(row_set.readings or 0 for row_set in self._rowsets) or None,
+            "prompt_tokens": sum([row_set.prompt_tokens for row_set in self._rowsets]),
+            "reused_tokens": sum_known([row_set.reused_tokens for row_set in self._rowsets]),
+            "generated_tokens": generated,
+            "cancelled_tokens": cancelled,
+            "samples": samples,
+            "seconds": self._clock() - self._started,
+            "work_seconds": work_seconds,
+            "kv_bytes_per_token": self._backend.kv_bytes_per_token,
+            "estimated": is_estimated,
+        }
 
 
 class RowRunner:
@@ -405,9 +405,9 @@ class RowRunner:
         wave = await self._plan(queue, going_on, answered=answered, completed=completed)
         call: RowCall | None = None
         try:
-            async with self._lease(queue, wave) as lease:
+            with self._lease(queue, wave) as lease:
                 self._put_back(queue, wave.rest, wave)  # the wave's reserve comes before that of other rows' scores
-                call = await self._begin_rows(queue, wave, lease)
+                call = await self._begin_rows(queue, wave)
                 self._calls.append(call)
                 try:
                     call.send()
@@ -470,16 +470,12 @@ class RowRunner:
             rates=self._backends[queue.model].rates,
         )
 
-    async def _begin_rows(self, queue: RowQueue, wave: PlannedWave, lease: Lease) -> RowCall:
+    async def _begin_rows(self, queue: RowQueue, wave: PlannedWave) -> RowCall:
         """Return the call of a wave, and note its rows as begun.
 
         Each new row takes the next child index of its parent, and with the index its random stream.
         """
-        try:
-            handles = await self._prompts.handles([row.end for row in wave.rows], queue.model)
-        except BaseException:
-            lease.void()
-            raise
+        handles = await self._prompts.handles([row.end for row in wave.rows], queue.model)
         if not wave.goes_on:
             for row in wave.rows:
                 self._draw_stream(queue, row)
@@ -806,8 +802,9 @@ class RowRunner:
         written_rows = [row for row in queue.begun if row.path is not None]
         tokens = sum(row.written for row in written_rows)
         if tokens:
-            usage = Usage(generated_tokens=-tokens, cancelled_tokens=tokens)
-            self._costs.account.book(Call("cancel", queue.model, rows=len(written_rows), granted=0, usage=usage))
+            self._costs.account.book(
+                "cancel", queue.model, rows=len(written_rows), generated_tokens=-tokens, cancelled_tokens=tokens
+            )
         queue.begun.clear()
         return [row.path for row in written_rows if row.path is not None]
 

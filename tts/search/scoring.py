@@ -26,9 +26,8 @@ from tts.backends.finite import clean_law
 from tts.backends.metadata import metadata_of
 from tts.backends.prompt_logprobs import law_of_tops
 from tts.backends.reads import cancelled_and_done, read
-from tts.budget.account import Exhausted
+from tts.budget.account import Exhausted, Lease
 from tts.budget.budget import Rates
-from tts.budget.lease import Lease
 from tts.checks import check_number, check_text
 from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError, quote, unknown_name
 from tts.randomness import hash64
@@ -39,7 +38,7 @@ from tts.search.prompts import Prompts
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.thoughts import THINK
-from tts.types import Problem, Prompt, Trajectory, Usage, prompt_text
+from tts.types import Problem, Prompt, Trajectory, prompt_text
 from tts.verifiers.base import (
     Judgement,
     Scale,
@@ -228,7 +227,7 @@ class Scoring:
         read_roots = {self._tree.root_of(t) for t in readers if t.judged_text.strip() and self._can_resume(t, role)}
         calls = self._calls(role, amounts["bound"], amounts["prompts"])
         try:
-            async with self._lease("score", role, len(paid), amounts) as lease:
+            with self._lease("score", role, len(paid), amounts) as lease:
                 self.unpaid.difference_update(t.node for t in paid)
                 self.asked.add(role)
                 started = self._clock()
@@ -274,8 +273,7 @@ class Scoring:
             raise ConfigError(
                 f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'"
             )
-        for node in dict.fromkeys(t.node for pair in pairs for t in pair):
-            account.free(node)
+        self._costs.free(dict.fromkeys(t.node for pair in pairs for t in pair))
 
         def amounts(count: int) -> dict[str, int]:
             """Return the bound of the cost of comparing the first `count` pairs."""
@@ -293,7 +291,7 @@ class Scoring:
             return verdicts
         calls = self._calls(role, comparison.pair_bound * num_paid, 0)
         try:
-            async with self._lease("compare", role, num_paid, amounts(num_paid)) as lease:
+            with self._lease("compare", role, num_paid, amounts(num_paid)) as lease:
                 started = self._clock()
                 self.asked.add(role)
                 try:
@@ -324,8 +322,7 @@ class Scoring:
                 f"the verifier {verifier.name!r} chooses among no lists", hint="give one that does, such as 'judge'"
             )
         unknown = [math.nan] * len(ts)
-        for node in {t.node for t in ts}:
-            account.free(node)
+        self._costs.free({t.node for t in ts})
         amounts = self._costs.score_cost(role, choice.bound, calls=1, paths=0, prompts=0)
         lacking_unit = account.short_of(amounts)
         while lacking_unit is not None:
@@ -334,7 +331,7 @@ class Scoring:
             lacking_unit = account.short_of(amounts)
         calls = self._calls(role, choice.bound, 0)
         try:
-            async with self._lease("choose", role, 1, amounts) as lease:
+            with self._lease("choose", role, 1, amounts) as lease:
                 started = self._clock()
                 self.asked.add(role)
                 try:
@@ -370,7 +367,8 @@ class Scoring:
 
     def _spend(self, lease: Lease, role: str, rows: int, calls: MeteredCalls, started: float) -> None:
         """Charge a verifier's calls to a lease, also after a failure, and add up the counts of the calls."""
-        usage = Usage(
+        lease.spend(
+            priced={unit: calls.cost(unit, self._costs.rates[role]) for unit in ("flops", "usd")},
             prompt_tokens=calls.prompt,
             verifier_tokens=calls.computed,
             verifier_reused_tokens=calls.reused,
@@ -379,7 +377,6 @@ class Scoring:
             work_seconds=calls.seconds,
             estimated=calls.estimated,
         )
-        lease.spend(usage, priced={unit: calls.cost(unit, self._costs.rates[role]) for unit in ("flops", "usd")})
         _add_unknown(self.unknown, calls.unknown)
         self.judgements += [dataclasses.replace(judgement, role=role) for judgement in calls.judgements]
         self.failures.update(calls.failures)
@@ -400,12 +397,12 @@ class Scoring:
         tokens = path_tokens = prompt_tokens = 0  # of the paid trajectories together
         resumed_roots: set[int] = set()  # roots whose prompt is counted already
         shortage: Exhausted | None = None
-        left, freed, has_kept = account.all_available(), dict[int, None](), account.has_kept
+        left, freed, owes = account.all_available(), dict[int, None](), self._costs.owes
         for t in unscored:
-            if shortage is not None and (t.node in freed or not account.keeps(t.node)):
+            if shortage is not None and (t.node in freed or not self._costs.is_owed(t.node)):
                 continue
             can_resume, root = self._can_resume(t, role), tree.root_of(t)
-            if has_kept:
+            if owes:
                 self._free_path(t, role, left, freed)
             next_tokens = tokens + self._score_tokens(t, role, can_resume=can_resume)
             next_path_tokens = path_tokens + tree.path_tokens(t)
@@ -424,7 +421,7 @@ class Scoring:
             if can_resume:
                 resumed_roots.add(root)
             paid_amounts = {**amounts, "bound": tokens, "prompts": prompt_tokens}
-        account.free(*freed)
+        self._costs.free(freed)
         return paid, paid_amounts, shortage
 
     def _score_tokens(self, t: Trajectory, role: str, *, can_resume: bool) -> int:
@@ -454,12 +451,10 @@ class Scoring:
             left: The amount left of each limit, to which the reserves are added.
             freed: The nodes whose reserves were added. The method adds nodes here.
         """
-        account, scores = self._costs.account, self._tree.scores
-        node = t
+        scores, node = self._tree.scores, t
         while node.node not in freed and (node.node, role) not in scores:
             freed[node.node] = None
-            for unit, amount in account.amounts_under(node.node).items():
-                left[unit] += amount
+            self._costs.add_owed(node.node, left)
             if node.parent is None:
                 return
             node = node.parent

@@ -26,7 +26,6 @@ from tts.backends.base import Backend, Sampling
 from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account, Exhausted
-from tts.budget.ledger import Call
 from tts.checks import check_int, check_prompt, check_text
 from tts.errors import ConfigError
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
@@ -54,7 +53,7 @@ from tts.search.scoring import Scoring, check_given
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.thoughts import THINK
-from tts.types import Candidate, Message, Problem, Prompt, Trajectory, Usage
+from tts.types import Candidate, Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import Scale, estimate_unknown
 
 T = TypeVar("T")
@@ -447,7 +446,7 @@ class Search:
 
     async def _score_candidates(self) -> bool:
         """Score the candidates that have a reserve for a score; return whether there were such candidates."""
-        reserved = [c.trajectory for c in self.candidates if self.account.keeps(c.trajectory.node)]
+        reserved = [c.trajectory for c in self.candidates if self._costs.is_owed(c.trajectory.node)]
         if not reserved or not self._asked_of_all:
             return False
         for role in self._asked_of_all:
@@ -540,7 +539,7 @@ class Search:
         if self._may_score is not None and not self._may_score(candidate, self._agreeing[answer_class]):
             self.scoring.unscorable.add(t.node)
             if self._costs.keeps_scores:
-                self.account.free(t.node)
+                self._costs.free([t.node])
         self._agreeing[answer_class] += t.status == "finished"
         return candidate
 
@@ -697,8 +696,10 @@ class Search:
         with self._call():
             vectors, counted = await self._within_time(embedder.embed_and_count(texts))
             tokens = sum(len(text.encode()) for text in texts) if counted is None else counted
-            usage = Usage(prompt_tokens=tokens, estimated=counted is None, flops=None, usd=None)
-            self.account.book(Call("embed", model="", rows=len(texts), granted=0, usage=usage))
+            is_estimated = counted is None
+            self.account.book(
+                "embed", rows=len(texts), prompt_tokens=tokens, estimated=is_estimated, flops=None, usd=None
+            )
             return vectors
 
     # The rest ---------------------------------------------------------------------------------------------------------
@@ -726,15 +727,14 @@ class Search:
             raise
         finally:
             seconds = self._clock() - started
-            usage = Usage(seconds=seconds, work_seconds=seconds)
-            account.book(Call("search", model="", rows=0, granted=0, usage=usage))
+            account.book("search", seconds=seconds, work_seconds=seconds)
 
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: prune other unfinished paths and release their state. Candidates stay."""
         self.tree.kept.append(self.tree.distinct_tokens(ts))
         paths = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
         # pending scores of the kept paths read the states of their ancestors
-        scored_ancestors = self.tree.path_nodes(paths) if self.account.has_kept else set[int]()
+        scored_ancestors = self.tree.path_nodes(paths) if self._costs.owes else set[int]()
         self._prune(self.tree.nodes_to_drop([t.node for t in paths]), scored_ancestors)
 
     def drop(self, ts: Sequence[Trajectory]) -> None:
@@ -743,7 +743,7 @@ class Search:
 
     def _prune(self, ts: Sequence[Trajectory], keep_reserves: Container[int] = ()) -> None:
         self.tree.pruned.update(t.node for t in ts)
-        self.account.free(*(t.node for t in ts if t.node not in keep_reserves))
+        self._costs.free([t.node for t in ts if t.node not in keep_reserves])
         self._prompts.release(ts)
 
     def _note_time(self) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -631,7 +630,7 @@ class RowSizes:
         wave = plan_rows(self._request(queue, upcoming, branches, bound, held=held, completed=completed), left)
         self.assumes = False
         if goes_on:
-            self._costs.account.free(*(row.path.node for row in rows if row.path is not None))
+            self._costs.free([row.path.node for row in rows if row.path is not None])
         chosen_rows, rooms = rows[: wave.rows], dict[int, int]()  # rooms: by parent
         for row, branch in zip(chosen_rows, branches, strict=False):
             if wave.limit is not None:
@@ -700,11 +699,11 @@ class RowSizes:
             Exhausted: A shared limit is exhausted for now.
         """
         account = self._costs.account
-        left = Counter(account.all_available())
+        left = account.all_available()
         if upcoming.goes_on:
             for row in upcoming.rows:
                 if row.path is not None:
-                    left.update(account.kept_under(row.path.node))
+                    self._costs.add_owed(row.path.node, left)
         shares = account.fair_shares()
         if not shares:
             return left

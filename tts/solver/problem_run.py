@@ -391,16 +391,16 @@ class ProblemRun:
         try:
             await self._explore(search, outcome)
             # amounts kept for the scores of the choice become available again where the scores cost less
-            available_before = {unit: account.available(unit) for unit in account.kept}
+            available_before = {unit: account.available(unit) for unit in costs.owed()}
             selected = self._abstain(await self._choose(search, outcome), outcome)
             if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
-            outcome.held = account.kept
+            outcome.held = costs.owed()
             outcome.cheaper = {
                 unit: account.available(unit) - amount_before for unit, amount_before in available_before.items()
             }
         finally:
-            account.free_all()
+            costs.free_all()
             try:
                 prompts.release_all()
             except EngineError as failure:
@@ -484,7 +484,7 @@ class ProblemRun:
         except asyncio.CancelledError:
             outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
         except TTSError as failure:  # the boundary: a failed strategy is an outcome
-            if isinstance(failure, ConfigError) and not search.account.ledger.calls:
+            if isinstance(failure, ConfigError) and not search.account.ledger.entries:
                 return failure
             outcome.candidates = search.candidates
             outcome.fail(failure, search)

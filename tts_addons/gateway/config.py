@@ -28,7 +28,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from tts._common.sections import Section
 from tts._common.yaml_text import read_yaml
 from tts.backends.base import Sampling
-from tts.budget.budget import WHOLE_UNITS, Budget, check_units
+from tts.budget.budget import Budget, check_units
+from tts.budget.units import WHOLE_UNITS
 from tts.checks import read_text
 from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.study.config import ModelConfig

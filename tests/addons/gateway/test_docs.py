@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.addons.gateway.asking import gateway_config
-from tts.budget.budget import USD_UNIT
+from tts.budget.units import USD_UNIT
 from tts_addons.gateway.spending.accounts import Accounts
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/gateway.md"

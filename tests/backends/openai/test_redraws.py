@@ -17,7 +17,8 @@ from tts.backends.base import Sampling
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.http import Timeouts
 from tts.backends.toy.language import tokens_of
-from tts.budget.budget import USD_UNIT, Budget, Rates
+from tts.budget.budget import Budget, Rates
+from tts.budget.units import USD_UNIT
 from tts.errors import EngineError
 
 SHARED: dict[str, Any] = {"seeds": False, "n": True}  # rows share calls

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from tts.budget.budget import USD_UNIT
+from tts.budget.units import USD_UNIT
 from tts.experiments.study.grid import ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
 from tts.search.needs import needs_of

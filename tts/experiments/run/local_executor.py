@@ -16,7 +16,8 @@ from typing import Any
 from tts._common.scopes import file_scope
 from tts._core.threads import run_in_thread
 from tts.budget.account import Account
-from tts.budget.budget import USD_UNIT, Budget, format_limits
+from tts.budget.budget import Budget, format_limits
+from tts.budget.units import USD_UNIT
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.experiments.run.candidates import candidate_texts, judge_answer, record_candidates
 from tts.experiments.run.cell_payer import CellPayer

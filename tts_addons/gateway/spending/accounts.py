@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tts.budget.account import Account
-from tts.budget.budget import USD_UNIT, Budget
-from tts.budget.ledger import UNITS, Amounts
+from tts.budget.budget import Budget
+from tts.budget.ledger import Amounts
+from tts.budget.units import UNITS, USD_UNIT
 from tts.errors import ConfigError, unknown_name
 from tts_addons.gateway.config import GatewayConfig, budget_of
 from tts_addons.gateway.failures import refuse_field

@@ -12,7 +12,8 @@ from starlette.testclient import TestClient
 
 from tests.addons.gateway.asking import QUESTION, refused
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.budget.budget import USD_UNIT, Rates
+from tts.budget.budget import Rates
+from tts.budget.units import USD_UNIT
 from tts.errors import ConfigError
 from tts_addons.gateway.app import create_app
 from tts_addons.gateway.config import gateway_config
