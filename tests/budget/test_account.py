@@ -63,7 +63,7 @@ def test_a_lease_holds_its_bound_and_frees_what_was_not_spent() -> None:
 def test_a_lease_that_no_limit_pays_is_refused_by_unit() -> None:
     account = Account(Budget(tokens=100, samples=1))
     with pytest.raises(Exhausted) as end:
-        account.lease({"tokens": 5, "samples": 2}, kind="expand").__enter__()
+        account.lease({"tokens": 5, "samples": 2}, kind="expand")
     assert end.value.unit == "samples"
     check_balanced(account)
 

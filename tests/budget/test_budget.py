@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tts.budget.budget import Budget
-from tts.budget.ledger import Call, Ledger, sum_usage
+from tts.budget.ledger import Entry, Ledger, sum_usage
 from tts.errors import ConfigError, quote
 from tts.types import Usage
 
@@ -87,25 +87,10 @@ def test_a_bare_number_is_a_limit_on_tokens_and_a_budget_is_itself() -> None:
 def test_the_ledgers_total_sums_counts_takes_peaks_and_does_not_know_what_one_call_does_not() -> None:
     ledger = Ledger()
     assert ledger.total() == Usage()
-    ledger.add(
-        Call(
-            "expand",
-            "policy",
-            2,
-            64,
-            Usage(generated_tokens=20, cancelled_tokens=3, samples=2, flops=46, peak_kv_tokens=9),
-        )
-    )
-    ledger.add(
-        Call(
-            "score",
-            "main",
-            2,
-            0,
-            Usage(verifier_tokens=20, verifier_calls=2, usd=None, peak_kv_tokens=4, estimated=True),
-        )
-    )
+    ledger.add(Entry("expand", "policy", 2, 64, generated_tokens=20, cancelled_tokens=3, samples=2, flops=46))
+    ledger.add(Entry("score", "main", 2, 0, verifier_tokens=20, verifier_calls=2, usd=None, estimated=True))
     total = ledger.total()
     assert (total.tokens, total.samples, total.verifier_calls, total.flops) == (43, 2, 2, 46)
-    assert (total.usd, total.peak_kv_tokens, total.estimated) == (None, 9, True)
+    assert (total.usd, total.estimated) == (None, True)
+    assert sum_usage([Usage(peak_kv_tokens=9), Usage(peak_kv_tokens=4)]).peak_kv_tokens == 9
     assert sum_usage([Usage(kv_bytes_per_token=None), Usage(kv_bytes_per_token=4)]).kv_bytes_per_token == 4

@@ -294,7 +294,7 @@ def test_a_path_that_fills_the_context_is_truncated_whatever_it_was_asked_for() 
         context = 12
 
     async def check(search: Search) -> None:
-        [[t]] = await search.expand([search.root], 1, Tokens(12 - search.rows.sizes.root_tokens))
+        [[t]] = await search.expand([search.root], 1, Tokens(12 - search.rows.root_tokens))
         assert t.status == "truncated"
 
     done(run(check, backend=Short()))

@@ -163,7 +163,7 @@ def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_cou
     made = Pair()
 
     async def check(search: Search) -> None:
-        prompt = search.rows.sizes.root_tokens
+        prompt = search.rows.root_tokens
         for count in (1, 2, 3):
             root = search.root if count == 1 else await search.open("solve")
             before = search.account.ledger.total()
@@ -196,7 +196,7 @@ def test_a_path_without_text_is_scored_and_its_prompt_is_still_to_be_read(ended:
         assert np.isfinite(await search.score([t])).all()
         [[t]] = await search.expand([t], 1, Tokens(4))
         await search.score([t])
-        assert made.process_tokens == search.rows.sizes.root_tokens + t.num_tokens
+        assert made.process_tokens == search.rows.root_tokens + t.num_tokens
 
     done(made, solve_and_show(run_of(made, 10**4, Do(check=check))))
 
@@ -205,7 +205,7 @@ def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
     made = Pair()
 
     async def check(search: Search) -> None:
-        t, read = search.root, search.rows.sizes.root_tokens
+        t, read = search.root, search.rows.root_tokens
         for size in (3, 2, 5, 1, 7):
             [[child]] = await search.expand([t], 1, Tokens(size))
             await search.score([child])
@@ -362,7 +362,7 @@ def test_prompts_beyond_what_a_verifier_states_are_named_and_booked() -> None:
     end = solve_and_show(run_of(made, Budget(tokens=10**4), "best_of_n(n=3) | weighted", Silent()))
     assert isinstance(end.solution.error, BudgetExceeded)
     assert "prompt_bound" in str(end.solution.error)
-    assert end.search.account.ledger.total().prompt_tokens == 2 * end.search.rows.sizes.root_tokens
+    assert end.search.account.ledger.total().prompt_tokens == 2 * end.search.rows.root_tokens
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ says why.
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import pytest
 
@@ -14,13 +13,7 @@ from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.revising import RevisingTask
 from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.budget.account import Account
-from tts.search.costs import Costs
-from tts.search.lengths import NO_CAP
-from tts.search.prompts import Prompts
-from tts.search.tree import Tree
-from tts.search.waves import RowSizes
-from tts.types import Problem
+from tts.search.lengths import KnownLengths
 from tts.verifiers.function import FunctionVerifier
 
 LENGTH = 15  # tokens of a solution of the toy's
@@ -78,13 +71,10 @@ def test_the_first_solution_is_the_one_that_the_search_would_end_with() -> None:
 
 
 def test_lengths_of_another_kind_of_prompt_are_revised_once_solutions_are_known() -> None:
-    costs = Costs(Account(tts.Budget(tokens=100)), {}, (), {})
-    backends, tree = {"policy": ToyBackend()}, Tree()
-    prompts = Prompts(backends, costs, tree, time.monotonic)
-    sizes = RowSizes(Problem("3 + 4"), LongTask(), backends, costs, tree, prompts, None, NO_CAP)
-    assert sizes.lengths("program").expected_length() == 256
-    sizes.lengths("solve").note(0, LENGTH, ended=True)
-    assert sizes.lengths("program").expected_length() == LENGTH
+    lengths = KnownLengths(LongTask(), None)
+    assert lengths.of("program").expected_length() == 256
+    lengths.of("solve").note(0, LENGTH, ended=True)
+    assert lengths.of("program").expected_length() == LENGTH
 
 
 @pytest.mark.parametrize(

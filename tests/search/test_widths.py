@@ -29,7 +29,7 @@ from tts.budget.budget import Budget
 from tts.registry import Registry
 from tts.search.lengths import MOST_ROWS as MOST_OF_A_WAVE
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
-from tts.search.queue import QueuedRow, RowQueue
+from tts.search.rows import Ask, Row
 from tts.search.selections.league import fixtures
 from tts.types import Solution
 from tts.verifiers.function import FunctionVerifier
@@ -201,15 +201,15 @@ def test_a_number_of_a_selection_is_not_laid_out_before_it_is_paid(name: str, nu
 )
 def test_a_wave_takes_no_more_rows_than_can_begin(plan: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
-    take = RowQueue.take
+    take = Ask.take
 
-    def count(queue: RowQueue, number: int) -> list[QueuedRow]:
+    def count(ask: Ask, number: int) -> list[Row]:
         nonlocal taken
-        rows = take(queue, number)
+        rows = take(ask, number)
         taken += len(rows)
         return rows
 
-    monkeypatch.setattr(RowQueue, "take", count)
+    monkeypatch.setattr(Ask, "take", count)
     solution, _, rows = measure(f"{plan.format(WIDTH)} | majority", unit)
     assert solution.error is None
     assert taken < 10 * rows

@@ -277,9 +277,9 @@ class Auto(Strategy):
             if getattr(strategy, "n", 1) is not None:
                 return strategy
             return dataclasses.replace(cast("Any", strategy), n=step.samples)  # else it would spend all that is left
-        sizes, unit = search.rows.sizes, self._unit or "tokens"
-        policy_cost = sizes.sample_cost("policy", unit)
-        writer_cost = sizes.sample_cost(strategy.writer, unit)
+        rows, unit = search.rows, self._unit or "tokens"
+        policy_cost = rows.sample_cost("policy", unit)
+        writer_cost = rows.sample_cost(strategy.writer, unit)
         num_paid = max(1, round(step.samples * policy_cost / max(1, writer_cost)))
         return dataclasses.replace(strategy, n=strategy.n or num_paid)
 
@@ -312,7 +312,7 @@ class Auto(Strategy):
         account = search.account
         known = shipped.load(str(self.model))
         (limit,) = known.limit(self.plans()[step.plan], np.array([step.samples])).tolist()  # in plain samples
-        sample_costs = {unit: rows.sizes.sample_cost("policy", unit) for unit in account.units}
+        sample_costs = {unit: rows.sample_cost("policy", unit) for unit in account.units}
         amounts = {unit: int(limit * cost) for unit, cost in sample_costs.items()}
         pays_another = [amount + sample_costs[unit] <= account.available(unit) for unit, amount in amounts.items()]
         if not any(pays_another):  # nothing would be left for another sample, so the strategy may have all

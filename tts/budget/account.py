@@ -505,9 +505,9 @@ class Account(HintsKeywords):
         granted: int = 0,
         rates: Rates | None = None,
     ) -> Lease:
-        """Return a lease for one call: a context manager that holds amounts and books the spend of the call.
+        """Return a lease for one call, which holds amounts until the end of its block.
 
-        Entering it raises `Exhausted` where a limit cannot pay or the time is over.
+        The block's end books the spend of the call.
 
         Args:
             amounts: The most that the call may spend, in whole units. Units without a limit are free.
@@ -516,22 +516,21 @@ class Account(HintsKeywords):
             rows: The sequences in the call.
             granted: The most tokens that the rows may generate.
             rates: The rates of the model, from which flops and dollars follow; None: the call costs neither.
-        """
-        held = {unit: amount for unit, amount in amounts.items() if unit in self._payers}
-        return Lease(self, held, (kind, model, rows, granted), rates)
-
-    def begin(self) -> None:
-        """Begin a call: refuse a closed account, and let the account's `seconds` count.
 
         Raises:
             ConfigError: The account is closed or of another process.
-            Exhausted: The time is over.
+            Exhausted: A limit cannot pay its amount, or the time is over.
         """
         self.check_usable()
         for account in self._chain:
             if account.started is None:
                 account.started = account._clock()
         self.check_time()
+        held = {unit: amount for unit, amount in amounts.items() if unit in self._payers}
+        lacking_unit = self.hold(held)
+        if lacking_unit is not None:
+            raise Exhausted(lacking_unit)
+        return Lease(self, held, (kind, model, rows, granted), rates)
 
     def hold(self, amounts: Amounts) -> str | None:
         """Hold amounts of limited units for later, or none of them; return the first unit that lacks."""
@@ -768,10 +767,6 @@ class Lease:
         self._token: Token[tuple[Lease, ...]] | None = None
 
     def __enter__(self) -> Self:
-        self.account.begin()
-        lacking_unit = self.account.hold(self._amounts)
-        if lacking_unit is not None:
-            raise Exhausted(lacking_unit)
         self.is_open = True
         if self.account.is_shared:
             self._token = _ENCLOSING.set((*_ENCLOSING.get(), self))

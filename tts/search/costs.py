@@ -1,8 +1,7 @@
-"""Costs: upper bounds of the costs of rows and scores, and the account that pays for both."""
+"""Costs: upper bounds of the costs of rows and scores, the account that pays for both, and what it owes for scores."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,12 +9,20 @@ from functools import partial
 
 from tts.backends.base import Backend
 from tts.budget.account import Account
-from tts.budget.budget import Rates, RowCost
+from tts.budget.budget import Rates
+from tts.budget.ledger import Amounts
+from tts.budget.units import PRICED_UNITS
+from tts.search.plan_rows import Price, Scores
 from tts.verifiers.base import Verifier, stated_bound, traits_of
+
+_MOST_PRICES = 1000  # prices that are kept for further calls
 
 
 class Costs:
     """Bounds of rows and scores of one search.
+
+    What a score will cost is owed by its node: it is held from the end of the node's row until the score is made, or is
+    no longer wanted.
 
     Args:
         account: The account of the search.
@@ -51,7 +58,8 @@ class Costs:
                 self._prompt_bounds[role] = prompt_bound
         # (role, root): the own model of the role's verifier has read the root's prompt
         self._read_prompts: set[tuple[str, int]] = set()
-        self._owed: dict[int, tuple[Account, Mapping[str, int]]] = {}  # by node: who holds what for its scores
+        self._owed: dict[int, tuple[Account, Amounts]] = {}  # by node: who holds what for its scores
+        self._prices: dict[tuple[Backend, int, int, int], Price] = {}
 
     @contextmanager
     def pay_from(self, part: Account) -> Generator[Account]:
@@ -73,82 +81,62 @@ class Costs:
                 _part, amounts = self._owed.pop(node)
                 self._owe(node, amounts)
 
-    # What scores will cost --------------------------------------------------------------------------------------------
+    # Prices of rows ---------------------------------------------------------------------------------------------------
 
-    @property
-    def owes(self) -> bool:
-        """Whether anything is held for scores."""
-        return bool(self._owed)
+    def price(
+        self,
+        backend: Backend,
+        prefix: int,
+        computed: int = 0,
+        written: int = 0,
+        prompts: Mapping[int, int] | None = None,
+    ) -> Price:
+        """Return the price of a row after `prefix` tokens, with the scores by the declared verifiers.
 
-    def is_owed(self, node: int) -> bool:
-        """Whether an amount is held for the scores of a node."""
-        return node in self._owed
-
-    def owed(self) -> dict[str, int]:
-        """Return the amounts that are held for scores, by unit."""
-        total: Counter[str] = Counter()
-        for _account, amounts in self._owed.values():
-            total.update(amounts)
-        return dict(total)
-
-    def add_owed(self, node: int, left: dict[str, int]) -> None:
-        """Add what is held for a node's scores to amounts that are left of the account that pays now."""
-        account, amounts = self._owed.get(node, (None, {}))
-        for unit, amount in amounts.items():
-            if account is self.account or (account is not None and account.pays(unit) is self.account.pays(unit)):
-                left[unit] += amount
-
-    def free(self, nodes: Iterable[int]) -> None:
-        """Free what is held for the scores of some nodes: they are about to be paid, or are not wanted."""
-        if self._owed:
-            for node in nodes:
-                account, amounts = self._owed.pop(node, (self.account, {}))
-                if amounts:
-                    account.free(amounts)
-
-    def free_all(self) -> None:
-        """Free all that is held for scores."""
-        self.free(list(self._owed))
-
-    def _owe(self, key: int, amounts: Mapping[str, int]) -> None:
-        """Hold amounts under a key, as far as the limits pay all of them."""
-        account = self.account
-        wanted = {unit: amount for unit, amount in amounts.items() if amount and unit in account.units}
-        if wanted and account.hold(wanted) is None:
-            before = self._owed.get(key, (account, {}))[1]
-            self._owed[key] = (account, {**before, **{u: before.get(u, 0) + a for u, a in wanted.items()}})
-
-    def row_cost(self, backend: Backend, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
-        """Return the cost bound of a row after `prefix` tokens, with the scores by the declared verifiers.
+        For its score a verifier's own model may have to read the prompt first. Each row of a call has this bound,
+        because any row may be scored first. After the call, the cost to read one prompt stays owed by each root.
 
         Args:
             backend: The backend that writes the row.
             prefix: The tokens before the row.
             computed: The tokens of the prefix that the backend may compute again.
             written: The tokens that the row has already. Verifiers read them together with the new tokens.
+            prompts: The tokens of the prompts, by root; None: no prompt is to be read.
         """
-        reused = 0 if computed else prefix + written
-        if not self._declared:
-            return RowCost(backend.rates, computed, reused)
-        token_bounds = {role: self._bound_of(role) for role in self._declared}
-        if len(token_bounds) == 1:  # the usual case, without the cost of a sum
-            (only_bound,) = token_bounds.values()
+        reading: dict[str, int] = {}  # the cost to read the dearest prompt
+        if self._prompt_bounds and prompts:
+            dearest = {u: max(self._reading(u, root, n) for root, n in prompts.items()) for u in PRICED_UNITS}
+            reading = dearest if any(dearest.values()) else reading
+        key = (backend, prefix, computed, written)
+        price = None if reading else self._prices.get(key)
+        if price is None:
+            scores = self._score_bound(prefix, written) if self._declared else None
+            reused = 0 if computed else prefix + written
+            price = Price(self.account.units, backend.rates, computed, reused, scores, reading)
+            if not reading:
+                if len(self._prices) >= _MOST_PRICES:
+                    self._prices.clear()
+                self._prices[key] = price
+        return price
 
-            def verifier_tokens(new: int) -> int:
-                return only_bound(prefix, written + new)
-        else:
+    def _score_bound(self, prefix: int, written: int) -> Scores:
+        """Return the bound of the declared scores of a row, by unit and the row's new tokens."""
+        bounds = {role: self._bound_of(role) for role in self._declared}
+        num_calls = sum(self._pairs.get(role, 1) for role in self._declared)
 
-            def verifier_tokens(new: int) -> int:
-                return sum(token_bound(prefix, written + new) for token_bound in token_bounds.values())
-
-        def verifier_cost(unit: str, new: int) -> int:
+        def scores(unit: str, new: int) -> int:
+            if unit in ("tokens", "verifier_tokens"):
+                return sum([bound(prefix, written + new) for bound in bounds.values()])
+            if unit == "verifier_calls":
+                return num_calls
+            if unit not in PRICED_UNITS:
+                return 0
+            tokens = written + new
             return sum(
-                self._verifying(role, unit, token_bound(prefix, written + new), prefix + written + new)
-                for role, token_bound in token_bounds.items()
+                [self._verifying(role, unit, bound(prefix, tokens), prefix + tokens) for role, bound in bounds.items()]
             )
 
-        num_calls = sum(self._pairs.get(role, 1) for role in self._declared)
-        return RowCost(backend.rates, computed, reused, verifier_tokens, num_calls, verifier_cost)
+        return scores
 
     def _bound_of(self, role: str) -> Callable[[int, int], int]:
         """Return the bound of a role's verifier tokens for a path, as a function of prefix and new tokens."""
@@ -158,31 +146,7 @@ class Costs:
         compared_tokens = self._pairs[role] * comparison.pair_bound
         return lambda prefix, new: compared_tokens  # noqa: ARG005 - a comparison's prompt has a bound of its own
 
-    def add_prompt_reading(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
-        """Return the bound of a row for whose score a verifier's own model may have to read the prompt first.
-
-        Each row of a call has this bound, because any row may be scored first. After the call, the cost to read one
-        prompt stays reserved for each root (see `keep_scores`).
-
-        Args:
-            cost: The bound of the row without the reading of prompts.
-            prompts: The tokens of the prompts, by root.
-        """
-        if not self._prompt_bounds:
-            return cost
-        reading_costs = {  # by unit: the cost to read the dearest prompt
-            unit: max(self._prompts_cost(unit, root, tokens) for root, tokens in prompts.items())
-            for unit in ("flops", "usd")
-        }
-        if not any(reading_costs.values()):
-            return cost
-
-        def verifier_cost(unit: str, new: int) -> int:
-            return reading_costs[unit] + cost.verifier_cost(unit, new)
-
-        return dataclasses.replace(cost, verifier_cost=verifier_cost)
-
-    def _prompts_cost(self, unit: str, root: int, tokens: int) -> int:
+    def _reading(self, unit: str, root: int, tokens: int) -> int:
         """Return the bound of the declared verifiers' cost to read a prompt.
 
         The bound is 0 where the unit has no limit, or where the root's reserve is held already.
@@ -202,6 +166,11 @@ class Costs:
             return 0
         return self._prompt_bounds[role](tokens)
 
+    @property
+    def reads(self) -> bool:
+        """Whether some verifier's own model reads prompts."""
+        return bool(self._prompt_bounds)
+
     def reads_prompts(self, role: str) -> bool:
         """Whether a verifier's own model reads prompts."""
         return role in self._prompt_bounds
@@ -220,32 +189,6 @@ class Costs:
         if tokens or has_read_before:
             self._read_prompts.update((role, root) for root in roots)
 
-    @property
-    def keeps_scores(self) -> bool:
-        """Whether rows keep a reserve for the scores of some role."""
-        return bool(self._declared)
-
-    def keep_scores(self, cost: RowCost, tokens: Mapping[int, int], prompts: Mapping[int, int]) -> None:
-        """Reserve the cost of scoring some nodes, and of reading their prompts first.
-
-        Nodes and prompts whose cost the limits cannot pay get no reserve.
-
-        Args:
-            cost: The bound of a row.
-            tokens: The tokens of each node.
-            prompts: The tokens of each prompt, by root.
-        """
-        account = self.account
-        if account.seconds_left == 0:
-            return
-        for root in sorted(prompts):
-            self._owe(root, {unit: self._prompts_cost(unit, root, prompts[root]) for unit in ("flops", "usd")})
-        reserves: dict[int, Mapping[str, int]] = {}  # by number of tokens: nodes of equal size cost the same
-        for node, num_tokens in tokens.items():
-            if num_tokens not in reserves:
-                reserves[num_tokens] = cost.reserves(account.units, num_tokens)
-            self._owe(node, reserves[num_tokens])
-
     def score_cost(self, role: str, tokens: int, calls: int, paths: int, prompts: int) -> dict[str, int]:
         """Return the bound, in each limited unit, of scoring `calls` trajectories.
 
@@ -257,7 +200,7 @@ class Costs:
             prompts: The tokens of prompts that the verifier's own model may have to read first.
         """
         costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}
-        for unit in ("flops", "usd"):
+        for unit in PRICED_UNITS:
             if unit in self.account.units:
                 reading_cost = self.rates[role].cost(unit, computed=prompts)
                 costs[unit] = self._verifying(role, unit, tokens, paths) + reading_cost
@@ -271,3 +214,74 @@ class Costs:
         rates = self.rates[role]
         dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))
         return dearest + rates.cost(unit, reused=tokens + path)
+
+    # What scores will cost --------------------------------------------------------------------------------------------
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether rows keep a reserve for the scores of some role."""
+        return bool(self._declared)
+
+    @property
+    def owes(self) -> bool:
+        """Whether anything is held for scores."""
+        return bool(self._owed)
+
+    def is_owed(self, node: int) -> bool:
+        """Whether an amount is held for the scores of a node."""
+        return node in self._owed
+
+    def owed(self) -> dict[str, int]:
+        """Return the amounts that are held for scores, by unit."""
+        total: Counter[str] = Counter()
+        for _account, amounts in self._owed.values():
+            total.update(amounts)
+        return dict(total)
+
+    def add_owed(self, node: int, left: dict[str, int]) -> None:
+        """Add what is held for a node's scores to amounts that are left of the account that pays now."""
+        account, amounts = self._owed.get(node, (self.account, {}))
+        for unit, amount in amounts.items():
+            if account is self.account or account.pays(unit) is self.account.pays(unit):
+                left[unit] += amount
+
+    def owe(self, price: Price, new_tokens: Mapping[int, int], prompts: Mapping[int, int]) -> None:
+        """Hold the cost of scoring some nodes, and of reading their prompts first.
+
+        Nodes and prompts whose cost the limits cannot pay get no reserve.
+
+        Args:
+            price: The price of a row.
+            new_tokens: The tokens of each node's row that the price does not count as written.
+            prompts: The tokens of each prompt, by root.
+        """
+        if self.account.seconds_left == 0:
+            return
+        if self._prompt_bounds:
+            for root in sorted(prompts):
+                self._owe(root, {unit: self._reading(unit, root, prompts[root]) for unit in PRICED_UNITS})
+        scores: dict[int, Amounts] = {}  # by number of tokens: nodes of equal size cost the same
+        for node, tokens in new_tokens.items():
+            if tokens not in scores:
+                scores[tokens] = price.scores(tokens)
+            self._owe(node, scores[tokens])
+
+    def _owe(self, key: int, amounts: Amounts) -> None:
+        """Hold amounts under a key if the limits pay all of them."""
+        account = self.account
+        wanted = {unit: amount for unit, amount in amounts.items() if amount and unit in account.units}
+        if wanted and account.hold(wanted) is None:
+            before = self._owed.get(key, (account, {}))[1]
+            self._owed[key] = (account, dict(Counter(before) + Counter(wanted)) if before else wanted)
+
+    def free(self, nodes: Iterable[int]) -> None:
+        """Free what is held for the scores of some nodes: they are about to be paid, or are not wanted."""
+        if self._owed:
+            for node in nodes:
+                account, amounts = self._owed.pop(node, (self.account, {}))
+                if amounts:
+                    account.free(amounts)
+
+    def free_all(self) -> None:
+        """Free all that is held for scores."""
+        self.free(list(self._owed))

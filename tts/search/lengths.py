@@ -9,11 +9,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tts.errors import ConfigError
+from tts.tasks.base import Task
+from tts.types import Trajectory
 
 QUANTILE = 0.85  # share of the solutions that end within the expected length
 _NOTHING_OPEN = np.ones(1)
@@ -143,6 +148,89 @@ class Lengths:
             # where the longest path is open, its factor is infinite and no ended path comes after it
             self._products = np.concatenate(([1.0], np.cumprod(at_risk / np.maximum(at_risk - 1, 0.5))))
         return self._products
+
+
+class KnownLengths:
+    """The known lengths of one search: of paths by kind of prompt, and of steps.
+
+    Args:
+        task: The task, whose constants stand for lengths that are not known yet.
+        expected: The tokens of a solution that the caller expects; None: the task's constant.
+
+    Attributes:
+        forced: The nodes of forced text and their descendants, from which no length is learnt.
+    """
+
+    def __init__(self, task: Task, expected: int | None) -> None:
+        self.forced: set[int] = set()
+        self._task = task
+        self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
+        self._by_kind: dict[str, Lengths] = {}
+        self._assumed: set[str] = set()  # kinds whose prior is the task's constant, because no solution had ended
+        self._step_tokens = 0  # of all steps that have ended
+        self._num_steps = 0  # steps that have ended
+
+    def of(self, kind: str) -> Lengths:
+        """Return the known lengths of paths after a kind of prompt."""
+        lengths = self._by_kind.get(kind)
+        if lengths is None:
+            lengths = self._by_kind[kind] = Lengths(self._prior(kind))
+            if kind != "solve" and not self._by_kind["solve"].ended:
+                self._assumed.add(kind)
+        elif self._assumed and kind in self._assumed and self._by_kind["solve"].ended:
+            self._assumed.remove(kind)
+            lengths.assume(self._prior(kind))
+        return lengths
+
+    def _prior(self, kind: str) -> int:
+        """Return the expected tokens of a path before any path after this kind of prompt was written.
+
+        For "solve" this is the caller's number, else the task's constant. Other kinds scale the expected length of a
+        solution by the ratio of the task's constants.
+        """
+        if kind == "solve":
+            return round(self._typical(kind) * self._scale)
+        solution_constant = max(1, self._typical("solve"))
+        return round(self.of("solve").expected_length() * self._typical(kind) / solution_constant)
+
+    def _typical(self, kind: str) -> int:
+        """Return the task's constant for a kind of prompt; the constant of "solve" for a kind that the task lacks."""
+        try:
+            return self._task.typical_tokens(kind)
+        except ConfigError:
+            return self._task.typical_tokens("solve")
+
+    @cached_property
+    def _first_step(self) -> int:
+        return max(1, round(self._task.typical_tokens("step") * self._scale))
+
+    @property
+    def begun(self) -> int:
+        """The number of paths that were begun."""
+        return sum(map(len, self._by_kind.values()))
+
+    @property
+    def ended(self) -> int:
+        """The number of paths that have ended by themselves."""
+        return sum(lengths.ended for lengths in self._by_kind.values())
+
+    @property
+    def step(self) -> int:
+        """The mean tokens of a step; before the first step has ended, the task's constant."""
+        return max(1, round(self._step_tokens / self._num_steps)) if self._num_steps else self._first_step
+
+    def note(self, path: Trajectory, above: int) -> bool:
+        """Learn from a path that continues the node `above`; return False where nothing is learnt from it."""
+        if above in self.forced:
+            self.forced.add(path.node)
+            return False
+        self.of(path.root_kind).note(path.node, path.num_tokens, ended=path.status == "finished", above=above)
+        return True
+
+    def note_step(self, tokens: int) -> None:
+        """Learn from a step that has ended."""
+        self._step_tokens += tokens
+        self._num_steps += 1
 
 
 def waves_of(items: Iterable[T]) -> Iterator[list[T]]:

@@ -10,8 +10,8 @@ import asyncio
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar
@@ -47,10 +47,10 @@ from tts.search.ends import (
     end_of,
 )
 from tts.search.prompts import Prompts, check_fork, content_of, fork_path
-from tts.search.queue import QueuedRow, RowQueue
-from tts.search.rows import RowRunner
+from tts.search.rows import Ask, Row
 from tts.search.scoring import Scoring, check_given
 from tts.search.tree import Tree
+from tts.search.writer import Done, Writer
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory
@@ -123,7 +123,7 @@ class Search:
         self.tree = tree
         self.scoring = scoring
         self.notes = notes
-        self.rows = RowRunner(
+        self.rows = Writer(
             problem=problem,
             task=task,
             backends=backends,
@@ -198,7 +198,7 @@ class Search:
         Args:
             stepwise: Whether samples are scored at each step instead of once.
         """
-        return self.rows.sizes.affordable_samples(stepwise=stepwise)
+        return self.rows.affordable_samples(stepwise=stepwise)
 
     def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
         """Return the generator of an address. Each call restarts its draws: loops pass their step number."""
@@ -313,31 +313,28 @@ class Search:
         children: list[list[Trajectory]] = [[] for _ in ts]
         if not ts:
             return children
-        queue = self.rows.queue(ts, n, until, sampling=sampling, model=model)
-        while not queue.is_done:
+        ask = self.rows.ask(ts, n, until, sampling=sampling, model=model)
+
+        async def add_child(row: Row) -> None:
+            """Put the path of a row among the children of its parent, unless the row failed."""
+            if row.made is not None:
+                await self._answers.add([row.made])
+                children[row.place % len(children)].append(row.made)
+
+        while not ask.is_done:
             try:
-                with self._call(writes=True):
-                    async with self._wave(queue) as rows:
-                        async for row in rows:
-                            await self._add_child(children, row)
+                await self._write(ask, add_child)
             except SearchEnded:
-                if not queue.count:
+                if not ask.count:
                     raise
                 break
-            if until is not END and not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
+            if until is not END and ask.is_cut and not ask.open_rows and not self.rows.fills_context(ask):
                 break
-        self.rows.unbegun += int(queue.left)
-        last_rows = self.rows.leave_off(queue) if until is END else queue.begun
-        for row in last_rows:
-            await self._add_child(children, row)
+        self.rows.unbegun += int(ask.left)
+        for row in self.rows.leave_off(ask.begun) if until is END else ask.begun:
+            await add_child(row)
         await self._judge(list(chain.from_iterable(children)))
         return children
-
-    async def _add_child(self, children: list[list[Trajectory]], row: QueuedRow) -> None:
-        """Put the path of a row among the children of its parent, unless the row failed."""
-        if row.made is not None:
-            await self._answers.add([row.made])
-            children[row.place % len(children)].append(row.made)
 
     async def complete(
         self,
@@ -373,39 +370,40 @@ class Search:
         if not ts:
             return []
         sampling = self.rows.sampling_at(temperature, max_tokens, effort, thought_tokens)
-        queue = self.rows.queue_to_end(ts, n, sampling=sampling, model=model, order=self._order, judges=self._judges)
-        self.notes.timed = self.notes.timed or queue.order == "arrived"
+        ask = self.rows.ask_to_end(ts, n, sampling=sampling, model=model, order=self._order, judges=self._judges)
+        self.notes.timed = self.notes.timed or ask.order == "arrived"
         spent_before = self._spend()
-        while not queue.is_done:
+        while not ask.is_done:
             paths: list[Trajectory] = []  # of the rows that this call brings to their end
-            if n is None and not queue.begun:
+            if n is None and not ask.begun:
                 spent_before = self._spend()
             try:
-                await self._complete(queue, paths)
+                await self._complete(ask, paths)
             except SearchEnded as end:
                 if self.notes.stop is None and await self._score_candidates():
                     continue  # scores may cost less than their reserves, so that more rows can be paid
-                self._leave(queue, num_before, n, ts, end.reason)
+                self._leave(ask, num_before, end.reason)
                 raise
             except BaseException:  # keep the written rows for a later call
-                queue.put_back([t for t in paths if t.node not in self._finished])
-                self.rows.interrupt(queue, ts)
+                ask.put_back([t for t in paths if t.node not in self._finished])
+                self.rows.interrupt(ask)
                 raise
-            failed_waves = 0 if paths or queue.begun else failed_waves + 1
+            failed_waves = 0 if paths or ask.begun else failed_waves + 1
             if failed_waves == _TRIES:
                 raise SearchEnded("every row failed")
-            if n is None and paths and not queue.begun:
+            if n is None and paths and not ask.begun:
                 free_waves = self._count_free_waves(free_waves, spent_before)
-        if queue.given_up or (n is not None and queue.count < n * len(ts)):
-            given_up = f"{queue.given_up} were given up for others"
-            why = given_up if queue.given_up else "budget: the others could not begin at once"
-            self._warn_short(queue, num_before, n, ts, why)
+        if ask.given_up or (n is not None and ask.count < n * len(ts)):
+            given_up = f"{ask.given_up} were given up for others"
+            why = given_up if ask.given_up else "budget: the others could not begin at once"
+            self._warn_short(ask, num_before, why)
         return self.candidates[num_before:]
 
-    def _wave(self, queue: RowQueue) -> aclosing[AsyncGenerator[QueuedRow, None]]:
-        """Return the next call for rows of a queue, as a context that yields the rows that are over."""
-        has_answer = self.candidates.votes.total > 0
-        return aclosing(self.rows.write(queue, answered=has_answer, completed=bool(self.candidates)))
+    async def _write(self, ask: Ask, done: Done) -> None:
+        """Make one call for rows of a request; `done` gets the rows that are over."""
+        with self._call(writes=True):
+            has_answer = self.candidates.votes.total > 0
+            await self.rows.write(ask, done, answered=has_answer, completed=bool(self.candidates))
 
     def _spend(self) -> dict[str, int]:
         """Return the search's spend of tokens and of each limited unit."""
@@ -428,17 +426,17 @@ class Search:
             raise SearchEnded("nothing is spent any more")
         return free_waves
 
-    async def _complete(self, queue: RowQueue, paths: list[Trajectory]) -> None:
-        """Make one call for rows of a queue, and finish the rows that have ended; append their paths to `paths`."""
-        with self._call(writes=True):
-            async with self._wave(queue) as rows:
-                async for row in rows:
-                    if row.made is None:
-                        continue
-                    paths.append(row.made)
-                    await self._answers.add([row.made])
-                    if not self._judges:
-                        self.finish(row.made)
+    async def _complete(self, ask: Ask, paths: list[Trajectory]) -> None:
+        """Make one call for rows of a request, and finish the rows that have ended; append their paths to `paths`."""
+
+        async def finish(row: Row) -> None:
+            if row.made is not None:
+                paths.append(row.made)
+                await self._answers.add([row.made])
+                if not self._judges:
+                    self.finish(row.made)
+
+        await self._write(ask, finish)
         if self._judges:
             await self._judge(paths)
             for t in paths:
@@ -453,21 +451,21 @@ class Search:
             await self.score(reserved, role, required=False)
         return True
 
-    def _leave(self, queue: RowQueue, num_before: int, n: int | None, ts: Sequence[Trajectory], reason: str) -> None:
-        """Cancel the open rows of a queue after a stop rule; otherwise keep them for a later request."""
+    def _leave(self, ask: Ask, num_before: int, reason: str) -> None:
+        """Cancel the open rows of a request after a stop rule; otherwise keep them for a later request."""
         if self.notes.stop is not None:
-            self.drop(self.rows.discard(queue))
+            self.drop(self.rows.discard(ask))
         else:
-            self.rows.interrupt(queue, ts)
-            self._warn_short(queue, num_before, n, ts, reason)
+            self.rows.interrupt(ask)
+            self._warn_short(ask, num_before, reason)
 
-    def _warn_short(self, queue: RowQueue, num_before: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
+    def _warn_short(self, ask: Ask, num_before: int, why: str) -> None:
         """Warn if not all of a fixed number of rows came to their end; `num_before`: the candidates before them."""
         paths = [c.trajectory for c in self.candidates[num_before:]]
-        paths += [row.path for row in queue.begun if row.path is not None]
-        num_ended, wanted = sum(t.status == "finished" for t in paths), (n or 0) * len(ts)
-        is_limited = queue.given_up or why.startswith("budget")
-        if self._root in ts and wanted > 1 and num_ended < wanted and is_limited:
+        paths += [row.path for row in ask.begun if row.path is not None]
+        num_ended, wanted = sum(t.status == "finished" for t in paths), (ask.n or 0) * len(ask.paths)
+        is_limited = ask.given_up or why.startswith("budget")
+        if self._root in ask.paths and wanted > 1 and num_ended < wanted and is_limited:
             self.notes.warn(f"{num_ended} of {wanted} samples came to their end, {why}")
 
     def finish(
@@ -613,14 +611,15 @@ class Search:
             if not indices:
                 break
             sampling, parents = self.rows.sampling_at(temperature), [ends[i] for i in indices]
-            queue = self.rows.queue(parents, 1, STEP, sampling=sampling, model="policy", scratch=True)
-            while not queue.is_done:
-                with self._call(writes=True):
-                    async with self._wave(queue) as rows:
-                        async for row in rows:
-                            if row.made is not None:
-                                ends[indices[row.place]] = row.made
-                if not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
+            ask = self.rows.ask(parents, 1, STEP, sampling=sampling, model="policy", scratch=True)
+
+            async def replace(row: Row, indices: Sequence[int] = indices) -> None:
+                if row.made is not None:
+                    ends[indices[row.place]] = row.made
+
+            while not ask.is_done:
+                await self._write(ask, replace)
+                if ask.is_cut and not ask.open_rows and not self.rows.fills_context(ask):
                     break
         return ends
 

@@ -98,15 +98,15 @@ def _unpaid(
     rates = {role: token_rates(scorer, backends[scorer.model]) for role, scorer in scorers.items()}
     account = budget if isinstance(budget, Account) else Account(budget)
     policy = backends["policy"]
-    cost = Costs(account, scorers, tuple(scorers), rates, pairs).row_cost(policy, count_tokens(policy, problem.prompt))
+    price = Costs(account, scorers, tuple(scorers), rates, pairs).price(policy, count_tokens(policy, problem.prompt))
     for unit in account.units:
-        score_cost, limit = cost.reserve(unit, 1), account.limit(unit)
-        solution_cost = min(cost.generation(unit, expected), limit // 2)
+        score_cost, limit = price.reserve(unit, 1), account.limit(unit)
+        solution_cost = min(price.generation(unit, expected), limit // 2)
         if score_cost and solution_cost + score_cost > limit:
             names = ", ".join(sorted(scorer.name for scorer in scorers.values()))
             parts = (
                 f"a solution takes about {expected:,} tokens, and a score by {names} up to "
-                f"{cost.reserve('tokens', 1):,} more"
+                f"{price.reserve('tokens', 1):,} more"
             )
             yield (
                 f"scores may not be paid: {parts}, but the budget is {format_limits(budget.limits)}; "

@@ -263,7 +263,7 @@ def _cut_short(search: Search, usage: Usage, *, capped: bool) -> list[str]:
     share = usage.truncated_tokens / max(1, usage.generated_tokens)
     if share <= _WORTH_SAYING:
         return []
-    lengths = search.rows.sizes.lengths("solve")
+    lengths = search.rows.lengths.of("solve")
     num_cut = sum(c.truncated and c.answer is None for c in search.candidates)
     length = (
         f"they take about {lengths.expected_length():,} tokens"
@@ -306,13 +306,13 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> li
     available = account.available(unit)
     if not available or available < _WORTH_SAYING * account.limit(unit):
         return []
-    cost = search.rows.sizes.sample_bound()
-    tokens = search.rows.sizes.lengths("solve").expected_length()
+    price = search.rows.sample_price()
+    tokens = search.rows.lengths.of("solve").expected_length()
     remainder = f"{available:,} {unit}" if unit != "usd" else f"{available / account.limit(unit):.0%} of the usd"
-    needed = cost.bound(unit, tokens)
+    needed = price.amount(unit, tokens)
     if needed <= available:
         return [] if explained else [f"{remainder} are left, but what the strategy would do next may take more"]
-    needed_for_score = cost.reserve(unit, tokens)  # a part of `needed`
+    needed_for_score = price.reserve(unit, tokens)  # a part of `needed`
     if unit == "usd":
         needed_text = "more"
     elif needed_for_score:

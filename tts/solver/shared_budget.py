@@ -370,8 +370,8 @@ class SharedBudget:
 
     def _typical(self, search: Search, length: int) -> Mapping[str, float]:
         """Return the cost of one sample of a length, by unit, in whole units."""
-        cost = search.rows.sizes.sample_bound()
-        return {unit: 1.0 if unit == "samples" else float(cost.bound(unit, length)) for unit in self._total}
+        price = search.rows.sample_price()
+        return {unit: 1.0 if unit == "samples" else float(price.amount(unit, length)) for unit in self._total}
 
     def _reach(self, waiting: Whole) -> Floats:
         """Return how many times the typical cost the first sample of each problem may need.

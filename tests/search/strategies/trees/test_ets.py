@@ -182,7 +182,7 @@ def test_the_tree_of_live_nodes_costs_what_keeping_them_keeps_alive() -> None:
     tree = tree_of(live, in_tokens=True)
     assert (
         tree.leaf_costs.sum() + tree.node_costs.sum()
-        == end.search.tree.distinct_tokens(live) - end.search.rows.sizes.root_tokens
+        == end.search.tree.distinct_tokens(live) - end.search.rows.root_tokens
     )
     assert ancestors(tree, np.ones(len(live), dtype=bool)).all()
     plain = tree_of(live, in_tokens=False)

@@ -238,7 +238,7 @@ async def sweep(
             )
         p = softmax(log_weights, level_temperature)
         if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):  # equal but for rounding counts
-            width = min(num_free, max(MOST_ROWS, search.rows.sizes.most_rows(len(cloud))))
+            width = min(num_free, max(MOST_ROWS, search.rows.most_rows(len(cloud))))
             ancestors = SCHEMES[method.resampling](p, width, search.rng("resample", *address, num_steps)).tolist()
             particles = [replace(cloud[i], carried=0.0) for i in ancestors]
             search.notes.levels.append(replace(level, kind="resampled", ancestors=tuple(ancestors)))
