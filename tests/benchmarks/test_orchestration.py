@@ -12,7 +12,9 @@ pytest.importorskip("benchmarks.orchestration", reason="the benchmarks are no pa
 
 from benchmarks.engine.systems import AbsentError
 from benchmarks.orchestration import estimates, million, store
+from benchmarks.orchestration.costs import costs, count_calls
 from benchmarks.orchestration.peers import run_peer
+from benchmarks.orchestration.plans import KINDS
 from tests.benchmarks.commands import its_hub, printed, started
 
 NUMBER = r"-?[\d.,]+"
@@ -22,10 +24,11 @@ def test_the_table_has_a_row_for_each_search_and_size(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = printed("benchmarks.orchestration", "--smoke", monkeypatch=monkeypatch, capsys=capsys)
-    for kind in ("best_of_n", "beam"):
+    for kind in KINDS:
         for problems in (1, 2):
             assert re.search(rf"^ *{kind} +{problems} +{NUMBER} \[{NUMBER}, {NUMBER}\] +-  -$", out, re.MULTILINE)
         profile = out.partition(f"where the time of {kind} goes (2 problems")[2]
+        assert re.match(rf", {NUMBER} us and {NUMBER} calls a unit; {NUMBER} calls of the floor\):\n", profile)
         assert "search/" in profile
         assert {"plan rows", "lease", "row", "candidate"} <= set(
             re.findall(r"^    (.+?)  +[\d.]+ +[\d.]+% ", profile, re.MULTILINE)
@@ -37,6 +40,17 @@ def test_the_table_has_a_row_for_each_search_and_size(
 def test_its_hub_has_a_column(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = printed("benchmarks.orchestration", "--smoke", "--peer", its_hub(), monkeypatch=monkeypatch, capsys=capsys)
     assert len(re.findall(rf"(?:{NUMBER} \[{NUMBER}, {NUMBER}\] +){{2}}{NUMBER}$", out, re.MULTILINE)) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_are_counted_exactly(kind: str) -> None:
+    first, again = (costs(kind, 2) for _ in range(2))
+    assert sorted((cost.place, cost.name, cost.calls) for cost in first) == sorted(
+        (cost.place, cost.name, cost.calls) for cost in again
+    )
+    every, floor = count_calls(first)
+    assert (every, floor) == count_calls(again)
+    assert 0 < floor < every
 
 
 def test_a_peer_that_fails_is_absent_with_its_reason(
