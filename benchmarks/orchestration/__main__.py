@@ -2,11 +2,15 @@
 
     python -m benchmarks.orchestration [--peer PYTHON] [--repeats 5] [--problems 1 64 1024] [--smoke]
 
-The model answers at once. Ours runs on the toy backend with tree, budget, ledger and trace. `--peer` is the Python of
-an environment that has its_hub 1.2. The peer's best-of-n and beam search run on an equally instant fake model, in
-alternation with ours, so that both meet the same noise. If the peer is missing or does not start, its column is empty,
-and a line says why. Figures are medians over the repeats, with the least and greatest. Times are of the processor, so
-that other work on the machine counts little. The profiles of `costs.py` follow.
+Ours runs with tree, budget, ledger and trace, on two models. One answers at once. The other is the toy, whose draws
+take time of their own. `--peer` is the Python of an environment that has its_hub 1.2. The peer's best-of-n and beam
+search run on a model that answers at once, in alternation with ours, so that all meet the same noise. Ratios are ours
+to the peer's. That of the instant model compares like with like.
+
+One search that is not timed comes first. In the row "1, warm" 20 such searches come first, and 100 follow one after
+another. If the peer is missing or does not start, its columns are empty, and a line says why. Figures are medians over
+the repeats, with the least and greatest. Times are of the processor, so that other work on the machine counts little.
+The profiles and the exact counts of calls of `costs.py` follow.
 """
 
 from __future__ import annotations
@@ -16,28 +20,59 @@ import gc
 import json
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from benchmarks.engine.systems import AbsentError
 from benchmarks.orchestration.costs import print_costs
 from benchmarks.orchestration.peers import run_peer
-from benchmarks.orchestration.plans import BEAMS, KINDS, LEVELS, SAMPLES, WIDTH, make_solver, prompt_of, units_of
+from benchmarks.orchestration.plans import (
+    BEAMS,
+    KINDS,
+    LEVELS,
+    MODELS,
+    SAMPLES,
+    WIDTH,
+    make_solver,
+    prompt_of,
+    units_of,
+)
 from benchmarks.smoke import Smoke
 
+PEER = "its_hub 1.2"
 
-def ours(kind: str, problems: int) -> float:
+
+class Load(NamedTuple):
+    """Problems that are solved at once, searches before that are not timed, and timed rounds."""
+
+    problems: int
+    warm: int = 1
+    rounds: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.problems}{', warm' if self.rounds > 1 else ''}"
+
+
+WARM = Load(1, warm=20, rounds=100)
+
+
+def ours(kind: str, model: str, load: Load) -> float:
     """Return microseconds of the processor a sample ("best_of_n") or an expanded step ("beam")."""
-    with make_solver(kind) as solver:
-        solver.solve_many([prompt_of(kind)], each=100_000)  # imports and the loop's thread are no part of it
+    prompt = prompt_of(kind)
+    with make_solver(kind, model) as solver:
+        for _ in range(load.warm):
+            solver.solve_many([prompt], each=100_000)
         gc.collect()
         started = time.process_time()
-        solver.solve_many([prompt_of(kind)] * problems, each=100_000)
-        return (time.process_time() - started) / (problems * units_of(kind)) * 1e6
+        for _ in range(load.rounds):
+            solver.solve_many([prompt] * load.problems, each=100_000)
+        return (time.process_time() - started) / (load.rounds * load.problems * units_of(kind)) * 1e6
 
 
-def peer(python: str, kind: str, problems: int) -> float:
+def peer(python: str, kind: str, load: Load) -> float:
     """Return the same of its_hub, in its own environment."""
-    return json.loads(run_peer(python, "peer_its_hub", kind, *map(str, (problems, SAMPLES, BEAMS, WIDTH, LEVELS))))
+    return json.loads(run_peer(python, "peer_its_hub", kind, *map(str, (*load, SAMPLES, BEAMS, WIDTH, LEVELS))))
 
 
 def absence(python: str | None) -> str:
@@ -45,48 +80,42 @@ def absence(python: str | None) -> str:
     if python is None:
         return "no --peer PYTHON"
     try:
-        peer(python, "best_of_n", 1)
+        peer(python, "best_of_n", Load(1))
     except AbsentError as reason:
         return str(reason)
     return ""
 
 
 def spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):7.1f} [{min(values):.1f}, {max(values):.1f}]"
+    """Return the median of figures with the least and greatest; "-" without figures."""
+    return f"{statistics.median(values):.1f} [{min(values):.1f}, {max(values):.1f}]" if values else "-"
 
 
 def table(peer_python: str | None, repeats: int, sizes: Sequence[int]) -> None:
-    """Print the costs by number of problems.
-
-    With several numbers, the change from the last but one to the last is printed too.
-    """
+    """Print the costs by number of problems."""
     print(
-        f"best-of-n: n={SAMPLES}; beam: {BEAMS} beams x {WIDTH} children, {LEVELS} levels; median [least, greatest] "
-        f"of {repeats} runs"
+        f"best-of-n: n={SAMPLES}; beam: {BEAMS} beams x {WIDTH} children, {LEVELS} levels; us, median [least, "
+        f"greatest] of {repeats} runs"
     )
-    print(f"{'':>10} {'problems':>8}  {'ours, us':>24}  {'its_hub 1.2, us':>24}  ratio")
+    titles = "".join(f"{title:>24}" for title in (*(f"ours, {model}" for model in MODELS), PEER))
+    print(f"{'':>9} {'problems':>8}{titles}  ratio: {', '.join(MODELS)}")
     for kind in KINDS:
-        medians: dict[int, float] = {}
-        for problems in sizes:
-            mine, theirs = [], []
+        for load in (WARM, *map(Load, sizes)):
+            found: dict[str, list[float]] = defaultdict(list)
             for _ in range(repeats):
-                mine.append(ours(kind, problems))
+                for model in MODELS:
+                    found[model].append(ours(kind, model, load))
                 if peer_python:
-                    theirs.append(peer(peer_python, kind, problems))
-            medians[problems] = statistics.median(mine)
-            ratio = f"{medians[problems] / statistics.median(theirs):.2f}" if theirs else "-"
-            print(f"{kind:>10} {problems:>8}  {spread(mine):>24}  {spread(theirs) if theirs else '-':>24}  {ratio}")
-        if len(sizes) < 2:
-            continue
-        few, many = sizes[-2:]
-        print(f"{'':>10} from {few:,} to {many:,} problems: x{medians[many] / medians[few]:.2f}")
-        gc.disable()
-        still = {problems: statistics.median(ours(kind, problems) for _ in range(repeats)) for problems in (few, many)}
-        gc.enable()
-        print(
-            f"{'':>10} without Python's cycle collector: {still[few]:.1f} and {still[many]:.1f} us, "
-            f"x{still[many] / still[few]:.2f}"
-        )
+                    found[PEER].append(peer(peer_python, kind, load))
+            figures = "".join(f"{spread(found[column]):>24}" for column in (*MODELS, PEER))
+            print(f"{kind:>9} {load!s:>8}{figures}  {ratios(found)}", flush=True)
+
+
+def ratios(found: dict[str, list[float]]) -> str:
+    """Return the ratio of each model's median to the peer's; "-" without a peer."""
+    if not found[PEER]:
+        return "-"
+    return " ".join(f"{statistics.median(found[model]) / statistics.median(found[PEER]):.2f}" for model in MODELS)
 
 
 def main() -> None:

@@ -4,7 +4,8 @@
 
 Times are under cProfile, whose own cost favours long functions. Times of builtins are those of their callers. Shares
 are what to compare. The processor microseconds are of a sample of `best_of_n`, or of an expanded step of `beam`, least
-of the repeats.
+of the repeats. Calls are exact: they are entries of Python functions, and a coroutine that is resumed is entered again.
+The floor is what lies between strategies and backends.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import gc
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import tts
 from benchmarks.orchestration.plans import KINDS, make_solver, prompt_of, units_of
 from benchmarks.smoke import Smoke
+from tts.solver.model_cache import LOOP
 
 PACKAGE = Path(tts.__file__).parent
 # what is done -> files of tts/, folders of it, or functions of a file; the first that fits counts
@@ -37,6 +41,8 @@ DOINGS: Mapping[str, Sequence[str]] = {
     "model": ("backends/",),
     "values and checks": ("",),
 }  # fmt: skip
+FLOOR = ("search/", "budget/", "solver/")
+NO_FLOOR = ("search/strategies/", "search/selections/")
 
 
 @dataclass(frozen=True)
@@ -69,24 +75,31 @@ class Cost:
 
 
 def costs(kind: str, problems: int) -> list[Cost]:
-    """Return the cost of each function in a run of so many problems at once, warm."""
+    """Return the cost of each function in a run of so many problems at once, warm.
+
+    The caller's thread runs the event loop too, so no call depends on when another thread goes on.
+    """
     profile = cProfile.Profile(time.thread_time, builtins=False)
-    solver = make_solver(kind)
-    units = problems * units_of(kind)
-
-    async def run() -> None:
-        await solver.prepare(prompt_of(kind), 100_000).solve()
-        runs = [solver.prepare(prompt_of(kind), 100_000) for _ in range(problems)]
-        profile.enable()
-        await asyncio.gather(*(run.solve() for run in runs))
-        profile.disable()
-
-    asyncio.run(run())
+    prompts, units = [prompt_of(kind)] * problems, problems * units_of(kind)
+    with asyncio.Runner() as runner, mock.patch.object(LOOP, "run", runner.run), make_solver(kind) as solver:
+        solver.solve_many(prompts[:1], each=100_000)
+        gc.collect()
+        gc.disable()  # a collection would run finalizers, also those of earlier runs
+        try:
+            profile.runcall(solver.solve_many, prompts, each=100_000)
+        finally:
+            gc.enable()
     return [
         Cost(_place(code.co_filename), code.co_name, entry.inlinetime / units * 1e6, entry.callcount / units)
         for entry in profile.getstats()
         if not isinstance(code := entry.code, str)
     ]
+
+
+def count_calls(found: Sequence[Cost]) -> tuple[float, float]:
+    """Return the calls a unit: all, and those of the floor."""
+    floor = [cost.calls for cost in found if cost.place.startswith(FLOOR) and not cost.place.startswith(NO_FLOOR)]
+    return sum(cost.calls for cost in found), sum(floor)
 
 
 def _place(file: str) -> str:
@@ -112,9 +125,10 @@ def print_costs(kind: str, problems: int, repeats: int = 1, top: int = 15) -> No
     """Print what a unit costs: by what is done, by file, and by function."""
     least = min((costs(kind, problems) for _ in range(repeats)), key=lambda each: sum(cost.micros for cost in each))
     whole = sum(cost.micros for cost in least)
+    calls, floor = count_calls(least)
     print(
-        f"\nwhere the time of {kind} goes ({problems} problems, {whole:.0f} us and "
-        f"{sum(cost.calls for cost in least):.0f} calls a unit):"
+        f"\nwhere the time of {kind} goes ({problems} problems, {whole:.0f} us and {calls:.1f} calls a unit; "
+        f"{floor:.1f} calls of the floor):"
     )
     functions = [
         (f"{cost.place}:{cost.name}", cost.micros, cost.calls) for cost in sorted(least, key=lambda cost: -cost.micros)
@@ -125,8 +139,8 @@ def print_costs(kind: str, problems: int, repeats: int = 1, top: int = 15) -> No
         ("function", functions),
     ):
         print(f"  by {title:<46} {'us':>7} {'share':>6} {'calls':>6}")
-        for name, micros, calls in rows[:top]:
-            print(f"    {name:<48} {micros:7.2f} {micros / whole:6.1%} {calls:6.2f}")
+        for name, micros, count in rows[:top]:
+            print(f"    {name:<48} {micros:7.2f} {micros / whole:6.1%} {count:6.2f}")
 
 
 def main() -> None:

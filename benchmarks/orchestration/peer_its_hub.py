@@ -1,14 +1,15 @@
 """its_hub's best-of-n and beam on a model that answers at once.
 
-    python -m benchmarks.orchestration.peer_its_hub KIND PROBLEMS SAMPLES BEAMS WIDTH LEVELS
+    python -m benchmarks.orchestration.peer_its_hub KIND PROBLEMS WARM ROUNDS SAMPLES BEAMS WIDTH LEVELS
 
-The command runs in an environment with its_hub 1.2. It prints microseconds of the processor a sample or an expanded
-step.
+The command runs in an environment with its_hub 1.2. After WARM searches, it times ROUNDS times PROBLEMS searches at
+once. It prints microseconds of the processor a sample or an expanded step.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -52,7 +53,7 @@ class Process(AbstractProcessRewardModel):
 
 
 def main() -> None:
-    kind, (problems, samples, beams, width, levels) = sys.argv[1], map(int, sys.argv[2:])
+    kind, (problems, warm, rounds, samples, beams, width, levels) = sys.argv[1], map(int, sys.argv[2:])
     if kind == "best_of_n":
         search, budget, units = BestOfN(Outcome()), samples, samples
     else:
@@ -61,10 +62,13 @@ def main() -> None:
 
     async def run() -> float:
         model = Instant()
-        await search.ainfer(model, "3 + 4", budget)  # as on our side: the first run is not timed
+        for _ in range(warm):
+            await search.ainfer(model, "3 + 4", budget)
+        gc.collect()
         started = time.process_time()
-        await asyncio.gather(*(search.ainfer(model, "3 + 4", budget) for _ in range(problems)))
-        return (time.process_time() - started) / (problems * units) * 1e6
+        for _ in range(rounds):
+            await asyncio.gather(*(search.ainfer(model, "3 + 4", budget) for _ in range(problems)))
+        return (time.process_time() - started) / (rounds * problems * units) * 1e6
 
     sys.stdout.write(json.dumps(asyncio.run(run())))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 import tts
-from benchmarks.orchestration.instant import Instant
+from benchmarks.orchestration.instant import Instant, InstantBackend
+from tts.backends.base import Backend
+from tts.backends.toy.backend import ToyBackend
 from tts.search.needs import Needs
 from tts.search.parts import Selection
 from tts.search.search import Search
@@ -17,6 +19,7 @@ from tts.types import Candidate
 
 KINDS = ("best_of_n", "beam")
 SAMPLES, BEAMS, WIDTH, LEVELS = 32, 4, 4, 8
+MODELS: Mapping[str, Callable[[], Backend]] = {"instant": InstantBackend, "toy": ToyBackend}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +47,10 @@ class BenchBeam(tts.Strategy):
         return Best()
 
 
-def make_solver(kind: str) -> tts.Solver:
-    """Return a solver of the search on the toy, with a verifier that takes no time."""
-    return tts.Solver(
-        "toy", Instant(), strategy=f"best_of_n(n={SAMPLES}) | best" if kind == "best_of_n" else BenchBeam()
-    )
+def make_solver(kind: str, model: str = "toy") -> tts.Solver:
+    """Return a solver of the search on one of `MODELS`, with a verifier that takes no time."""
+    plan = f"best_of_n(n={SAMPLES}) | best" if kind == "best_of_n" else BenchBeam()
+    return tts.Solver(MODELS[model](), Instant(), task="arithmetic", strategy=plan)
 
 
 def prompt_of(kind: str) -> str:

@@ -12,45 +12,68 @@ pytest.importorskip("benchmarks.orchestration", reason="the benchmarks are no pa
 
 from benchmarks.engine.systems import AbsentError
 from benchmarks.orchestration import estimates, million, store
+from benchmarks.orchestration.__main__ import absence
+from benchmarks.orchestration.costs import costs, count_calls
 from benchmarks.orchestration.peers import run_peer
+from benchmarks.orchestration.plans import KINDS, MODELS, SAMPLES, make_solver, prompt_of, units_of
 from tests.benchmarks.commands import its_hub, printed, started
 
 NUMBER = r"-?[\d.,]+"
+SPREAD = rf"{NUMBER} \[{NUMBER}, {NUMBER}\]"
 
 
 def test_the_table_has_a_row_for_each_search_and_size(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = printed("benchmarks.orchestration", "--smoke", monkeypatch=monkeypatch, capsys=capsys)
-    for kind in ("best_of_n", "beam"):
-        for problems in (1, 2):
-            assert re.search(rf"^ *{kind} +{problems} +{NUMBER} \[{NUMBER}, {NUMBER}\] +-  -$", out, re.MULTILINE)
+    for kind in KINDS:
+        for problems in ("1, warm", "1", "2"):
+            assert re.search(rf"^ *{kind} +{problems} +(?:{SPREAD} +){{2}}-  -$", out, re.MULTILINE)
         profile = out.partition(f"where the time of {kind} goes (2 problems")[2]
+        assert re.match(rf", {NUMBER} us and {NUMBER} calls a unit; {NUMBER} calls of the floor\):\n", profile)
         assert "search/" in profile
         assert {"plan rows", "lease", "row", "candidate"} <= set(
             re.findall(r"^    (.+?)  +[\d.]+ +[\d.]+% ", profile, re.MULTILINE)
         )
     assert out.startswith("absent: its_hub: no --peer PYTHON\n")
-    assert out.count("from 1 to 2 problems: x") == out.count("without Python's cycle collector: ") == 2
 
 
 def test_its_hub_has_a_column(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = printed("benchmarks.orchestration", "--smoke", "--peer", its_hub(), monkeypatch=monkeypatch, capsys=capsys)
-    assert len(re.findall(rf"(?:{NUMBER} \[{NUMBER}, {NUMBER}\] +){{2}}{NUMBER}$", out, re.MULTILINE)) == 4
+    assert len(re.findall(rf"(?:{SPREAD} +){{3}}{NUMBER} {NUMBER}$", out, re.MULTILINE)) == 6
 
 
-def test_a_peer_that_fails_is_absent_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(AbsentError, match=r"^ModuleNotFoundError: No module named 'its_hub'$"):
-        run_peer(sys.executable, "peer_its_hub", "beam", "1", "1", "1", "1", "1")
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_are_counted_exactly(kind: str) -> None:
+    first, again = (costs(kind, 2) for _ in range(2))
+    assert sorted((cost.place, cost.name, cost.calls) for cost in first) == sorted(
+        (cost.place, cost.name, cost.calls) for cost in again
+    )
+    every, floor = count_calls(first)
+    assert (every, floor) == count_calls(again)
+    assert 0 < floor < every
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_search_writes_the_rows_that_its_cost_is_divided_by(kind: str, model: str) -> None:
+    with make_solver(kind, model) as solver:
+        solution = solver.solve(prompt_of(kind), 100_000)
+    rows = [call.rows for call in solution.trace.calls if call.kind == "expand"]
+    closing = kind == "beam"  # the row that ends the best path
+    assert sum(rows) == units_of(kind) + closing
+    assert (solution.failures, solution.warnings) == ({}, ())
+    assert len(solution.candidates) == (1 if closing else SAMPLES)
+    assert solution.answer == ("39" if (kind, model) == ("beam", "toy") else "7")
+
+
+def test_a_peer_that_fails_is_absent_with_its_reason() -> None:
+    missing = "ModuleNotFoundError: No module named 'its_hub'"
+    with pytest.raises(AbsentError, match=rf"^{missing}$"):
+        run_peer(sys.executable, "peer_its_hub", "beam", *"1111111")
     with pytest.raises(AbsentError, match=r"^none cannot be run: No such file"):
         run_peer("none", "peer_its_hub")
-    out = printed(
-        "benchmarks.orchestration", "--smoke", "--peer", sys.executable, monkeypatch=monkeypatch, capsys=capsys
-    )
-    assert out.startswith("absent: its_hub: ModuleNotFoundError: No module named 'its_hub'\n")
-    assert len(re.findall(r"-  -$", out, re.MULTILINE)) == 4
+    assert absence(sys.executable) == missing
 
 
 def test_the_search_has_a_row_for_each_plan(
