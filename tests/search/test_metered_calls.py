@@ -13,7 +13,7 @@ from tts.backends.base import Reply, Sampling
 from tts.backends.function import FunctionBackend
 from tts.budget.account import Exhausted
 from tts.errors import BudgetExceeded
-from tts.search.scoring import MeteredCalls
+from tts.search.calls import MeteredCalls
 from tts.tasks import get
 from tts.verifiers.toy import ToyVerifier
 

@@ -23,7 +23,7 @@ from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import CapabilityError, ConfigError
-from tts.search.scoring import MeteredCalls
+from tts.search.calls import MeteredCalls
 from tts.tasks import get
 from tts.types import Prompt
 from tts.verifiers.genrm import ASPECTS, GenRm, MultiAspect

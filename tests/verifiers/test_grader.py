@@ -28,7 +28,7 @@ from tts.backends.prompt_logprobs import Top, law_of_tops
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
-from tts.search.scoring import MeteredCalls
+from tts.search.calls import MeteredCalls
 from tts.tasks import get
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.grader import Grader, expected_grades

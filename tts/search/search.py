@@ -46,7 +46,8 @@ from tts.search.ends import (
     Until,
     end_of,
 )
-from tts.search.prompts import Prompts, check_fork, content_of, fork_path
+from tts.search.forks import check_fork, fork_path
+from tts.search.prompts import Prompts, content_of
 from tts.search.rows import Ask, Row
 from tts.search.scoring import Scoring, check_given
 from tts.search.tree import Tree
