@@ -22,7 +22,7 @@ def made(
     granted: int = 10**6, seconds_left: Callable[[], float | None] = lambda: None
 ) -> tuple[MeteredCalls, FunctionBackend]:
     backend = FunctionBackend(lambda ask: "Yes")
-    return MeteredCalls(backend, get("arithmetic"), granted, None, 7, seconds_left), backend  # type: ignore[arg-type]
+    return MeteredCalls(backend, get("arithmetic"), granted, None, 7, seconds_left=seconds_left), backend  # type: ignore[arg-type]
 
 
 def test_nothing_is_asked_when_the_time_is_over() -> None:
@@ -48,6 +48,6 @@ def test_what_a_part_cannot_read_fails_in_and_estimates_is_the_whole_s_too() -> 
     part.note_failures("Timeout: no reply", 2)
     part.charge([Reply(None, 5)], estimated=True)
     for calls in (part, whole):
-        assert calls.unknown == {("steps", "of"): 3, ("steps", "number"): 1}
-        assert (calls.failures, calls.causes) == ({"Timeout": 2}, {"Timeout": "no reply"})
+        assert calls.notes.unknown == {("steps", "of"): 3, ("steps", "number"): 1}
+        assert (calls.notes.failures, calls.notes.causes) == ({"Timeout": 2}, {"Timeout": "no reply"})
         assert (calls.computed, calls.estimated) == (5, True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,16 +29,27 @@ from tts.types import Prompt, Trajectory, prompt_text
 from tts.verifiers.base import Judgement, Verifier
 from tts.verifiers.compatibility import token_rates
 
-_COUNTS = ("computed", "written", "prompt", "reused")
 
+@dataclass(slots=True)
+class CallNotes:
+    """What verifiers' calls leave beside their scores and costs.
 
-def add_unknown(total: Counter[tuple[str, str]], more: Mapping[tuple[str, str], int]) -> None:
-    """Add counts of unknown texts to a total. Of the excesses of tokens (the kind "over") the greatest stays."""
-    for (what, kind), amount in more.items():
-        if kind == "over":
-            total[what, kind] = max(total[what, kind], amount)
-        else:
-            total[what, kind] += amount
+    Attributes:
+        unknown: The counts of texts that could not be read, by what and kind (see `Calls.note_unread`).
+        judgements: The prompts to models, with the replies.
+        failures: The number of replies and scores in which a model or its server failed, by kind.
+        causes: The cause of the first failure of each kind.
+    """
+
+    unknown: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    judgements: list[Judgement] = field(default_factory=list[Judgement])
+    failures: Counter[str] = field(default_factory=Counter[str])
+    causes: dict[str, str] = field(default_factory=dict[str, str])
+
+    def note_failures(self, kind: str, cause: str, number: int) -> None:
+        """Count failures of a kind."""
+        self.failures[kind] += number
+        self.causes.setdefault(kind, cause)
 
 
 class MeteredCalls:
@@ -47,10 +59,13 @@ class MeteredCalls:
         backend: The model.
         task: The task of the problem.
         granted: The most tokens that may be computed.
-        granted_prompt: The most tokens of prompts that a process model may read first.
         handles: A function that returns the handles of trajectories on this backend, and charges what it must read.
         stream: The address of the judge's own draws.
         seconds_left: A function that returns the seconds left; None: time is not limited.
+        granted_prompt: The most tokens of prompts that a process model may read first.
+        role: The role of the verifier.
+        notes: What the calls add their notes to; None: notes of their own.
+        whole: The calls that these calls are a part of.
 
     Attributes:
         computed: The tokens so far, with those of `written`.
@@ -59,54 +74,54 @@ class MeteredCalls:
         reused: The tokens that were read again.
         seconds: The seconds of the model's work.
         estimated: Whether a part of the tokens is a bound, because the model reported no number.
-        unknown: The counts of texts that could not be read (see `Calls.note_unread`).
-        failures: The number of the model's failures, by kind.
-        causes: The cause of the first failure of each kind.
-        judgements: The prompts to the model, with its replies.
+        notes: What the calls leave beside scores and costs.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what calls depend on, by name
         self,
         backend: Backend,
         task: Task,
         granted: int,
         handles: Callable[[Sequence[Trajectory], Callable[[Sequence[Reply[Any]]], object]], Awaitable[list[Any]]],
         stream: int,
+        *,
         seconds_left: Callable[[], float | None] = lambda: None,
         granted_prompt: int = 0,
+        role: str = "",
+        notes: CallNotes | None = None,
+        whole: MeteredCalls | None = None,
     ) -> None:
         self.task = task
         self.seconds_left = seconds_left
-        self.computed = 0
-        self.written = 0
-        self.prompt = 0
-        self.reused = 0
+        self.computed = self.written = self.prompt = self.reused = 0
         self.seconds = 0.0
         self.estimated = False
-        self.unknown: Counter[tuple[str, str]] = Counter()
-        self.judgements: list[Judgement] = []
-        self.failures: Counter[str] = Counter()
-        self.causes: dict[str, str] = {}
+        self.notes = notes or CallNotes()
         self._backend = backend
         self._granted = granted
         self._granted_prompt = granted_prompt
         self._handles = handles
         self._stream = stream
-        self._parent: MeteredCalls | None = None  # the calls that these calls are a part of
+        self._role = role
+        self._blame = Blame(f"the backend {backend.name!r}", EngineError)
         self._parts: list[tuple[Rates, MeteredCalls]] = []
+        # these calls, and all that they are a part of: a count goes to each
+        self._chain: tuple[MeteredCalls, ...] = (self,) if whole is None else (self, *whole._chain)
 
     def part(self, verifier: Verifier) -> MeteredCalls:
         """See `Calls.part`. The part's tokens count here as well, within the same grants."""
         part = MeteredCalls(
             self._backend,
             self.task,
-            granted=self._granted - self.computed,
-            handles=self._handles,
-            stream=hash64("part", self._stream, len(self._parts)),
+            self._granted - self.computed,
+            self._handles,
+            hash64("part", self._stream, len(self._parts)),
             seconds_left=self.seconds_left,
             granted_prompt=self._granted_prompt - self.prompt,
+            role=self._role,
+            notes=self.notes,
+            whole=self,
         )
-        part._parent = self
         self._parts.append((token_rates(verifier, self._backend), part))
         return part
 
@@ -115,19 +130,31 @@ class MeteredCalls:
 
         The parts' tokens cost the parts' own rates, all other tokens cost `rates`.
         """
-        own_counts: dict[str, int] = {}  # without the tokens of the parts
-        for name in _COUNTS:
-            in_parts = sum(getattr(part, name) for _rates, part in self._parts)
-            own_counts[name] = getattr(self, name) - in_parts
-        computed = own_counts["prompt"] + own_counts["computed"] - own_counts["written"]
-        own_cost = rates.cost(unit, computed=computed, reused=own_counts["reused"], generated=own_counts["written"])
+        parts = [part for _rates, part in self._parts]
+        written = self.written - sum(part.written for part in parts)
+        computed = self.prompt + self.computed - sum(part.prompt + part.computed for part in parts) - written
+        reused = self.reused - sum(part.reused for part in parts)
+        own_cost = rates.cost(unit, computed=computed, reused=reused, generated=written)
         return own_cost + sum(part.cost(unit, part_rates) for part_rates, part in self._parts)
 
-    def _add(self, name: str, amount: float) -> None:
-        """Add an amount to a counter, here and in the parent."""
-        setattr(self, name, getattr(self, name) + amount)
-        if self._parent is not None:
-            self._parent._add(name, amount)
+    def _count(
+        self,
+        *,
+        computed: int = 0,
+        written: int = 0,
+        prompt: int = 0,
+        reused: int = 0,
+        seconds: float = 0.0,
+        estimated: bool = False,
+    ) -> None:
+        """Add to the counts, here and in the calls that these are a part of."""
+        for calls in self._chain:
+            calls.computed += computed
+            calls.written += written
+            calls.prompt += prompt
+            calls.reused += reused
+            calls.seconds += seconds
+            calls.estimated = calls.estimated or estimated
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
         """See `Calls.value`."""
@@ -155,7 +182,9 @@ class MeteredCalls:
         replies_by_prompt: list[tuple[str | None, ...]] = []
         for prompt, samples in zip(prompts, await self._sample(prompts, votes, max_tokens, sampling), strict=True):
             replies = tuple(None if sample.finish == "error" else sample.text for sample in samples)
-            self._keep(Judgement("", prompt_text(prompt_in_whole_characters(prompt)), replies))
+            self.notes.judgements.append(
+                Judgement(self._role, prompt_text(prompt_in_whole_characters(prompt)), replies)
+            )
             marks = (metadata_of(self._backend).thoughts or THINK).continue_prompt(prompt)
             replies_by_prompt.append(tuple(None if reply is None else marks.response(reply) for reply in replies))
         return replies_by_prompt
@@ -197,16 +226,6 @@ class MeteredCalls:
                 raise Exhausted("seconds")
         return samples
 
-    def _keep(self, judgement: Judgement) -> None:
-        """Keep the judgement of a prompt, here and in the parent."""
-        self.judgements.append(judgement)
-        if self._parent is not None:
-            self._parent._keep(judgement)
-
-    @property
-    def _blame(self) -> Blame:
-        return Blame(f"the backend {self._backend.name!r}", EngineError)
-
     async def choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.choices`."""
         handles = await self._open_prompts([prompt_in_whole_characters(prompt) for prompt in prompts])
@@ -238,26 +257,18 @@ class MeteredCalls:
 
     def note_unread(self, what: str, number: int, of: int) -> None:
         """See `Calls.note_unread`."""
-        if self._parent is not None:
-            self._parent.note_unread(what, number, of)
-        self.unknown[what, "of"] += of
-        self.unknown[what, "number"] += number
+        self.notes.unknown[what, "of"] += of
+        self.notes.unknown[what, "number"] += number
 
     def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
         """See `Calls.leave_out`."""
-        self._keep(Judgement("", prompt_text(prompt), over=over))
-        calls: MeteredCalls | None = self
-        while calls is not None:
-            add_unknown(calls.unknown, Counter({(what, "over"): over}))
-            calls = calls._parent
+        self.notes.judgements.append(Judgement(self._role, prompt_text(prompt), over=over))
+        self.notes.unknown[what, "over"] = max(self.notes.unknown[what, "over"], over)
 
     def note_failures(self, error: str, number: int = 1) -> None:
         """See `Calls.note_failures`."""
-        if self._parent is not None:
-            self._parent.note_failures(error, number)
         kind, _colon, cause = error.partition(": ")
-        self.failures[kind] += number
-        self.causes.setdefault(kind, cause)
+        self.notes.note_failures(kind, cause, number)
 
     async def _open_prompts(self, prompts: Sequence[Prompt], written: int = 0) -> list[Any]:
         """Return the handles of prompts. After each prompt `written` tokens may follow.
@@ -281,29 +292,21 @@ class MeteredCalls:
     def _charge_rows(self, row_sets: Sequence[RowSet]) -> None:
         """Charge rows that are done, and release their states. A row without a sample is charged in full."""
         for row_set in row_sets:
-            self._add("computed", row_set.prompt_tokens)
-            self._add("reused", row_set.reused_tokens or 0)
+            self._count(computed=row_set.prompt_tokens, reused=row_set.reused_tokens or 0)
             for row, sample in zip(row_set.request.rows, row_set.samples, strict=True):
-                if sample is None or sample.estimated:
-                    self._estimate()
                 if sample is None:
-                    self._write(row.max_tokens)
+                    self._count(computed=row.max_tokens, written=row.max_tokens, estimated=True)
                     continue
-                self._write(sample.num_tokens)
-                self._add("seconds", sample.seconds)
+                self._count(
+                    computed=sample.num_tokens,
+                    written=sample.num_tokens,
+                    seconds=sample.seconds,
+                    estimated=sample.estimated,
+                )
                 if sample.error or sample.finish == "error":  # counted also where a retry of the backend succeeded
                     self.note_failures(sample.error or "error")
                 if sample.handle is not None:
                     self._backend.release([sample.handle])
-
-    def _write(self, tokens: int) -> None:
-        self._add("computed", tokens)
-        self._add("written", tokens)
-
-    def _estimate(self) -> None:
-        self.estimated = True
-        if self._parent is not None:
-            self._parent._estimate()
 
     async def _read(self, call: Awaitable[Any], *, opens: bool = False) -> list[Any]:
         """Await a call that only reads, and return its values. The call is charged also if the search is cancelled."""
@@ -322,13 +325,14 @@ class MeteredCalls:
 
     def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
         """See `Calls.charge`."""
-        if estimated:
-            self._estimate()
         for reply in replies:
-            self._add("computed", reply.computed - reply.prompt)
-            self._add("prompt", reply.prompt)
-            self._add("reused", reply.reused or 0)
-            self._add("seconds", reply.seconds)
+            self._count(
+                computed=reply.computed - reply.prompt,
+                prompt=reply.prompt,
+                reused=reply.reused or 0,
+                seconds=reply.seconds,
+                estimated=estimated,
+            )
         if self.computed > self._granted:
             raise BudgetExceeded(
                 f"a verifier computed {self.computed} tokens, but states a bound of {self._granted}",

@@ -5,12 +5,11 @@ The reserve that was made with the node pays for its score. A score that cannot 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +17,20 @@ from numpy.typing import NDArray
 from tts._common.blame import Blame
 from tts.backends.base import Backend
 from tts.backends.capabilities import text_bound
-from tts.budget.account import Exhausted, Lease
+from tts.budget.account import Exhausted
+from tts.budget.units import PRICED_UNITS
 from tts.checks import check_number, check_text
 from tts.errors import ConfigError, EngineError, VerifierError, quote, unknown_name
 from tts.randomness import hash64
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import NGRAMS, Embedder
-from tts.search.calls import MeteredCalls, add_unknown
+from tts.search.calls import CallNotes, MeteredCalls
 from tts.search.costs import Costs
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import (
-    Judgement,
     Scale,
     Scorer,
     StepScores,
@@ -45,6 +44,7 @@ from tts.verifiers.base import (
 )
 from tts.verifiers.ranges import no_scale, range_of
 
+T = TypeVar("T")
 # trajectories of a call where time is limited: time is checked between calls, because a verifier may never pause
 _IN_TIME = 1024
 
@@ -63,10 +63,7 @@ class Scoring:
         unpaid: The nodes whose scores were wanted and could not be paid.
         asked: The roles that were asked.
         timed_out: Whether the time was over before a score was known.
-        unknown: The counts of texts that verifiers could not read (see `Calls.note_unread`).
-        judgements: The verifiers' prompts to models, with the replies.
-        failures: The number of replies and scores in which a model or its server failed, by kind.
-        causes: The cause of the first failure of each kind.
+        notes: What the calls of the verifiers left beside scores and costs.
         strays: The first score of each role outside of the range that its earlier scores had, which count as the
             nearest end.
     """
@@ -101,10 +98,7 @@ class Scoring:
         self.unpaid: set[int] = set()
         self.asked: set[str] = set()
         self.timed_out = False
-        self.unknown: Counter[tuple[str, str]] = Counter()
-        self.judgements: list[Judgement] = []
-        self.failures: Counter[str] = Counter()
-        self.causes: dict[str, str] = {}
+        self.notes = CallNotes()
         self.strays: dict[str, float] = {}
         self._ranges: dict[str, tuple[float, float]] = {}
 
@@ -214,24 +208,17 @@ class Scoring:
             return shortage
         readers = paid if self._costs.reads_prompts(role) else ()
         read_roots = {self._tree.root_of(t) for t in readers if t.judged_text.strip() and self._can_resume(t, role)}
-        calls = self._calls(role, amounts["bound"], amounts["prompts"])
+        calls, scorer = self._calls(role, amounts.pop("bound"), amounts.pop("prompts")), self._scorers[role]
+        self.unpaid.difference_update(t.node for t in paid)
         try:
-            with self._lease("score", role, len(paid), amounts) as lease:
-                self.unpaid.difference_update(t.node for t in paid)
-                self.asked.add(role)
-                started = self._clock()
-                try:
-                    with _blame(role):
-                        scores = await self._scorers[role](paid, calls)
-                finally:
-                    self._spend(lease, role, len(paid), calls, started)
+            scores = await self._verify("score", role, len(paid), amounts, calls, partial(scorer, paid))
         # the time is over, or the verifier's reading of other paths or prompts cannot be paid
         except Exhausted as call_shortage:
             self.unpaid.update(t.node for t in paid)
             self.timed_out = self.timed_out or call_shortage.unit == "seconds"
             return call_shortage
         except EngineError as failure:
-            self._note_failed(failure, len(paid))
+            self.notes.note_failures(failure.kind, failure.cause, len(paid))
             return shortage
         self._costs.note_prompts_read(role, read_roots, calls.prompt)
         is_late = self._costs.account.seconds_left == 0
@@ -256,44 +243,20 @@ class Scoring:
         Raises:
             VerifierError: the verifier failed or broke its contract.
         """
-        verifier, account = self.get(role), self._costs.account
+        verifier = self.get(role)
         comparison = traits_of(verifier).comparison
         if comparison is None:
             raise ConfigError(
                 f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'"
             )
         self._costs.free(dict.fromkeys(t.node for pair in pairs for t in pair))
+        num_paid = await self._payable_judgements(role, comparison.pair_bound, len(pairs))
 
-        def amounts(count: int) -> dict[str, int]:
-            """Return the bound of the cost of comparing the first `count` pairs."""
-            return self._costs.score_cost(role, comparison.pair_bound * count, calls=count, paths=0, prompts=0)
+        async def compare(calls: MeteredCalls) -> Sequence[float]:
+            return _verdicts(role, num_paid, await comparison.compare(problem, pairs[:num_paid], calls))
 
-        def is_too_dear(count: int) -> bool:
-            return account.short_of(amounts(count)) is not None
-
-        lacking_unit = account.short_of(amounts(len(pairs)))
-        while lacking_unit is not None and await self._has_waited(lacking_unit):
-            lacking_unit = account.short_of(amounts(len(pairs)))
-        num_paid = bisect_left(range(1, len(pairs) + 1), True, key=is_too_dear)  # noqa: FBT003 - the value to find
-        verdicts = [math.nan] * len(pairs)
-        if not num_paid:
-            return verdicts
-        calls = self._calls(role, comparison.pair_bound * num_paid, 0)
-        try:
-            with self._lease("compare", role, num_paid, amounts(num_paid)) as lease:
-                started = self._clock()
-                self.asked.add(role)
-                try:
-                    with _blame(role):
-                        given_verdicts = await comparison.compare(problem, pairs[:num_paid], calls)
-                        verdicts[:num_paid] = _verdicts(role, num_paid, given_verdicts)
-                finally:
-                    self._spend(lease, role, num_paid, calls, started)
-        except Exhausted as shortage:
-            self.timed_out = self.timed_out or shortage.unit == "seconds"
-        except EngineError as failure:
-            self._note_failed(failure, num_paid)
-        return verdicts
+        verdicts = await self._judge("compare", role, comparison.pair_bound, num_paid, compare) if num_paid else []
+        return [*verdicts, *[math.nan] * (len(pairs) - len(verdicts))]
 
     async def choose(self, ts: Sequence[Trajectory], role: str, problem: Problem, by: str) -> list[float]:
         """Return the share of a verifier's votes for each trajectory when all are shown at once.
@@ -304,42 +267,84 @@ class Scoring:
         Raises:
             VerifierError: the verifier failed or broke its contract.
         """
-        verifier, account = self.get(role), self._costs.account
+        verifier = self.get(role)
         choice = traits_of(verifier).choice
         if choice is None:
             raise ConfigError(
                 f"the verifier {verifier.name!r} chooses among no lists", hint="give one that does, such as 'judge'"
             )
-        unknown = [math.nan] * len(ts)
         self._costs.free({t.node for t in ts})
-        amounts = self._costs.score_cost(role, choice.bound, calls=1, paths=0, prompts=0)
-        lacking_unit = account.short_of(amounts)
-        while lacking_unit is not None:
-            if not await self._has_waited(lacking_unit):
-                return unknown
-            lacking_unit = account.short_of(amounts)
-        calls = self._calls(role, choice.bound, 0)
+
+        async def choose(calls: MeteredCalls) -> Sequence[float]:
+            return _verdicts(role, len(ts), await choice.choose(problem, ts, calls, by))
+
+        is_paid = await self._payable_judgements(role, choice.bound, 1)
+        shares = await self._judge("choose", role, choice.bound, 1, choose) if is_paid else []
+        return [*shares] or [math.nan] * len(ts)
+
+    async def _payable_judgements(self, role: str, bound: int, count: int) -> int:
+        """Return how many of `count` judgements, of `bound` tokens each, can be paid; wait for other searches."""
+        account = self._costs.account
+
+        def lacking_unit(number: int) -> str | None:
+            return account.short_of(self._costs.score_cost(role, bound * number, calls=number, paths=0, prompts=0))
+
+        while (unit := lacking_unit(count)) is not None and await self._has_waited(unit):
+            pass
+        return bisect_left(range(1, count + 1), True, key=lambda n: lacking_unit(n) is not None)  # noqa: FBT003 - the value to find
+
+    async def _judge(
+        self,
+        kind: str,
+        role: str,
+        bound: int,
+        count: int,
+        judge: Callable[[MeteredCalls], Awaitable[Sequence[float]]],
+    ) -> Sequence[float]:
+        """Return the verdicts of one call for `count` judgements; none where the time is over or a model failed."""
+        amounts = self._costs.score_cost(role, bound * count, calls=count, paths=0, prompts=0)
         try:
-            with self._lease("choose", role, 1, amounts) as lease:
-                started = self._clock()
-                self.asked.add(role)
-                try:
-                    with _blame(role):
-                        return list(_verdicts(role, len(ts), await choice.choose(problem, ts, calls, by)))
-                finally:
-                    self._spend(lease, role, 1, calls, started)
+            return await self._verify(kind, role, count, amounts, self._calls(role, bound * count, 0), judge)
         except Exhausted as shortage:
             self.timed_out = self.timed_out or shortage.unit == "seconds"
         except EngineError as failure:
-            self._note_failed(failure, 1)
-        return unknown
+            self.notes.note_failures(failure.kind, failure.cause, count)
+        return []
 
-    def _lease(self, kind: str, role: str, rows: int, amounts: Mapping[str, int]) -> Lease:
-        return self._costs.account.lease(amounts, kind=kind, model=role, rows=rows, rates=self._costs.rates[role])
+    async def _verify(
+        self,
+        kind: str,
+        role: str,
+        rows: int,
+        amounts: Mapping[str, int],
+        calls: MeteredCalls,
+        verify: Callable[[MeteredCalls], Awaitable[T]],
+    ) -> T:
+        """Return the result of one call of a verifier, which is paid also after a failure.
 
-    def _note_failed(self, failure: EngineError, number: int) -> None:
-        self.failures[failure.kind] += number
-        self.causes.setdefault(failure.kind, failure.cause)
+        Raises:
+            VerifierError: The verifier failed or broke its contract.
+            Exhausted: The amounts cannot be paid, or the time is over.
+            EngineError: A model failed.
+        """
+        rates = self._costs.rates[role]
+        with self._costs.account.lease(amounts, kind=kind, model=role, rows=rows, rates=rates) as lease:
+            started = self._clock()
+            self.asked.add(role)
+            try:
+                with Blame(f"the verifier {role!r}", VerifierError, (Exhausted,)):
+                    return await verify(calls)
+            finally:
+                lease.spend(
+                    priced={unit: calls.cost(unit, rates) for unit in PRICED_UNITS},
+                    prompt_tokens=calls.prompt,
+                    verifier_tokens=calls.computed,
+                    verifier_reused_tokens=calls.reused,
+                    verifier_calls=rows,
+                    seconds=self._clock() - started,
+                    work_seconds=calls.seconds,
+                    estimated=calls.estimated,
+                )
 
     def _calls(self, role: str, granted: int, granted_prompt: int) -> MeteredCalls:
         """Return the calls of a verifier's model, within grants of tokens (see `MeteredCalls`)."""
@@ -348,28 +353,13 @@ class Scoring:
             self._backends[model],
             self._task,
             granted,
-            handles=lambda ts, charge: self._prompts.handles(ts, model, charge),
-            stream=hash64(self._stream, role),
+            lambda ts, charge: self._prompts.handles(ts, model, charge),
+            hash64(self._stream, role),
             seconds_left=lambda: self._costs.account.seconds_left,
             granted_prompt=granted_prompt,
+            role=role,
+            notes=self.notes,
         )
-
-    def _spend(self, lease: Lease, role: str, rows: int, calls: MeteredCalls, started: float) -> None:
-        """Charge a verifier's calls to a lease, also after a failure, and add up the counts of the calls."""
-        lease.spend(
-            priced={unit: calls.cost(unit, self._costs.rates[role]) for unit in ("flops", "usd")},
-            prompt_tokens=calls.prompt,
-            verifier_tokens=calls.computed,
-            verifier_reused_tokens=calls.reused,
-            verifier_calls=rows,
-            seconds=self._clock() - started,
-            work_seconds=calls.seconds,
-            estimated=calls.estimated,
-        )
-        add_unknown(self.unknown, calls.unknown)
-        self.judgements += [dataclasses.replace(judgement, role=role) for judgement in calls.judgements]
-        self.failures.update(calls.failures)
-        self.causes = {**calls.causes, **self.causes}  # the first cause of each kind stays
 
     def _affordable(
         self, unscored: Sequence[Trajectory], role: str
@@ -452,11 +442,6 @@ class Scoring:
 def _reads_paths(verifier: Verifier) -> bool:
     """Whether a verifier may ask its model about paths, and not only about prompts of its own."""
     return not {"value", "next_logprobs"}.isdisjoint(verifier.needs)
-
-
-def _blame(role: str) -> Blame:
-    """Return the context for a verifier's code: its errors become `VerifierError`, but `Exhausted` passes."""
-    return Blame(f"the verifier {role!r}", VerifierError, (Exhausted,))
 
 
 def _verdicts(role: str, count: int, verdicts: Sequence[float]) -> Sequence[float]:

@@ -184,7 +184,7 @@ def warnings_of(
         capped: Whether the caller's `max_tokens` ends rows.
     """
     notes = list(search.notes.warnings)
-    for label, source in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
+    for label, source in (("rows", search.rows), ("replies or scores of verifiers", search.scoring.notes)):
         notes += [f"{count} {label} failed: {cause_of(kind, source.causes)}" for kind, count in source.failures.items()]
     if outcome.error is not None:
         notes.append(f"the run failed: {outcome.error.cause}")
@@ -215,7 +215,7 @@ def warnings_of(
 
 def _unknown_score_warnings(search: Search) -> list[str]:
     """Return a warning for each kind of unknown scores, with their number."""
-    unknown = search.scoring.unknown
+    unknown = search.scoring.notes.unknown
     notes: list[str] = []
     for (label, kind), number in unknown.items():
         if kind == "number" and number:

@@ -260,7 +260,7 @@ def test_a_comparison_that_cannot_be_paid_or_whose_model_fails_is_unknown() -> N
     assert end.solution.usage.verifier_calls == 0
     failed, end = compared(Says(said=EngineError("Busy: try later")))
     assert np.isnan(failed).all()
-    assert sum(end.search.scoring.failures.values()) == 2
+    assert sum(end.search.scoring.notes.failures.values()) == 2
     for verifier, late in ((Says(), 10.0), (Says(said=Exhausted("seconds")), 0.0)):
         late_ones, end = compared(verifier, Budget(tokens=400, seconds=5), Clock(), late)
         assert np.isnan(late_ones).all()
