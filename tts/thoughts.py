@@ -112,10 +112,12 @@ class ThoughtMarks:
 
         Both are 0 where the text has no thought. While the thought goes on, both are the length of the text.
         """
-        lowered, own = text.lower(), (self.open.strip().lower(), self.close.strip().lower())
-        present = {word for word in (*_WORDS, *own) if word in lowered}
-        if not present:
+        lowered, words = text.lower(), _words(self.open, self.close)
+        if words.search(lowered) is None:
             return (len(text), len(text)) if self.opened else (0, 0)
+        present = {
+            word for word in (*_WORDS, *(mark.strip().lower() for mark in (self.open, self.close))) if word in lowered
+        }
         forms = [
             form
             for form in _forms(self.open.strip(), self.close.strip())
@@ -149,7 +151,8 @@ class ThoughtMarks:
 
     def response(self, text: str) -> str:
         """Return what stands after the thought of a path's text; "" while the thought goes on."""
-        return self._parts(text)[1]
+        _end, begin = self.split(text)
+        return text[begin:].lstrip() if begin else text
 
     def _parts(self, text: str) -> tuple[str, str]:
         """Return thought and response of a text."""
@@ -187,6 +190,14 @@ def without_marks(text: str) -> str:
     for opening, end, *_ in _forms(THINK.open, THINK.close):
         text = end.sub("", opening.sub("", text))
     return text
+
+
+@functools.lru_cache(maxsize=64)
+def _words(opening: str, end: str) -> re.Pattern[str]:
+    """Return the pattern of words in small letters, of which every text with a mark has one."""
+    return re.compile(
+        "|".join(re.escape(word) for word in (*_WORDS, *(mark.strip().lower() for mark in (opening, end))))
+    )
 
 
 @functools.lru_cache(maxsize=64)

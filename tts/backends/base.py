@@ -393,6 +393,21 @@ def model_seconds(value: Any) -> float:
     raise EngineError(f"the backend reports seconds = {quote(value)}, but must report {rule}", kind="BadReply")
 
 
+def _is_clean(sample: Sample, most: int) -> bool:
+    """Whether `RowSet.resolve` has nothing to change of a sample of at most `most` tokens, which is the usual case."""
+    return (
+        type(sample.num_tokens) is int
+        and 0 <= sample.num_tokens <= most
+        and type(sample.lost_tokens) is int
+        and not sample.lost_tokens
+        and type(sample.seconds) is float
+        and 0 <= sample.seconds < math.inf
+        and sample.text.isascii()
+        and not (sample.error or sample.spreads or sample.sampling_logprobs)
+        and (not sample.logprobs or clean_logprobs(sample.logprobs) is sample.logprobs)
+    )
+
+
 @dataclass(slots=True)
 class Counters:
     """A backend's own count of all tokens that it computed.
@@ -491,6 +506,14 @@ class RowSet:
         if self.samples[index] is not None:
             raise AssertionError(f"row {index} was resolved twice")
         most = self.request.rows[index].max_tokens
+        if not _is_clean(sample, most):
+            sample = self._clean(sample, most)
+        self.samples[index] = sample
+        self._unresolved -= 1
+        self._wake()
+
+    def _clean(self, sample: Sample, most: int) -> Sample:
+        """Return a sample of at most `most` tokens with whole texts and finite numbers; see `resolve`."""
         try:
             num_tokens = whole_count("num_tokens", sample.num_tokens, most)
             lost_tokens = whole_count("lost_tokens", sample.lost_tokens, num_tokens)
@@ -510,9 +533,7 @@ class RowSet:
             "seconds": seconds,
         }
         changes = {name: value for name, value in cleaned.items() if getattr(sample, name) is not value}
-        self.samples[index] = dataclasses.replace(sample, **changes) if changes else sample
-        self._unresolved -= 1
-        self._wake()
+        return dataclasses.replace(sample, **changes) if changes else sample
 
     def fail(self, failure: Exception) -> None:
         """Fail every unresolved row (called by the backend)."""

@@ -111,10 +111,13 @@ class Entry(NamedTuple):
 
     def call(self) -> Call:
         """Return the row as readers of a ledger see it."""
-        usage = self._asdict()
-        kind, model, rows, granted, readings = (usage.pop(name) for name in Entry._fields[:5])
+        usage: dict[str, Any] = dict(zip(_USAGE_NAMES, self[_NUM_CALL_FIELDS:], strict=True))
         usage["usd"] = None if self.usd is None else self.usd / USD_UNIT
-        return Call(kind, model, rows, granted, Usage(**usage), readings)
+        return Call(self.kind, self.model, self.rows, self.granted, Usage(**usage), self.readings)
+
+
+_NUM_CALL_FIELDS = Entry._fields.index("prompt_tokens")  # the fields before are of the call, the others of its usage
+_USAGE_NAMES = Entry._fields[_NUM_CALL_FIELDS:]
 
 
 class Ledger:
@@ -146,13 +149,22 @@ class Ledger:
 
     def total(self) -> Usage:
         """Return the sum of all rows; a number that is unknown (None) in one row is unknown in the sum."""
-        return sum_usage([call.usage for call in self.calls])
+        columns = list(zip(*self.entries, strict=True))[_NUM_CALL_FIELDS:]
+        totals: dict[str, Any] = {}
+        for name, values in zip(_USAGE_NAMES, columns, strict=False):  # no columns where there is no row
+            if name == "usd":
+                known = [value / USD_UNIT for value in values if value is not None]
+                totals[name] = sum(known, 0.0) if len(known) == len(values) else None
+            else:
+                totals[name] = _sum_field(name, values)
+        return Usage(**totals)
 
 
-# the name, the default and the getter of each field; made once, because each solution and each reply sums usages
-_FIELDS: tuple[tuple[str, Any, Callable[[Usage], Any]], ...] = tuple(
-    (field.name, field.default, operator.attrgetter(field.name)) for field in dataclasses.fields(Usage)
-)
+# the getter of each field; made once, because each reply of several searches sums usages
+_FIELDS: Mapping[str, Callable[[Usage], Any]] = {
+    field.name: operator.attrgetter(field.name) for field in dataclasses.fields(Usage)
+}
+_FLOATS = ("usd", "seconds", "work_seconds")
 
 
 def sum_usage(usages: Sequence[Usage]) -> Usage:
@@ -161,18 +173,20 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
     Peaks are not added: the greatest counts. An unknown (None) term makes its sum unknown.
     """
     totals: dict[str, Any] = {}
-    for name, default, get_value in _FIELDS:
-        values = [get_value(usage) for usage in usages]
-        if name in ("peak_kv_tokens", "saved_kv_tokens"):
-            totals[name] = max(values, default=0)
-        elif name == "kv_bytes_per_token":
-            known_values = [value for value in values if value is not None]
-            totals[name] = known_values[0] if known_values else None
-        elif name == "estimated":
-            totals[name] = any(values)
-        else:
-            totals[name] = None if None in values else sum(values, default)
+    for name, get_value in _FIELDS.items():
+        totals[name] = _sum_field(name, [get_value(usage) for usage in usages])
     return Usage(**totals)
+
+
+def _sum_field(name: str, values: Sequence[Any]) -> Any:
+    """Return the sum of the values of one field of usages; see `sum_usage`."""
+    if name in ("peak_kv_tokens", "saved_kv_tokens"):
+        return max(values, default=0)
+    if name == "kv_bytes_per_token":
+        return next((value for value in values if value is not None), None)
+    if name == "estimated":
+        return any(values)
+    return None if None in values else sum(values, 0.0 if name in _FLOATS else 0)
 
 
 _COUNTS = frozenset(

@@ -124,8 +124,12 @@ class Costs:
         bounds = {role: self._bound_of(role) for role in self._declared}
         num_calls = sum(self._pairs.get(role, 1) for role in self._declared)
 
+        only_bound = next(iter(bounds.values()))
+
         def scores(unit: str, new: int) -> int:
             if unit in ("tokens", "verifier_tokens"):
+                if len(bounds) == 1:
+                    return only_bound(prefix, written + new)
                 return sum([bound(prefix, written + new) for bound in bounds.values()])
             if unit == "verifier_calls":
                 return num_calls

@@ -81,28 +81,21 @@ class Price:
         bare._base, bare._slope = self._base, self._slope
         return bare
 
-    @property
-    def is_scored(self) -> bool:
-        """Whether rows are scored."""
-        return self._scores is not None
-
-    def score(self, unit: str, tokens: int) -> int:
-        """Return the part of the bound that scoring the row costs, without reading its prompt."""
-        return 0 if self._scores is None else self._scores(unit, tokens)
-
     def scores(self, tokens: int) -> dict[str, int]:
         """Return the bound of scoring the row, by unit, without reading its prompt."""
-        return {unit: self.score(unit, tokens) for unit in self._base}
+        scores = self._scores
+        return {} if scores is None else {unit: scores(unit, tokens) for unit in self._base}
 
     def reserve(self, unit: str, tokens: int) -> int:
         """Return the part of the bound that verification costs, reading the prompt included."""
-        return self.score(unit, tokens) + self._reading.get(unit, 0)
+        return (0 if self._scores is None else self._scores(unit, tokens)) + self._reading.get(unit, 0)
 
     def amount(self, unit: str, tokens: int) -> int:
         """Return the bound in one unit for a row of some tokens; 0 in a unit without a limit."""
+        amount = self._base.get(unit, 0) + self._slope.get(unit, 0) * tokens
         if self._scores is None:
-            return self._base.get(unit, 0) + self._slope.get(unit, 0) * tokens
-        return self.generation(unit, tokens) + self.reserve(unit, tokens)
+            return amount
+        return amount + self._scores(unit, tokens) + self._reading.get(unit, 0)
 
     def generation(self, unit: str, tokens: int) -> int:
         """Return the part of the bound that generation spends."""
@@ -110,10 +103,13 @@ class Price:
 
     def amounts(self, tokens: int) -> dict[str, int]:
         """Return the bound by limited unit for a row of some tokens."""
-        if self._scores is not None:
-            return {unit: self.amount(unit, tokens) for unit in self._base}
-        slope = self._slope
-        return {unit: base + slope[unit] * tokens for unit, base in self._base.items()}
+        slope, scores, reading = self._slope, self._scores, self._reading
+        if scores is None:
+            return {unit: base + slope[unit] * tokens for unit, base in self._base.items()}
+        return {
+            unit: base + slope[unit] * tokens + scores(unit, tokens) + reading.get(unit, 0)
+            for unit, base in self._base.items()
+        }
 
     def rows(self, tokens: int, left: Amounts) -> float:
         """Return the number of rows of some tokens that the limits pay, units by place apart; infinity: no limit."""

@@ -194,18 +194,15 @@ class Ask:
     def pop_over(self, last: Row, *, ends: bool) -> Iterator[Row]:
         """Take the rows that may be returned, one by one, after a row was received.
 
-        Every row that may be returned is over. In draw order no earlier row is open. In finish order the rows of a call
-        are compared when the call ends: a row may be returned if no open row is shorter.
+        This is for rows that arrive or finish; in draw order the writer takes the leading rows that are over. In finish
+        order the rows of a call are compared when the call ends: a row may be returned if no open row is shorter.
 
         Args:
             last: The row that was received.
             ends: Whether this row was the last row of its call.
         """
         ready_rows: list[Row] = []
-        if self.order == "drawn":
-            while self.begun and self.begun[0].over:
-                yield self.begun.popleft()
-        elif self.order == "arrived":
+        if self.order == "arrived":
             ready_rows = [last] if last.over else []
         elif ends:
             shortest_open = min((row.written for row in self.open_rows), default=NO_CAP)

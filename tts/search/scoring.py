@@ -177,7 +177,7 @@ class Scoring:
         """
         self.get(role)  # raises for a wrong role, even where nothing is to be scored
         unscored = list({t.node: t for t in ts if (t.node, role) not in self._tree.scores}.values())
-        self.unpaid.update(t.node for t in unscored)
+        self.unpaid.update([t.node for t in unscored])
         shortage: Exhausted | None = None
         chunk_size = _IN_TIME if self._costs.account.deadline is not None else max(1, len(unscored))
         for start in range(0, len(unscored), chunk_size):
@@ -209,7 +209,7 @@ class Scoring:
         readers = paid if self._costs.reads_prompts(role) else ()
         read_roots = {self._tree.root_of(t) for t in readers if t.judged_text.strip() and self._can_resume(t, role)}
         calls, scorer = self._calls(role, amounts.pop("bound"), amounts.pop("prompts")), self._scorers[role]
-        self.unpaid.difference_update(t.node for t in paid)
+        self.unpaid.difference_update([t.node for t in paid])
         try:
             scores = await self._verify("score", role, len(paid), amounts, calls, partial(scorer, paid))
         # the time is over, or the verifier's reading of other paths or prompts cannot be paid
@@ -223,15 +223,15 @@ class Scoring:
         self._costs.note_prompts_read(role, read_roots, calls.prompt)
         is_late = self._costs.account.seconds_left == 0
         for t, t_scores in zip(paid, scores, strict=True):
-            is_unknown = all(map(math.isnan, _values_of(t_scores)))
-            if is_late and is_unknown:  # the score may be known later: the verifier had no time
+            if is_late and all(map(math.isnan, _values_of(t_scores))):  # it may be known later: there was no time
                 self.unpaid.add(t.node)
                 self.timed_out = True
-            else:
-                self._tree.scores[t.node, role] = t_scores
-                low, high = self._ranges.get(role, (-math.inf, math.inf))
+                continue
+            self._tree.scores[t.node, role] = t_scores
+            if role in self._ranges and role not in self.strays:
+                low, high = self._ranges[role]
                 outside = [value for value in _values_of(t_scores) if value < low or value > high]
-                self.strays.update({role: outside[0]} if outside and role not in self.strays else {})
+                self.strays.update({role: outside[0]} if outside else {})
         return shortage
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
@@ -383,8 +383,9 @@ class Scoring:
             can_resume, root = self._can_resume(t, role), tree.root_of(t)
             if owes:
                 self._free_path(t, role, left, freed)
-            next_tokens = tokens + self._score_tokens(t, role, can_resume=can_resume)
-            next_path_tokens = path_tokens + tree.path_tokens(t)
+            size = tree.path_tokens(t)
+            next_tokens = tokens + self._score_tokens(t, role, size, can_resume=can_resume)
+            next_path_tokens = path_tokens + size
             next_prompt_tokens = prompt_tokens
             if root not in resumed_roots or not can_resume:
                 next_prompt_tokens += self._costs.unread_prompt(
@@ -403,17 +404,17 @@ class Scoring:
         self._costs.free(freed)
         return paid, paid_amounts, shortage
 
-    def _score_tokens(self, t: Trajectory, role: str, *, can_resume: bool) -> int:
-        """Return the most tokens of scoring a trajectory.
+    def _score_tokens(self, t: Trajectory, role: str, size: int, *, can_resume: bool) -> int:
+        """Return the most tokens of scoring a trajectory, whose path has `size` tokens with its prompt.
 
         A path that the verifier cannot resume is opened again: its whole text is read, from the prompt on.
         """
-        verifier = self.get(role)
+        verifier = self.verifiers[role]
         num_scored = self._tree.scored_tokens(t, role) if can_resume else 0
         num_new = t.num_tokens - num_scored
         if not can_resume:
             num_new = max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
-        num_prompt = self._tree.path_tokens(t) - t.num_tokens
+        num_prompt = size - t.num_tokens
         opening = self._prompts.unopened_tokens(t, verifier.model) if _reads_paths(verifier) else 0
         return opening + stated_bound(verifier, num_prompt + num_scored, num_new)
 

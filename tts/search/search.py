@@ -318,9 +318,10 @@ class Search:
 
         async def add_child(row: Row) -> None:
             """Put the path of a row among the children of its parent, unless the row failed."""
-            if row.made is not None:
-                await self._answers.add([row.made])
-                children[row.place % len(children)].append(row.made)
+            path = row.path
+            if path is not None and path.status != "failed":
+                await self._answers.add([path])
+                children[row.place % len(children)].append(path)
 
         while not ask.is_done:
             try:
@@ -431,11 +432,12 @@ class Search:
         """Make one call for rows of a request, and finish the rows that have ended; append their paths to `paths`."""
 
         async def finish(row: Row) -> None:
-            if row.made is not None:
-                paths.append(row.made)
-                await self._answers.add([row.made])
+            path = row.path
+            if path is not None and path.status != "failed":
+                paths.append(path)
+                await self._answers.add([path])
                 if not self._judges:
-                    self.finish(row.made)
+                    self.finish(path)
 
         await self._write(ask, finish)
         if self._judges:

@@ -192,16 +192,17 @@ class Tree:
     def _hold(self, t: Trajectory) -> None:
         self.held[t.node] = t
         node: Trajectory | None = t
-        if not self._users[t.node]:
+        users, first_parts = self._users, self._first_parts
+        if not users[t.node]:
             self.logical_tokens += self.path_tokens(t)
         while node is not None:
-            self._users[node.node] += 1
-            if self._users[node.node] > 1:
+            users[node.node] += 1
+            if users[node.node] > 1:
                 # the ancestor is live already; if it was a tip, it no longer is
-                if node is not t and self._users[node.node] == 2 and node.node in self.held:
+                if node is not t and users[node.node] == 2 and node.node in self.held:
                     self.logical_tokens -= self.path_tokens(node)
                 break
-            above = self.parent_of(node)
+            above = first_parts.get(node.node, node.parent) if first_parts else node.parent
             self.live_tokens += self.prompt_tokens[node.node] if above is None else node.num_tokens - above.num_tokens
             node = above
         if self.live_tokens > self.peak_live:
@@ -211,16 +212,17 @@ class Tree:
         """Count a node's handle as released; return False if it was released before."""
         if self.held.pop(t.node, None) is None:
             return False
-        if self._users[t.node] == 1:
+        users, first_parts = self._users, self._first_parts
+        if users[t.node] == 1:
             self.logical_tokens -= self.path_tokens(t)
         node: Trajectory | None = t
         while node is not None:
-            self._users[node.node] -= 1
-            if self._users[node.node] > 0:
-                if node is not t and self._users[node.node] == 1 and node.node in self.held:
+            users[node.node] -= 1
+            if users[node.node] > 0:
+                if node is not t and users[node.node] == 1 and node.node in self.held:
                     self.logical_tokens += self.path_tokens(node)
                 break
-            above = self.parent_of(node)
+            above = first_parts.get(node.node, node.parent) if first_parts else node.parent
             self.live_tokens -= self.prompt_tokens[node.node] if above is None else node.num_tokens - above.num_tokens
             node = above
         return True

@@ -382,6 +382,10 @@ class Writer:
             for number in range(1, num_rows + 1):
                 row = await call.next_row(ask.order)
                 self._take(ask, row, await call.receive(), timed_out=call.timed_out)
+                if ask.order == "drawn":
+                    while ask.begun and ask.begun[0].over:
+                        await done(ask.begun.popleft())
+                    continue
                 for complete in ask.pop_over(row, ends=number == num_rows):
                     await done(complete)
         except BaseException:
@@ -524,7 +528,8 @@ class Writer:
                 call_price, places, len(rows), left, goal=_goal(ask), cap=cap, needed=needed,
                 step=lengths.step if until is STEP else 1, goes_on=goes_on, begun=lengths.begun,
                 is_completed=completed, resumes=self._resumes(ask.model), longest=of_kind.longest, closing=closing,
-                wanted=ask.left, portion=self._portion_of(ask, max([row.written for row in rows])), at_once=at_once,
+                wanted=ask.left, at_once=at_once,
+                portion=self._portion_of(ask, max([row.written for row in rows]) if goes_on else 0),
             )  # fmt: skip
         self._assumes = False
         return wave, branches, price
@@ -734,9 +739,16 @@ class Writer:
     def _owe_scores(self, rows: Sequence[Row], price: Price) -> None:
         """Hold what scoring the written part of these rows may cost."""
         if self._costs.keeps_scores:
-            paths = [row.made for row in rows if row.made is not None and row.made.node not in self._unscorable]
-            tokens = {t.node: self._tree.own_tokens(t) for t in paths}
-            prompts = {root: self._tree.prompt_tokens[root] for root in map(self._tree.root_of, paths)}
+            tokens: dict[int, int] = {}
+            prompts: dict[int, int] = {}
+            reads = self._costs.reads
+            for row in rows:
+                path = row.path
+                if path is not None and path.status != "failed" and path.node not in self._unscorable:
+                    tokens[path.node] = path.num_tokens - row.parent.num_tokens
+                    if reads:
+                        root = self._tree.root_of(path)
+                        prompts[root] = self._tree.prompt_tokens[root]
             self._costs.owe(price, tokens, prompts)
 
     # What becomes of a sample -----------------------------------------------------------------------------------------
@@ -759,11 +771,11 @@ class Writer:
                 f"the backend {self._backends[ask.model].name!r} ended a row with the finish {quote(finish)}, "
                 f"but must end it with one of {', '.join(_STATUS)}"
             )
-        written_before = row.written
+        written_before = row.written if finish == "length" else 0
         path = row.path = self._grow(ask, row, sample)
         row.over = finish != "length" or self._is_over(ask, row, path, written_before, timed_out=timed_out)
         stopped_early = finish == "stop" and ask.until is END
-        if path.status == "active" and (stopped_early or self.room(ask.model, path) <= 0):
+        if path.status == "active" and (stopped_early or self._fills(ask, path)):
             self._give_up(row)
         if path.status == "failed":
             self._note_failed(ask, row)
@@ -788,7 +800,8 @@ class Writer:
 
     def _fills(self, ask: Ask, path: Trajectory) -> bool:
         """Whether a path leaves no room in the context; False for a root, whose length was checked before."""
-        return path.parent is not None and self.room(ask.model, path) < 1
+        context = self._backends[ask.model].context
+        return context is not None and path.parent is not None and self._tree.path_tokens(path) >= context
 
     def _end_unwritten(self, ask: Ask) -> Row:
         """Begin the next row and end it without a token, because the context is full."""
