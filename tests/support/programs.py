@@ -28,7 +28,7 @@ _TEXTS = ("Wait", "\nA: ", "", "3 + 4 = 7\n", "so, é ")
 _AGGREGATES = ("last", "min", "prod", "mean")
 _OPS = (
     "expand", "expand", "expand", "complete", "complete", "score", "score", "extend", "ask", "rollout", "keep",
-    "finish", "open", "embed",
+    "finish", "open", "embed", "stream",
 )  # fmt: skip
 
 Op = tuple[str, int, int, int]
@@ -92,6 +92,20 @@ class _State:
         ts, before = self._pick_paths(which, count), len(self.search.candidates)
         made = await self.search.complete(ts, 1 + choice % 6)
         assert made == self.search.candidates[before:]
+
+    async def stream(self, which: int, count: int, choice: int) -> None:
+        """Take some candidates of a stream, score some of them between, and leave it in one of three ways."""
+        before, seen = len(self.search.candidates), list[Candidate]()
+        stream = self.search.stream(self._pick_paths(which, count), 1 + choice % 6)
+        async for candidate in stream:
+            seen.append(candidate)
+            if choice % 2 and self.search.scoring.verifiers:
+                await self.search.score([candidate.trajectory], required=False)
+            if choice % 4 == 0 and len(seen) == 2:
+                await stream.aclose()
+            elif choice % 4 == 1 and len(seen) == 2:
+                break
+        assert [c.trajectory for c in self.search.candidates[before:]] == [c.trajectory for c in seen]
 
     async def extend(self, which: int, count: int, choice: int) -> None:
         text = _TEXTS[choice % len(_TEXTS)]

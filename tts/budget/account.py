@@ -789,6 +789,15 @@ class Lease:
             if kind is None or not issubclass(kind, asyncio.CancelledError):
                 raise
 
+    def reduce(self, amounts: Amounts) -> bool:
+        """Free a part of what the lease holds; return False, and free nothing, where the lease has less."""
+        freed = {unit: amount for unit, amount in amounts.items() if unit in self._amounts}
+        if any(amount > self._amounts[unit] for unit, amount in freed.items()):
+            return False
+        self._amounts = {unit: amount - freed.get(unit, 0) for unit, amount in self._amounts.items()}
+        self.account.free(freed)
+        return True
+
     def spend(self, *, priced: Amounts | None = None, **counts: Any) -> None:
         """Note the whole cost of the call so far.
 

@@ -99,6 +99,7 @@ class Ask:
         most: The number of rows wanted; None: as many as the budget pays.
         count: The number of rows begun, without failed rows that are drawn anew.
         given_up: The number of rows that were given up at their limit.
+        is_streamed: Whether each row is used before the call has ended that wrote it.
         last_wave: The number of rows that the last call began.
         closing: The tokens that stay unspent, to bring an open path to its end.
         response: The tokens that are reserved for the response after a thought.
@@ -118,6 +119,7 @@ class Ask:
     most: int | None = None
     count: int = 0
     given_up: int = 0
+    is_streamed: bool = False
     last_wave: int = 0
     closing: int = 0
     response: int = 0

@@ -10,8 +10,9 @@ import asyncio
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar
@@ -50,6 +51,7 @@ from tts.search.forks import check_fork, fork_path
 from tts.search.prompts import Prompts, content_of
 from tts.search.rows import Ask, Row
 from tts.search.scoring import Scoring, check_given
+from tts.search.streaming import CandidateStream, Show
 from tts.search.tree import Tree
 from tts.search.writer import Done, Writer
 from tts.tasks.base import Task
@@ -162,6 +164,7 @@ class Search:
         self._is_over = False  # whether the strategy has ended, so that a selection chooses
         self.is_busy = False
         self._waiter: asyncio.Future[None] | None = None
+        self._stream: CandidateStream | None = None  # the last one, if it was not left
 
     if not TYPE_CHECKING:
 
@@ -239,6 +242,7 @@ class Search:
             )
         own_prompt = None if prompt is None else check_prompt(prompt)
         address = (kind, *texts) if own_prompt is None else content_of(own_prompt)
+        await self._leave_stream()
         with self._call(writes=True):
             try:
                 content = self.task.prompt(self.problem, kind, texts) if own_prompt is None else own_prompt
@@ -300,6 +304,7 @@ class Search:
             SearchEnded: not one row can start.
         """
         check_int("n", n, 1, optional=False)
+        await self._leave_stream()
         sampling = self.rows.sampling_at(temperature, max_tokens)
         try:
             return await self._expand(ts, n, until, sampling, model)
@@ -367,39 +372,113 @@ class Search:
             SearchEnded: the budget is used up before the last row, all rows of three waves failed, or the stop rule
                 fired. `candidates` has what was finished.
         """
+        num_before = len(self.candidates)
+        if ask := await self._ask_to_end(ts, n, model, temperature, max_tokens, effort, thought_tokens):
+            await self._complete(ask)
+        return self.candidates[num_before:]
+
+    async def stream(
+        self,
+        ts: Sequence[Trajectory],
+        n: int | None = 1,
+        *,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        effort: str | None = None,
+        thought_tokens: int | None = None,
+        model: str = "policy",
+    ) -> AsyncGenerator[Candidate]:
+        """Yield each candidate of `complete` as soon as it is there.
+
+        The k-th candidate is that of `complete`, whatever the rows after it cost. In the loop `score`, `ask`, `hidden`,
+        `embed` and `run` may be called. Leaving the loop cancels the open rows, which are charged as after a stop rule:
+        they are no candidates. A `break` does so at the latest with the next call that writes.
+
+        Args:
+            ts: As in `complete`, like all parameters.
+            n: See `complete`.
+            temperature: See `complete`.
+            max_tokens: See `complete`.
+            effort: See `complete`.
+            thought_tokens: See `complete`.
+            model: See `complete`.
+
+        Raises:
+            SearchEnded: As in `complete`.
+
+        Example:
+            >>> import tts
+            >>> class Agreed(tts.Strategy):
+            ...     async def run(self, search):
+            ...         seen = []
+            ...         async for candidate in search.stream([search.root], n=None):
+            ...             if candidate.answer is not None and candidate.answer in seen:
+            ...                 break  # the second equal answer
+            ...             seen.append(candidate.answer)
+            >>> found = tts.solve("3 + 4 - 2", 400, model="toy", strategy=Agreed())
+            >>> found.answer, len(found.candidates)
+            ('5', 2)
+        """
+        ask = await self._ask_to_end(ts, n, model, temperature, max_tokens, effort, thought_tokens)
+        if ask is None:
+            return
+        ask.is_streamed = True
+        stream = self._stream = CandidateStream(partial(self._complete, ask))
+        try:
+            while (candidate := await stream.next()) is not None:
+                yield candidate
+        finally:
+            await stream.close()
+
+    async def _leave_stream(self) -> None:
+        """Cancel what an open stream still writes, because another call is to write, or the strategy has ended."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.close()
+
+    async def _ask_to_end(self, ts: Sequence[Trajectory], n: int | None, model: str, *sampling: Any) -> Ask | None:
+        """Return the request of whole solutions; None where there is nothing to complete."""
         check_int("n", n, 1)
-        num_before, failed_waves, free_waves = len(self.candidates), 0, 0
+        await self._leave_stream()
         if not ts:
-            return []
-        sampling = self.rows.sampling_at(temperature, max_tokens, effort, thought_tokens)
-        ask = self.rows.ask_to_end(ts, n, sampling=sampling, model=model, order=self._order, judges=self._judges)
+            return None
+        ask = self.rows.ask_to_end(
+            ts, n, sampling=self.rows.sampling_at(*sampling), model=model, order=self._order, judges=self._judges
+        )
         self.notes.timed = self.notes.timed or ask.order == "arrived"
+        return ask
+
+    async def _complete(self, ask: Ask, show: Show | None = None) -> None:
+        """Write a request of whole solutions, in calls; `show` gets each candidate. See `complete`."""
+        num_before, failed_waves, free_waves = len(self.candidates), 0, 0
         spent_before = self._spend()
         while not ask.is_done:
             paths: list[Trajectory] = []  # of the rows that this call brings to their end
-            if n is None and not ask.begun:
+            if ask.n is None and not ask.begun:
                 spent_before = self._spend()
             try:
-                await self._complete(ask, paths)
+                await self._finish_rows(ask, paths, show)
             except SearchEnded as end:
                 if self.notes.stop is None and await self._score_candidates():
                     continue  # scores may cost less than their reserves, so that more rows can be paid
                 self._leave(ask, num_before, end.reason)
                 raise
-            except BaseException:  # keep the written rows for a later call
-                ask.put_back([t for t in paths if t.node not in self._finished])
-                self.rows.interrupt(ask)
+            except BaseException:
+                if ask.is_streamed:  # nobody asks for them any more
+                    self.drop(self.rows.discard(ask))
+                else:  # keep the written rows for a later call
+                    ask.put_back([t for t in paths if t.node not in self._finished])
+                    self.rows.interrupt(ask)
                 raise
             failed_waves = 0 if paths or ask.begun else failed_waves + 1
             if failed_waves == _TRIES:
                 raise SearchEnded("every row failed")
-            if n is None and paths and not ask.begun:
+            if ask.n is None and paths and not ask.begun:
                 free_waves = self._count_free_waves(free_waves, spent_before)
-        if ask.given_up or (n is not None and ask.count < n * len(ts)):
+        if ask.given_up or (ask.n is not None and ask.count < ask.n * len(ask.paths)):
             given_up = f"{ask.given_up} were given up for others"
             why = given_up if ask.given_up else "budget: the others could not begin at once"
             self._warn_short(ask, num_before, why)
-        return self.candidates[num_before:]
 
     async def _write(self, ask: Ask, done: Done) -> None:
         """Make one call for rows of a request; `done` gets the rows that are over."""
@@ -428,22 +507,29 @@ class Search:
             raise SearchEnded("nothing is spent any more")
         return free_waves
 
-    async def _complete(self, ask: Ask, paths: list[Trajectory]) -> None:
+    async def _finish_rows(self, ask: Ask, paths: list[Trajectory], show: Show | None) -> None:
         """Make one call for rows of a request, and finish the rows that have ended; append their paths to `paths`."""
 
-        async def finish(row: Row) -> None:
+        async def finish(t: Trajectory) -> None:
+            candidate = self.finish(t)
+            if show is not None and candidate is not None:
+                was_busy, self.is_busy = self.is_busy, False  # other calls may read while the request rests
+                await show(candidate)
+                self.is_busy = was_busy
+
+        async def add(row: Row) -> None:
             path = row.path
             if path is not None and path.status != "failed":
                 paths.append(path)
                 await self._answers.add([path])
                 if not self._judges:
-                    self.finish(path)
+                    await finish(path)
 
-        await self._write(ask, finish)
+        await self._write(ask, add)
         if self._judges:
             await self._judge(paths)
             for t in paths:
-                self.finish(t)
+                await finish(t)
 
     async def _score_candidates(self) -> bool:
         """Score the candidates that have a reserve for a score; return whether there were such candidates."""
@@ -571,6 +657,7 @@ class Search:
             CapabilityError: the backend cannot append text; nothing is spent.
         """
         require(self._backends[model], ["extend"], "appending a text to a path")
+        await self._leave_stream()
         with self._call(writes=True):
             children = await self.rows.force(ts, join_surrogates(text), model, self._prompts.extend)
             await self._answers.add(children)  # a text that fills the context ends its path
@@ -596,6 +683,7 @@ class Search:
                 pay the reading.
         """
         place = check_fork(t, at, self._backends[t.model], self.tree)
+        await self._leave_stream()
         with self._call(writes=True):
             return await fork_path(t, place, self.tree, self._prompts)
 
@@ -607,6 +695,7 @@ class Search:
         The steps are charged. The next call of this method drops them. A trajectory that has ended, or whose rollout
         could not start, is returned as it is.
         """
+        await self._leave_stream()
         self.drop(self.rows.drop_scratch())
         ends = list(ts)
         for _ in range(steps):
@@ -789,6 +878,7 @@ class Search:
     ) -> None:
         """End the strategy: unless a stop rule ended it, the interrupted rows become candidates."""
         try:
+            await self._leave_stream()
             if self.notes.stop is None:
                 for row in list(self.rows.conclude()):
                     if row.made is not None:

@@ -130,6 +130,7 @@ class Writer:
         self._assumes = False  # whether an assumed length kept the rows of the last call from beginning
         self._took_assumption = False
         self._calls: list[Call] = []  # under way
+        self._handed: set[int] = set()  # nodes whose scores were owed while their call went on
 
     def sampling_at(
         self,
@@ -361,7 +362,9 @@ class Writer:
                     ask.begin(rows)
                 call = self._call(ask, rows, handles, wave)
                 try:
-                    await self._receive(ask, call, len(rows), done)
+                    await self._receive(
+                        ask, call, len(rows), self._handing(lease, price, done) if ask.is_streamed else done
+                    )
                 finally:
                     try:
                         call.release()
@@ -393,6 +396,23 @@ class Writer:
             raise
         finally:
             self._calls.remove(call)
+
+    def _handing(self, lease: Lease, price: Price, done: Done) -> Done:
+        """Return a function that hands rows out, and lets their scores be paid while the call goes on.
+
+        What the lease holds for a row's scores is then owed by its node.
+        """
+
+        async def hand_out(row: Row) -> None:
+            path = row.path
+            if path is not None and self._costs.keeps_scores and path.status != "failed":
+                scores = price.scores(row.written)
+                if lease.reduce(scores):
+                    self._owe_scores([row], price)
+                    self._handed.add(path.node)
+            await done(row)
+
+        return hand_out
 
     async def _end_full_rows(self, ask: Ask, done: Done) -> bool:
         """End the next rows whose context is full; return whether no other row is to begin in this call.
@@ -744,11 +764,17 @@ class Writer:
             reads = self._costs.reads
             for row in rows:
                 path = row.path
-                if path is not None and path.status != "failed" and path.node not in self._unscorable:
-                    tokens[path.node] = path.num_tokens - row.parent.num_tokens
-                    if reads:
-                        root = self._tree.root_of(path)
-                        prompts[root] = self._tree.prompt_tokens[root]
+                if (
+                    path is None
+                    or path.status == "failed"
+                    or path.node in self._unscorable
+                    or path.node in self._handed
+                ):
+                    continue
+                tokens[path.node] = path.num_tokens - row.parent.num_tokens
+                if reads:
+                    root = self._tree.root_of(path)
+                    prompts[root] = self._tree.prompt_tokens[root]
             self._costs.owe(price, tokens, prompts)
 
     # What becomes of a sample -----------------------------------------------------------------------------------------
