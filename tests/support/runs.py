@@ -136,8 +136,9 @@ def sum_usages(usages: Iterable[Usage]) -> dict[str, float]:
     }
 
 
-def check_books(search: Search) -> None:
+def check_books(search: Search | None) -> None:
     """Assert that no limit is passed by any count and that nothing is held any more."""
+    assert search is not None, "the search never began"
     account, spent = search.account, recount(search.account.ledger)
     for unit in account.units:
         limit, paid = account.limit(unit), account.spending(unit)
