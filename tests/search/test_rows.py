@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,34 @@ def test_under_a_budget_of_samples_a_cut_at_every_token_changes_nothing(plan: st
         )
 
 
+@pytest.mark.parametrize(
+    ("plan", "limits"),
+    [
+        *((plan, (60, 150, 400, 700)) for plan in ("best_of_n | weighted", "beam(n=4)", "particle_filter(n=4)")),
+        ("a_star(branching=3)", (250, 400, 700)),  # a smaller one ends within a solution, where a cut may move the end
+    ],
+)
+def test_where_tokens_are_held_for_scores_a_cut_changes_nothing(plan: str, limits: tuple[int, ...]) -> None:
+    """What is held for scores is part of what a row may take, and is held once however often the row is resumed."""
+    for limit, seed in itertools.product(limits, range(4)):
+        whole, *cut = (
+            solve_and_show(
+                make_run(PROBLEMS[1], limit, plan, toy(), seed=seed, verifiers={"main": ToyVerifier(error=0.1)}),
+                portion,
+            )
+            for portion in (None, 7, 3, 1)
+        )
+        for end in cut:
+            check_books(end.search)
+            assert written(end.solution) == written(whole.solution), (limit, seed)
+
+
+def written(solution: Solution) -> tuple[Any, ...]:
+    usage = solution.usage
+    counts = (usage.generated_tokens, usage.verifier_tokens, usage.verifier_calls, usage.samples)
+    return [row(c) for c in solution.candidates], solution.answer, solution.stopped_by, counts
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_row_of_one_run_is_a_prefix_of_that_row_in_another(problem: str) -> None:
     """Whatever the budget, n and width: row j is the same text as far as both were written, and the same where both
@@ -109,6 +138,7 @@ def test_a_row_of_one_run_is_a_prefix_of_that_row_in_another(problem: str) -> No
     for budget in (20, 60, 200, 800, Budget(samples=9), Budget(flops=300)):
         for plan in ("best_of_n", "best_of_n(n=3)", "best_of_n | unanimous(window=3)", "single"):
             search = solve_and_show(make_run(problem, budget, plan, toy(), seed=4)).search
+            assert search is not None
             children = [t for t in search.tree.nodes if t.parent is search.root]
             for j, t in enumerate(children):
                 rows.setdefault(j, []).append((t.text, t.status == "finished"))

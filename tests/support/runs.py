@@ -6,7 +6,7 @@ The books of a run are counted again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -120,20 +120,26 @@ def solve_and_show(run: ProblemRun, portion: int | None = None) -> Solved:
 
 def recount(ledger: Ledger) -> dict[str, float]:
     """Count the spend again, call by call, in every unit of a budget but seconds."""
-    usages: list[Usage] = [call.usage for call in ledger.calls]
+    return sum_usages(call.usage for call in ledger.calls)
+
+
+def sum_usages(usages: Iterable[Usage]) -> dict[str, float]:
+    """Return the sum of usages in every unit of a budget but seconds."""
+    each = list(usages)
     return {
-        "tokens": sum(u.generated_tokens + u.cancelled_tokens + u.verifier_tokens for u in usages),
-        "generated_tokens": sum(u.generated_tokens + u.cancelled_tokens for u in usages),
-        "verifier_tokens": sum(u.verifier_tokens for u in usages),
-        "verifier_calls": sum(u.verifier_calls for u in usages),
-        "samples": sum(u.samples for u in usages),
-        "flops": sum(u.flops or 0 for u in usages),
-        "usd": sum(round((u.usd or 0) * USD_UNIT) for u in usages),
+        "tokens": sum(u.generated_tokens + u.cancelled_tokens + u.verifier_tokens for u in each),
+        "generated_tokens": sum(u.generated_tokens + u.cancelled_tokens for u in each),
+        "verifier_tokens": sum(u.verifier_tokens for u in each),
+        "verifier_calls": sum(u.verifier_calls for u in each),
+        "samples": sum(u.samples for u in each),
+        "flops": sum(u.flops or 0 for u in each),
+        "usd": sum(round((u.usd or 0) * USD_UNIT) for u in each),
     }
 
 
-def check_books(search: Search) -> None:
+def check_books(search: Search | None) -> None:
     """Assert that no limit is passed by any count and that nothing is held any more."""
+    assert search is not None, "the search never began"
     account, spent = search.account, recount(search.account.ledger)
     for unit in account.units:
         limit, paid = account.limit(unit), account.spending(unit)
