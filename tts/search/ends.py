@@ -8,9 +8,12 @@ from enum import Enum
 from itertools import repeat
 from typing import Any, Literal
 
+from tts.backends.base import StopCondition
 from tts.budget.account import Exhausted
 from tts.checks import check_int, check_number, check_text
 from tts.errors import BudgetExceeded, ConfigError, quote
+from tts.tasks.base import Task
+from tts.thoughts import ThoughtMarks
 
 
 class Until(Enum):
@@ -143,6 +146,25 @@ Example:
     >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Whole()).usage.samples
     3
 """
+
+
+def stop_of(until: Until | Tokens | Stops, marks: ThoughtMarks, task: Task) -> StopCondition:
+    """Return the stop condition of rows with an end, besides their lengths. The task never sees a thought.
+
+    Args:
+        until: The end of each row.
+        marks: The marks of the thoughts that the rows' paths may begin with.
+        task: The task.
+    """
+    if isinstance(until, Thought):
+        return StopCondition((marks.close.strip(),), at_step=True)
+    texts = until.texts if isinstance(until, Stops) else ()
+    return StopCondition(
+        (*task.step_stop, *texts),
+        at_step=until is STEP or bool(texts),
+        finished=lambda text: task.is_finished(marks.response(text)),
+        at=texts or None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tts.budget.units import COUNT_UNITS, PRICED_UNITS
 from tts.errors import EngineError, quote
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.costs import Costs
-from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Thought, Tokens, Until
+from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Tokens, Until, stop_of
 from tts.search.lengths import MOST_ROWS
 from tts.search.plan_rows import Price, Wave, branches_of
 from tts.search.prompts import Prompts
@@ -113,7 +113,7 @@ class Writer(Sizes):
         self._unscorable = unscorable
         self._interrupted: dict[tuple[object, ...], deque[Row]] = {}  # by `Ask.key`
         self._rollout_paths: list[Trajectory] = []  # the nodes of the last rollout
-        self._stops: dict[tuple[ThoughtMarks, str | tuple[str, ...]], StopCondition] = {}  # by marks and kind of end
+        self._stops: dict[tuple[ThoughtMarks, object], StopCondition] = {}  # by marks and kind of end
         self._took_assumption = False
         self._calls: list[Call] = []  # under way
         self._handed: set[int] = set()  # nodes whose scores were owed while their call went on
@@ -470,28 +470,11 @@ class Writer(Sizes):
         )  # fmt: skip
 
     def _stop_of(self, ask: Ask) -> StopCondition:
-        """Return the stop condition of a request's rows, besides their grants. The task never sees a thought."""
-        marks, until = ask.paths[0].marks, ask.until
-        end: str | tuple[str, ...] = "end"
-        if isinstance(until, Stops):
-            end = until.texts
-        elif isinstance(until, Thought):
-            end = "thought"
-        elif until is STEP:
-            end = "step"
-        stop = self._stops.get((marks, end))
+        """Return the stop condition of a request's rows, besides their grants."""
+        key = (ask.paths[0].marks, ask.until if not isinstance(ask.until, Tokens) else type(ask.until))
+        stop = self._stops.get(key)
         if stop is None:
-            if end == "thought":
-                stop = StopCondition((marks.close.strip(),), at_step=True)
-            else:
-                texts = end if isinstance(end, tuple) else ()
-                stop = StopCondition(
-                    (*self._task.step_stop, *texts),
-                    at_step=end != "end",
-                    finished=lambda text: self._task.is_finished(marks.response(text)),
-                    at=texts or None,
-                )
-            self._stops[marks, end] = stop
+            stop = self._stops[key] = stop_of(ask.until, ask.paths[0].marks, self._task)
         return stop
 
     def _put_back(self, ask: Ask, rows: list[Row], price: Price, *, goes_on: bool, are_behind: bool = False) -> None:

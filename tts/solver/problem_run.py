@@ -24,6 +24,7 @@ from tts.errors import CapabilityError, ConfigError, EngineError, TTSError
 from tts.randomness import hash64, problem_key
 from tts.search.algorithms.embedding import NGRAMS, Embedder, refuse_unpriced
 from tts.search.answers import Answers, votes_of
+from tts.search.completion import complete_best
 from tts.search.costs import Costs
 from tts.search.ends import Notes, SearchEnded
 from tts.search.families import RunSetting, has_prompt, lacking, nearest
@@ -31,7 +32,7 @@ from tts.search.needs import Needs, needs_of
 from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.prompts import Prompts
 from tts.search.scoring import Scoring
-from tts.search.search import Search, complete_best
+from tts.search.search import Search
 from tts.search.selections._common import put_first
 from tts.search.selections.majority import Majority
 from tts.search.tree import Tree
