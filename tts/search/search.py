@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -18,19 +18,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tts import randomness
 from tts._common.characters import join_surrogates
-from tts._core.threads import run_in_thread
 from tts.backends.base import Backend, Sampling
 from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
-from tts.budget.account import Account, Exhausted
+from tts.budget.account import Exhausted
 from tts.checks import check_int, check_prompt, check_text
 from tts.errors import ConfigError
-from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
-from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers, Candidates
 from tts.search.completion import learn_length
 from tts.search.costs import Costs
@@ -48,6 +44,7 @@ from tts.search.ends import (
 )
 from tts.search.forks import check_fork, fork_path
 from tts.search.prompts import Prompts, content_of
+from tts.search.reading import Reading
 from tts.search.rows import Ask, Row
 from tts.search.scoring import Scoring, check_given
 from tts.search.streaming import CandidateStream, Show
@@ -56,18 +53,16 @@ from tts.search.writer import Done, Writer
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory
-from tts.verifiers.base import Scale
 
 T = TypeVar("T")
 Decide = Callable[[Sequence[Candidate]], StopDecision | None]
 _CLOSING_S = 2e-5  # seconds a candidate that selection and solution take after the search
 _TRIES = 3  # consecutive calls without one good row that end a search
 _FREE = 8  # consecutive waves without a token that end a search; each is twice as wide as the wave before
-_FEW_CHARACTERS = 20_000  # texts up to this size are embedded as n-grams without a thread
 REMARKS = frozenset({"critique", "verify"})  # kinds of prompts after which no solutions are written
 
 
-class Search:
+class Search(Reading):
     """One problem's search, as strategies and selections use it.
 
     The solver makes the search and opens `root`. In `async with search:` the strategy runs. After the block every row
@@ -119,11 +114,10 @@ class Search:
         sampling_logprobs: bool = False,
         order: Literal["drawn", "finished"] = "drawn",
     ) -> None:
+        super().__init__(backends=backends, costs=costs, tree=tree, prompts=prompts, scoring=scoring, clock=clock)
         self.problem = problem
         self.task = task
         self.candidates = Candidates()
-        self.tree = tree
-        self.scoring = scoring
         self.notes = notes
         self.rows = Writer(
             problem=problem,
@@ -140,16 +134,12 @@ class Search:
             expected=expected_tokens,
             portion=portion,
         )
-        self._costs = costs
-        self._prompts = prompts
         self._answers = answers
-        self._backends = backends
         self._seed = seed
         self._key = randomness.problem_key(problem, task.name)
         self._decide = decide
         self._judged = judged
         self._order: Literal["drawn", "finished"] = order
-        self._clock = clock
         self._on_call = on_call
         self._may_score = may_score
         self._asked_of_all = asked_of_all
@@ -160,7 +150,6 @@ class Search:
         self._times_opened: Counter[tuple[str, ...]] = Counter()  # by the address of a prompt: its roots
         self._unreleased: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
-        self._is_over = False  # whether the strategy has ended, so that a selection chooses
         self.is_busy = False
         self._waiter: asyncio.Future[None] | None = None
         self._stream: CandidateStream | None = None  # the last one, if it was not left
@@ -177,20 +166,6 @@ class Search:
         """The root of the "solve" prompt, which is read once."""
         assert self._root is not None, "the solver opens the root before the strategy runs"
         return self._root
-
-    @property
-    def account(self) -> Account:
-        """The account that pays: limits, spend and what is left."""
-        return self._costs.account
-
-    @property
-    def left(self) -> Mapping[str, float]:
-        """The amounts left by limited unit, in whole units (dollars in 1e-15), and `seconds` of limited time."""
-        account = self.account
-        amounts = {unit: float(account.available(unit)) for unit in account.units}
-        if account.seconds_left is not None:
-            amounts["seconds"] = account.seconds_left
-        return amounts
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the number of plain samples of expected length that the budget still pays; None: no limit.
@@ -714,110 +689,7 @@ class Search:
                     break
         return ends
 
-    # Judging ----------------------------------------------------------------------------------------------------------
-
-    async def score(
-        self,
-        ts: Sequence[Trajectory],
-        verifier: str = "main",
-        aggregate: str = "last",
-        *,
-        scale: Scale = "raw",
-        required: bool = True,
-    ) -> NDArray[np.float64]:
-        """Return one score a trajectory, NaN where unknown. Each node is scored once, and its score is kept.
-
-        Args:
-            ts: The trajectories.
-            verifier: The role.
-            aggregate: "last", "min", "prod", "mean" or "model".
-            scale: "raw": the verifier's own scale. "unit": mapped from the verifier's range to [0, 1]. "log_odds":
-                ln(r / (1 - r)) of the unit score r; an unbounded score is a log-odds already.
-            required: Whether the search ends where the budget cannot pay for a single score, in place of NaN.
-
-        Raises:
-            SearchEnded: The budget cannot pay for a single score.
-            ConfigError: The scores are to be mapped, but have no scale.
-        """
-        check_aggregate(aggregate)
-        with self._call():
-            shortage = await self.scoring.score(ts, verifier)
-        scores = np.full(len(ts), np.nan)
-        for i, t in enumerate(ts):
-            if (t.node, verifier) in self.tree.scores:
-                scores[i] = aggregate_scores(self.tree.scores[t.node, verifier], aggregate)
-        if shortage is not None and required and not self._is_over and np.isnan(scores).all():
-            raise SearchEnded(f"budget: {shortage.unit}")
-        return self.scoring.map_scores(scores, verifier, scale)
-
-    async def estimate(
-        self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last", *, scale: Scale = "raw"
-    ) -> NDArray[np.float64]:
-        """Return scores as `score` does, with estimates for unknown ones; see `Scoring.with_estimates`."""
-        scores = await self.score(ts, verifier, aggregate, scale=scale)
-        return self.scoring.with_estimates(scores, verifier, aggregate, scale)
-
-    async def ask(
-        self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], *, model: str = "policy"
-    ) -> NDArray[np.float64]:
-        """Return the probabilities [trajectories, tokens] of next tokens after an appended text, untempered.
-
-        The text is charged as verifier tokens. It does not become part of the path.
-        """
-        require(self._backends[model], ["next_logprobs"], "asking for the next token")
-        with self._call():
-            return await self._prompts.ask(ts, join_surrogates(text), tokens, model)
-
-    async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-        """Return the policy's last hidden state at each path's end [trajectories, width]; paid as `extend`."""
-        require(self._backends["policy"], ["hidden"], "reading hidden states")
-        with self._call():
-            return await self._prompts.hidden(ts)
-
-    async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
-        """Return the unit vectors [texts, dimensions] of texts, by an embedder or by default the solver's."""
-        embedder = embedder or self.scoring.embedder
-        if isinstance(embedder, HashedNgrams) and sum(map(len, texts)) > _FEW_CHARACTERS:
-            return await self.run(embedder.vectors, texts)
-        if not isinstance(embedder, CountedEmbedder):
-            with self._call():
-                return await self._within_time(embedder.embed(texts))
-        refuse_unpriced(embedder, self.account.units)
-        with self._call():
-            vectors, counted = await self._within_time(embedder.embed_and_count(texts))
-            tokens = sum(len(text.encode()) for text in texts) if counted is None else counted
-            is_estimated = counted is None
-            self.account.book(
-                "embed", rows=len(texts), prompt_tokens=tokens, estimated=is_estimated, flops=None, usd=None
-            )
-            return vectors
-
-    # The rest ---------------------------------------------------------------------------------------------------------
-
-    async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """Run CPU work (an integer program, clustering) beside the event loop, booked as "search".
-
-        Raises:
-            SearchEnded: the time is over. The function cannot be stopped, but the search no longer waits for it.
-        """
-        with self._call():
-            return await self._within_time(run_in_thread(fn, *args))
-
-    async def _within_time(self, work: Awaitable[T]) -> T:
-        """Await work within the time left, and book its seconds. The work calls no model.
-
-        Raises:
-            Exhausted: the time is over. A thread cannot be stopped and ends by itself.
-        """
-        account, started = self.account, self._clock()
-        try:
-            return await asyncio.wait_for(work, account.seconds_left)
-        except TimeoutError:
-            account.check_time()
-            raise
-        finally:
-            seconds = self._clock() - started
-            account.book("search", seconds=seconds, work_seconds=seconds)
+    # The live set -----------------------------------------------------------------------------------------------------
 
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: prune other unfinished paths and release their state. Candidates stay."""
