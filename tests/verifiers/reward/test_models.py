@@ -105,7 +105,7 @@ def test_scores_are_those_of_the_authors_own_code(
     else:
         assert score.steps == pytest.approx(found, abs=1e-5)
         assert score.whole == pytest.approx(float(AGGREGATED[record.aggregation](found)), abs=1e-5)
-    assert not any(calls.notes.unknown.values())
+    assert not any(calls.unknown.values())
     solution = verifier.asked.renderer.render(PROBLEM, STEPS if record.kind == "process" else ["\n\n".join(STEPS)])  # type: ignore[union-attr]
     assert (calls.prompt, calls.computed) == (solution.prompt, len(solution.ids) - solution.prompt)
 
@@ -198,7 +198,7 @@ def test_a_path_that_would_pass_the_bound_stays_unknown_and_costs_nothing(
     assert not any(map(math.isnan, known.steps or ()))
     assert all(map(math.isnan, unknown.steps or ()))
     assert math.isnan(unknown.whole or 0.0)
-    assert calls.notes.unknown["steps that a reward model was not shown"] == len(STEPS)
+    assert calls.unknown["steps that a reward model was not shown"] == len(STEPS)
     again = loaded("math-shepherd", held, folders, backend="engine", ratio=1.0, slack=0)
     [alone] = ask(again, [long], Counting(), PROBLEM)
     assert repr(alone) == repr(unknown)

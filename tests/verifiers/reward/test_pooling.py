@@ -189,7 +189,7 @@ def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unkno
     assert lost.steps is not None
     assert all(map(math.isnan, lost.steps))
     assert once == len(server.requests[0]["input"][0])
-    assert calls.notes.failures == {kind: 1}
+    assert calls.failures == {kind: 1}
     assert calls.computed == 2 * once
     assert known.steps == pytest.approx(
         expected("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1], STEPS), abs=1e-5
@@ -215,7 +215,7 @@ def test_a_server_that_never_answers_is_waited_for_no_longer_than_the_budget_say
         verifier = made(url, models)
         calls = Counting(seconds=0.2)
         [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
-        assert calls.notes.failures == {"TimedOut": 1}
+        assert calls.failures == {"TimedOut": 1}
         sent = len(server.requests)
         calls = Counting(seconds=0.0)
         [late] = ask(verifier, [path(STEPS)], calls, PROBLEM)
@@ -247,7 +247,7 @@ def test_what_a_server_never_took_on_costs_nothing_and_is_told_by_kind(
         verifier, calls = made(url, models), Counting()
         scores = ask(verifier, [path(STEPS), path(STEPS[:1], node=2)], calls, PROBLEM)
     assert all(math.isnan(one) for score in scores for one in score.steps or ())
-    assert calls.notes.failures == {kind: 2}
+    assert calls.failures == {kind: 2}
     assert calls.computed == 0
     assert not calls.estimated
 
@@ -265,7 +265,7 @@ def test_a_server_that_was_there_and_is_gone_is_a_failure_and_no_mistake(
     [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
     assert not any(map(math.isnan, known.steps or ()))
     assert all(map(math.isnan, lost.steps or ()))
-    assert calls.notes.failures == {"ConnectionFailed": 1}
+    assert calls.failures == {"ConnectionFailed": 1}
     assert calls.computed == once
 
 

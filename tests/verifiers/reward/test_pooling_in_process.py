@@ -103,7 +103,7 @@ def test_what_vllm_cannot_compute_is_unknown_and_what_is_of_another_form_is_refu
     calls = Counting()
     [score] = ask(asked, [path(STEPS)], calls, PROBLEM)
     assert np.isnan(score.whole)
-    assert calls.notes.failures == {"EngineError": 1}
+    assert calls.failures == {"EngineError": 1}
     asked = verifier(name, folder, FakePooling(name, model, lambda rows: rows[:, :1]))
     with pytest.raises(VerifierError, match="vLLM answered outputs of shape"):
         ask(asked, [path(STEPS)], Counting(), PROBLEM)

@@ -47,7 +47,7 @@ def check(name: str, model: Any, folder: Path, problems: Sequence[str] = (PROBLE
             found = [score.whole] if record.kind == "outcome" else score.steps
             assert found == pytest.approx(CODE[name](model, TOKENIZERS[name](), head, problem, steps), abs=2e-4)
         assert calls.computed > 0
-    assert not calls.notes.failures
+    assert not calls.failures
 
 
 def test_a_model_with_a_head_of_its_own_gives_its_step_tokens(tmp_path: Path) -> None:
