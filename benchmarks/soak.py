@@ -41,7 +41,7 @@ from tts.backends.openai.http import Timeouts
 from tts.budget.budget import Budget
 from tts.models import registry
 from tts.randomness import hash64
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.solver.solver import Solver
 from tts.types import Solution
 

@@ -24,7 +24,7 @@ from tts.budget.budget import USD_UNIT, Budget, Rates
 from tts.errors import BudgetExceeded, CapabilityError
 from tts.search.ends import END, STEP, Tokens
 from tts.search.search import Search
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.verifiers.base import Verifier
 from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation

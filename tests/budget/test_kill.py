@@ -18,7 +18,7 @@ from tests.support.runs import Clock, make_run, recount
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.account import UNITS, Account
 from tts.budget.budget import Budget, Rates
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.types import Solution
 from tts.verifiers.toy import ToyVerifier
 

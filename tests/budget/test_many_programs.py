@@ -32,7 +32,7 @@ from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.stop_rules.never import Never
 from tts.search.stop_rules.unanimous import Unanimous
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.types import Problem, Solution
 from tts.verifiers.function import FunctionVerifier
 

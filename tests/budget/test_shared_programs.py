@@ -18,7 +18,7 @@ from tts.backends.toy.backend import ToyBackend
 from tts.budget.account import Account
 from tts.budget.budget import Budget, Rates
 from tts.budget.ledger import UNITS
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.verifiers.toy import ToyVerifier
 
 PRICES = Rates(flops=2, usd_in=10**6, usd_out=4 * 10**6)

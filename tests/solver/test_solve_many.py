@@ -13,7 +13,7 @@ from tests.support.guard import program, run_at_once
 from tts.backends.function import Answer, Ask
 from tts.budget.budget import Budget, divide
 from tts.errors import ConfigError
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.solver.solver import Solver
 from tts.types import Problem
 

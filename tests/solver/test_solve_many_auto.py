@@ -15,7 +15,7 @@ from tts.allocator.evidence import Round
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.solver.solver import Solver
 from tts.types import Problem
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-import tts.solver.problem_run
+import tts.solver.run
 from tts import tasks
 from tts.backends.base import Backend, Sampling
 from tts.budget.budget import USD_UNIT, Budget
@@ -19,7 +19,7 @@ from tts.budget.ledger import Ledger
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.search import Search
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.types import Problem, Solution, Usage
 from tts.verifiers.base import Verifier
 
@@ -89,7 +89,7 @@ async def solve_runs(
         searches[id(parts["sampling"])] = search  # each run has a sampling of its own
         return search
 
-    with mock.patch.object(tts.solver.problem_run, "Search", make_search):
+    with mock.patch.object(tts.solver.run, "Search", make_search):
         loop = asyncio.get_running_loop()
         jobs = [loop.create_task(run.solve()) for run in runs]
         turns = [(turn, job) for turn, job in zip(cancel_at, jobs, strict=False) if turn is not None]

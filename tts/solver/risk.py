@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tts.backends.base import Sampling
 from tts.budget.budget import format_limits
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

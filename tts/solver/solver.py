@@ -42,9 +42,9 @@ from tts.solver.model_cache import (
     resolve,
     with_prices,
 )
-from tts.solver.outcome import OnError
-from tts.solver.problem_run import Event, ProblemRun
+from tts.solver.run import Event, ProblemRun
 from tts.solver.streaming import stream_events
+from tts.solver.warnings import OnError
 from tts.tasks import make_task
 from tts.tasks.base import Task
 from tts.tasks.by_references import choose_task, with_final_answers

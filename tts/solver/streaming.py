@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from tts.solver.model_cache import LOOP
-from tts.solver.problem_run import Event, ProblemRun
+from tts.solver.run import Event, ProblemRun
 from tts.types import Solution
 
 

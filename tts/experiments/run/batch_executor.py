@@ -25,7 +25,7 @@ from tts.models.registry import SERVER
 from tts.search.needs import needs_of
 from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.search.strategies.samples.single import Single
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.types import Solution
 
 _MOST_ROUNDS: Final = 4  # a search asks once, and three times more where all its rows failed

@@ -12,7 +12,7 @@ from tts.budget.budget import USD_UNIT
 from tts.experiments.study.grid import ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
 from tts.search.needs import needs_of
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import ProblemRun
 from tts.verifiers.base import Verifier, members_of
 from tts.verifiers.compatibility import token_rates
 

@@ -31,7 +31,7 @@ from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
 from tts.solver.forewarnings import LOG
 from tts.solver.model_cache import ModelCache, own_verifier
-from tts.solver.problem_run import Event, ProblemRun
+from tts.solver.run import Event, ProblemRun
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate

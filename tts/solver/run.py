@@ -36,7 +36,8 @@ from tts.search.selections._common import put_first
 from tts.search.selections.majority import Majority
 from tts.search.tree import Tree
 from tts.solver.forewarnings import score_warnings
-from tts.solver.outcome import (
+from tts.solver.telemetry import SearchFacts, Watched
+from tts.solver.warnings import (
     OnError,
     SearchOutcome,
     blame_context,
@@ -47,7 +48,6 @@ from tts.solver.outcome import (
     truncated_tokens,
     warnings_of,
 )
-from tts.solver.telemetry import SearchFacts, Watched
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.tasks.looks import looks_like_math
