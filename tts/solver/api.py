@@ -18,8 +18,8 @@ from tts.backends.function import WriteFunction
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, quote, unknown_name
 from tts.search.parts import Plan, Strategy
+from tts.solver.live import Event
 from tts.solver.model_cache import LOOP, Model, ModelCache, VerifierLike
-from tts.solver.run import Event
 from tts.solver.solver import BudgetLike, ExpectedTokens, ProblemLike, Solver
 from tts.solver.warnings import OnError
 from tts.tasks.base import Task

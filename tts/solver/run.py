@@ -7,28 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
+from tts._common.blame import Blame
 from tts.backends.base import Backend, Draft, Sampling
 from tts.backends.batching import search_turns
 from tts.backends.capabilities import require, require_sampling
 from tts.backends.metadata import metadata_of
-from tts.budget.account import Account
+from tts.budget.account import Account, Exhausted
 from tts.budget.budget import Budget, format_limits
 from tts.budget.ledger import Call
-from tts.errors import CapabilityError, ConfigError, EngineError, TTSError
+from tts.errors import CapabilityError, ConfigError, EngineError, TTSError, quote
 from tts.randomness import hash64, problem_key
 from tts.search.algorithms.embedding import NGRAMS, Embedder, refuse_unpriced
 from tts.search.answers import Answers, votes_of
 from tts.search.costs import Costs
-from tts.search.ends import Notes, SearchEnded
+from tts.search.ends import Notes, SearchEnded, StopDecision
 from tts.search.families import RunSetting, has_prompt, lacking, nearest
 from tts.search.needs import Needs, needs_of
-from tts.search.parts import Plan, Selected, Selection, Strategy
+from tts.search.parts import Plan, Selected, Selection, StopRule, Strategy
 from tts.search.prompts import Prompts
 from tts.search.scoring import Scoring
 from tts.search.search import Search, complete_best
@@ -36,25 +39,15 @@ from tts.search.selections._common import put_first
 from tts.search.selections.majority import Majority
 from tts.search.tree import Tree
 from tts.solver.forewarnings import score_warnings
+from tts.solver.live import Event
 from tts.solver.telemetry import SearchFacts, Watched
-from tts.solver.warnings import (
-    OnError,
-    SearchOutcome,
-    blame_context,
-    candidates_of,
-    cause_of,
-    decision_of,
-    select,
-    truncated_tokens,
-    warnings_of,
-)
+from tts.solver.warnings import OnError, SearchOutcome, cause_of, warnings_of
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.tasks.looks import looks_like_math
-from tts.thoughts import THINK, ThoughtMarks
 from tts.trace.nodes import RecordedNodes
 from tts.trace.receipt import PartAnswers, part_answers
-from tts.trace.trace import Trace, TraceNode
+from tts.trace.trace import Trace
 from tts.types import Candidate, Problem, Solution, Usage, pictures_in
 from tts.verifiers.base import Verifier, bind, traits_of
 from tts.verifiers.compatibility import GIVE_VERIFIER, RATED, check_fit, check_rates, token_rates
@@ -66,41 +59,6 @@ _LIKE_MATH = (
     "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and "
     "compares answers by value"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Progress of one problem after each call.
-
-    A problem that is solved alone also has events while rows are written.
-
-    Args:
-        problem: The problem as given, without its answer and metadata.
-        calls: The number of calls so far.
-        tokens: The tokens spent so far, as the limit `tokens` counts them. Tokens of rows under way are included, where
-            the backend shows them.
-        candidates: The number of candidates so far.
-        answer: The most frequent answer so far; None where there is none.
-        texts: The texts of the candidates since the event before, whole.
-        solution: The solution in the last event of `stream`.
-        nodes: A function that returns the nodes of the tree; it may be called only in the loop that calls `on_event`.
-            None in the events of `stream`.
-        writing: The text so far of the leading row, with the path that the row continues. The leading row is the first
-            in draw order that is under way. "": there is none, or the backend does not show its text. The engine and
-            servers that stream show it.
-        marks: The marks of the thought that this text may begin with (`ThoughtMarks.split_settled_text`).
-    """
-
-    problem: Problem
-    calls: int
-    tokens: int
-    candidates: int
-    answer: str | None
-    texts: tuple[str, ...] = ()
-    solution: Solution | None = None
-    nodes: Callable[[], Sequence[TraceNode]] | None = field(default=None, compare=False, repr=False)
-    writing: str = ""
-    marks: ThoughtMarks = field(default=THINK, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -745,6 +703,118 @@ async def _report_drafts(run: ProblemRun, search: Search, on_event: Callable[[Ev
         if is_shown and draft != last_draft:
             last_draft = draft
             on_event(_event(run, search, draft))
+
+
+def blame_context() -> Blame:
+    """Return the context in which unnamed parts of a run are called.
+
+    Ends of a search pass through it.
+    """
+    return Blame("something that the run called", passes=(SearchEnded,))
+
+
+async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidate]:
+    """Run a strategy and return its candidates.
+
+    Where the strategy returns None, they are all candidates of the search.
+
+    Raises:
+        ConfigError: the strategy returned something other than candidates.
+    """
+    result: Any = await _await_part(lambda: strategy.run(search), lambda: f"the strategy {strategy}", search, 1.0)
+    if result is None:
+        return search.candidates
+    listed: list[Any] = list(result) if isinstance(result, Iterable) else [result]
+    for item in listed:
+        if not isinstance(item, Candidate):
+            raise ConfigError(
+                f"the strategy {strategy} returned {quote(item)}, but must return candidates",
+                hint="search.finish(t) makes them",
+            )
+    return result if isinstance(result, Sequence) else listed  # not a copy: the search's own list may still grow
+
+
+async def select(selection: Selection, candidates: Sequence[Candidate], search: Search) -> Selected:
+    """Return the choice of a selection.
+
+    Raises:
+        TTSError: the selection returned no `Selected`, or one whose answers are no texts.
+    """
+    result = await _await_part(
+        lambda: selection.select(candidates, search), lambda: f"the selection {selection}", search, 5.0
+    )
+    if not isinstance(result, Selected):
+        raise TTSError(f"the selection {selection} returned {quote(result)}, but must return a tts.Selected")
+    answers: Any = result.answers
+    if isinstance(answers, str) or not all(isinstance(answer, str) for answer in answers):
+        raise TTSError(
+            f"the selection {selection} chose the answers {quote(answers)}, but they must be a tuple of texts"
+        )
+    return result
+
+
+def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision | None:
+    """Return the decision of a stop rule; None: the search goes on.
+
+    Raises:
+        TTSError: the rule returned something else.
+    """
+    decision: Any = rule.should_stop(candidates)
+    if decision is not None and not isinstance(decision, StopDecision):
+        raise TTSError(
+            f"the stop rule {type(rule).__qualname__} returned {quote(decision)}, but must return a tts.StopDecision "
+            "or None",
+            hint="for example tts.StopDecision('why')",
+        )
+    return decision
+
+
+async def _await_part(call: Callable[[], Any], what: Callable[[], str], search: Search, grace_s: float) -> Any:
+    """Call a part's method and await its result.
+
+    An exception is a failure of the part, except one that ends the search.
+
+    Args:
+        call: A function that calls the method.
+        what: A function that returns the name of the part in errors.
+        search: The search, whose `seconds` end the part.
+        grace_s: The seconds after that end in which the part may return.
+
+    Raises:
+        SearchEnded: The time is over, and the part awaits something else than the search.
+    """
+    with Blame(what, passes=(SearchEnded, Exhausted)):
+        result = call()
+        if not inspect.isawaitable(result):
+            raise ConfigError(
+                f"{what()} returned {quote(result)} without being awaited, but must be async", hint="write async def"
+            )
+        if search.account.seconds_left is None:
+            return await result
+        task = asyncio.ensure_future(result)
+        try:
+            while not task.done():
+                seconds_left = search.account.seconds_left or 0.0
+                await asyncio.wait({task}, timeout=seconds_left + grace_s)
+                if not task.done() and search.account.seconds_left == 0 and not search.is_busy:
+                    raise SearchEnded("budget: seconds")
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=grace_s)
+
+
+def truncated_tokens(search: Search) -> int:
+    """Return the tokens that belong only to candidates that were cut short without an answer."""
+    cut_paths = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
+    if not cut_paths:
+        return 0
+    other_paths = [c.trajectory for c in search.candidates if not c.truncated or c.answer is not None]
+    tree = search.tree
+    lost_numbers = tree.path_nodes(cut_paths) - tree.path_nodes(other_paths)
+    lost_nodes = [tree.nodes[number] for number in lost_numbers]
+    return sum(tree.own_tokens(node) for node in lost_nodes if node.parent is not None)
 
 
 # What a run refuses before anything is spent --------------------------------------------------------------------------

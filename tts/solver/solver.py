@@ -30,6 +30,7 @@ from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
 from tts.solver.forewarnings import LOG
+from tts.solver.live import Event
 from tts.solver.model_cache import (
     DEFAULT_MODEL,
     LOOP,
@@ -42,7 +43,7 @@ from tts.solver.model_cache import (
     resolve,
     with_prices,
 )
-from tts.solver.run import Event, ProblemRun
+from tts.solver.run import ProblemRun
 from tts.solver.streaming import stream_events
 from tts.solver.warnings import OnError
 from tts.tasks import make_task

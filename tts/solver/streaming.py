@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from tts.solver.live import Event
 from tts.solver.model_cache import LOOP
-from tts.solver.run import Event, ProblemRun
+from tts.solver.run import ProblemRun
 from tts.types import Solution
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from tts._common.blame import Blame
-from tts.budget.account import Exhausted
-from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError, quote
-from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parts import Selected, Selection, StopRule, Strategy
+from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError
+from tts.search.ends import StopDecision
+from tts.search.parts import Selected, Selection
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Usage
@@ -21,106 +17,6 @@ from tts.types import Candidate, Usage
 OnError = Literal["raise", "keep"]  # what a failed verifier does to a solution
 
 _WORTH_SAYING = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
-
-
-def blame_context() -> Blame:
-    """Return the context in which unnamed parts of a run are called.
-
-    Ends of a search pass through it.
-    """
-    return Blame("something that the run called", passes=(SearchEnded,))
-
-
-async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidate]:
-    """Run a strategy and return its candidates.
-
-    Where the strategy returns None, they are all candidates of the search.
-
-    Raises:
-        ConfigError: the strategy returned something other than candidates.
-    """
-    result: Any = await _await_part(lambda: strategy.run(search), lambda: f"the strategy {strategy}", search, 1.0)
-    if result is None:
-        return search.candidates
-    listed: list[Any] = list(result) if isinstance(result, Iterable) else [result]
-    for item in listed:
-        if not isinstance(item, Candidate):
-            raise ConfigError(
-                f"the strategy {strategy} returned {quote(item)}, but must return candidates",
-                hint="search.finish(t) makes them",
-            )
-    return result if isinstance(result, Sequence) else listed  # not a copy: the search's own list may still grow
-
-
-async def select(selection: Selection, candidates: Sequence[Candidate], search: Search) -> Selected:
-    """Return the choice of a selection.
-
-    Raises:
-        TTSError: the selection returned no `Selected`, or one whose answers are no texts.
-    """
-    result = await _await_part(
-        lambda: selection.select(candidates, search), lambda: f"the selection {selection}", search, 5.0
-    )
-    if not isinstance(result, Selected):
-        raise TTSError(f"the selection {selection} returned {quote(result)}, but must return a tts.Selected")
-    answers: Any = result.answers
-    if isinstance(answers, str) or not all(isinstance(answer, str) for answer in answers):
-        raise TTSError(
-            f"the selection {selection} chose the answers {quote(answers)}, but they must be a tuple of texts"
-        )
-    return result
-
-
-def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision | None:
-    """Return the decision of a stop rule; None: the search goes on.
-
-    Raises:
-        TTSError: the rule returned something else.
-    """
-    decision: Any = rule.should_stop(candidates)
-    if decision is not None and not isinstance(decision, StopDecision):
-        raise TTSError(
-            f"the stop rule {type(rule).__qualname__} returned {quote(decision)}, but must return a tts.StopDecision "
-            "or None",
-            hint="for example tts.StopDecision('why')",
-        )
-    return decision
-
-
-async def _await_part(call: Callable[[], Any], what: Callable[[], str], search: Search, grace_s: float) -> Any:
-    """Call a part's method and await its result.
-
-    An exception is a failure of the part, except one that ends the search.
-
-    Args:
-        call: A function that calls the method.
-        what: A function that returns the name of the part in errors.
-        search: The search, whose `seconds` end the part.
-        grace_s: The seconds after that end in which the part may return.
-
-    Raises:
-        SearchEnded: The time is over, and the part awaits something else than the search.
-    """
-    with Blame(what, passes=(SearchEnded, Exhausted)):
-        result = call()
-        if not inspect.isawaitable(result):
-            raise ConfigError(
-                f"{what()} returned {quote(result)} without being awaited, but must be async", hint="write async def"
-            )
-        if search.account.seconds_left is None:
-            return await result
-        task = asyncio.ensure_future(result)
-        try:
-            while not task.done():
-                seconds_left = search.account.seconds_left or 0.0
-                await asyncio.wait({task}, timeout=seconds_left + grace_s)
-                if not task.done() and search.account.seconds_left == 0 and not search.is_busy:
-                    raise SearchEnded("budget: seconds")
-            return task.result()
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task}, timeout=grace_s)
 
 
 @dataclass(slots=True)
@@ -333,18 +229,6 @@ def _left_over_by_one_start(search: Search, outcome: SearchOutcome) -> list[str]
         return []
     explanation = "all solutions begin at once under this stop rule, and none begins later"
     return [f"{shares_left[scarcest_unit]:.0%} of the {scarcest_unit} are left: {explanation}"]
-
-
-def truncated_tokens(search: Search) -> int:
-    """Return the tokens that belong only to candidates that were cut short without an answer."""
-    cut_paths = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
-    if not cut_paths:
-        return 0
-    other_paths = [c.trajectory for c in search.candidates if not c.truncated or c.answer is not None]
-    tree = search.tree
-    lost_numbers = tree.path_nodes(cut_paths) - tree.path_nodes(other_paths)
-    lost_nodes = [tree.nodes[number] for number in lost_numbers]
-    return sum(tree.own_tokens(node) for node in lost_nodes if node.parent is not None)
 
 
 def cause_of(kind: str, causes: Mapping[str, str]) -> str:

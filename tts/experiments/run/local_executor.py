@@ -30,8 +30,9 @@ from tts.registry import EVERYTHING
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
 from tts.solver.forewarnings import LOG
+from tts.solver.live import Event
 from tts.solver.model_cache import ModelCache, own_verifier
-from tts.solver.run import Event, ProblemRun
+from tts.solver.run import ProblemRun
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
