@@ -21,6 +21,7 @@ from pathlib import Path
 import tts
 from benchmarks.orchestration.plans import KINDS, make_solver, prompt_of, units_of
 from benchmarks.smoke import Smoke
+from tts.solver.run import solve_problem
 
 PACKAGE = Path(tts.__file__).parent
 # what is done -> files of tts/, folders of it, or functions of a file; the first that fits counts
@@ -75,10 +76,10 @@ def costs(kind: str, problems: int) -> list[Cost]:
     units = problems * units_of(kind)
 
     async def run() -> None:
-        await solver.prepare(prompt_of(kind), 100_000).solve()
+        await solve_problem(solver.prepare(prompt_of(kind), 100_000))
         runs = [solver.prepare(prompt_of(kind), 100_000) for _ in range(problems)]
         profile.enable()
-        await asyncio.gather(*(run.solve() for run in runs))
+        await asyncio.gather(*map(solve_problem, runs))
         profile.disable()
 
     asyncio.run(run())

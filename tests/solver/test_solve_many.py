@@ -13,7 +13,7 @@ from tests.support.guard import program, run_at_once
 from tts.backends.function import Answer, Ask
 from tts.budget.budget import Budget, divide
 from tts.errors import ConfigError
-from tts.solver.run import ProblemRun
+from tts.solver.run import solve_problem
 from tts.solver.solver import Solver
 from tts.types import Problem
 
@@ -78,14 +78,12 @@ def test_a_bad_problem_is_no_reason_for_the_others_to_fail(alone):
 
 
 def test_a_run_that_breaks_is_no_reason_for_the_others_to_fail(monkeypatch, alone):
-    solve = ProblemRun.solve
-
-    async def broken(self):
-        if self.problem.text == "1 + 1":
+    async def broken(run):
+        if run.problem.text == "1 + 1":
             raise RuntimeError("a defect")
-        return await solve(self)
+        return await solve_problem(run)
 
-    monkeypatch.setattr(ProblemRun, "solve", broken)
+    monkeypatch.setattr("tts.solver.solver.solve_problem", broken)
     ends = tts.solve_many(PROBLEMS, each=300, model="toy", strategy=PLAN, seed=3)
     assert [str(end.error) for end in ends] == ["None", "None", "a defect", "None"]
     assert traces(ends[:2] + ends[3:]) == traces(alone[:2] + alone[3:])

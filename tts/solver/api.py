@@ -20,8 +20,8 @@ from tts.errors import ConfigError, quote, unknown_name
 from tts.search.parts import Plan, Strategy
 from tts.solver.live import Event
 from tts.solver.model_cache import LOOP, Model, ModelCache, VerifierLike
+from tts.solver.setup import OnError
 from tts.solver.solver import BudgetLike, ExpectedTokens, ProblemLike, Solver
-from tts.solver.warnings import OnError
 from tts.tasks.base import Task
 from tts.types import Solution
 

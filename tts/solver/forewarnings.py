@@ -5,17 +5,18 @@ The warnings concern the task and the plan of a run, and scores that the run can
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from tts._core.logs import RepeatLimit, get_logger
 from tts.backends.base import Backend
 from tts.backends.capabilities import count_tokens
 from tts.budget.account import Account
-from tts.budget.budget import Budget, format_limits
+from tts.budget.budget import format_limits
 from tts.search.costs import Costs
+from tts.solver.setup import ProblemRun
+from tts.tasks.looks import looks_like_math
 from tts.types import Problem
 from tts.verifiers.base import Verifier, members_of
-from tts.verifiers.compatibility import token_rates
 from tts.verifiers.replying import ReplyingVerifier
 
 LOG = get_logger("tts.runs")
@@ -23,33 +24,29 @@ _PERIOD_SECONDS = 60.0  # in which equal lines are written once: a loop over pro
 LOG.addFilter(RepeatLimit(1, _PERIOD_SECONDS))
 
 
-def score_warnings(
-    problem: Problem,
-    budget: Budget | Account,
-    backends: Mapping[str, Backend],
-    verifiers: Mapping[str, Verifier],
-    declared: Sequence[str],
-    pairs: Mapping[str, int],
-    expected: int,
-) -> list[str]:
-    """Return the warnings of scores that cannot be computed or paid.
+_LIKE_MATH = (
+    "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and "
+    "compares answers by value"
+)
 
-    Args:
-        problem: The problem.
-        budget: The limits, or the account that pays.
-        backends: The backends by role.
-        verifiers: The verifiers by role.
-        declared: The roles whose scores are paid with every row.
-        pairs: The comparisons that are paid with every row in place of a score, by role.
-        expected: The tokens that a solution is expected to have.
-    """
-    scorers = {role: verifiers[role] for role in declared if role in verifiers}
-    lines: list[str] = []
+
+def forewarnings(run: ProblemRun) -> list[str]:
+    """Return the warnings that are known before anything is spent, of a run that `check` lets pass."""
+    setup = run.setup
+    expected = run.expected_tokens or setup.task.typical_tokens("solve")
+    scorers = {role: setup.verifiers[role] for role in setup.declared if role in setup.verifiers}
+    scores: list[str] = []
     for scorer in scorers.values():
         for member in _leaves(scorer):
-            lines += _unshown(problem, member, backends[member.model], expected)
-    lines += _unpaid(problem, budget, backends, scorers, pairs, expected)
-    return list(dict.fromkeys(lines))  # without duplicates
+            scores += _unshown(run.problem, member, setup.backends[member.model], expected)
+    scores += _unpaid(run, scorers, expected)
+    return [*setup.notes, *task_warnings(run), *dict.fromkeys(scores)]  # without duplicates
+
+
+def task_warnings(run: ProblemRun) -> list[str]:
+    """Return the warning that the task may be another one."""
+    is_free_text = not run.setup.task_given and run.setup.task.name == "text"
+    return [_LIKE_MATH] if is_free_text and looks_like_math(run.problem.text) else []
 
 
 def _leaves(verifier: Verifier) -> Iterator[Verifier]:
@@ -83,22 +80,15 @@ def _unshown(problem: Problem, verifier: Verifier, backend: Backend, expected: i
         yield f"long solutions cannot be scored: {prompt_size}, a solution about {expected:,}, and {limit}; {cure}"
 
 
-def _unpaid(
-    problem: Problem,
-    budget: Budget | Account,
-    backends: Mapping[str, Backend],
-    scorers: Mapping[str, Verifier],
-    pairs: Mapping[str, int],
-    expected: int,
-) -> Iterator[str]:
+def _unpaid(run: ProblemRun, scorers: Mapping[str, Verifier], expected: int) -> Iterator[str]:
     """Yield the warning that the budget pays no score of a solution of the expected length.
 
     Scores that cost by the token are left out: their reserve shrinks with the lengths that a search learns.
     """
-    rates = {role: token_rates(scorer, backends[scorer.model]) for role, scorer in scorers.items()}
-    account = budget if isinstance(budget, Account) else Account(budget)
-    policy = backends["policy"]
-    cost = Costs(account, scorers, tuple(scorers), rates, pairs).row_cost(policy, count_tokens(policy, problem.prompt))
+    setup, policy = run.setup, run.setup.backends["policy"]
+    account = run.budget if isinstance(run.budget, Account) else Account(run.budget)
+    costs = Costs(account, scorers, tuple(scorers), setup.token_rates, setup.compared_by)
+    cost = costs.row_cost(policy, count_tokens(policy, run.problem.prompt))
     for unit in account.units:
         score_cost, limit = cost.reserve(unit, 1), account.limit(unit)
         solution_cost = min(cost.generation(unit, expected), limit // 2)
@@ -109,7 +99,7 @@ def _unpaid(
                 f"{cost.reserve('tokens', 1):,} more"
             )
             yield (
-                f"scores may not be paid: {parts}, but the budget is {format_limits(budget.limits)}; "
+                f"scores may not be paid: {parts}, but the budget is {format_limits(run.limits)}; "
                 f"give a larger one, or a cheaper verifier{_cheaper_example(scorers)}"
             )
             return

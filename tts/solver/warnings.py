@@ -1,34 +1,40 @@
-"""The results of the parts of a search, its end, and the warnings of its solution."""
+"""The end of a search, and the warnings of its solution."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError
 from tts.search.ends import StopDecision
-from tts.search.parts import Selected, Selection
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
+from tts.solver.setup import OnError, Setup
 from tts.types import Candidate, Usage
-
-OnError = Literal["raise", "keep"]  # what a failed verifier does to a solution
 
 _WORTH_SAYING = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
 
 
 @dataclass(slots=True)
 class SearchOutcome:
-    """How a search ended, filled in on the way."""
+    """How a search ended, filled in on the way.
+
+    Attributes:
+        candidates: The candidates among which the selection chooses.
+        stopped_by: Why the search ended.
+        stop: The decision of the stop rule that ended it; None: none did.
+        error: The first failure.
+        held: What was held for scores and not spent, by unit.
+        cheaper: The part of what was held that the last scores did not need, because they cost less, by unit.
+    """
 
     candidates: Sequence[Candidate] = ()
     stopped_by: str = "done"
     stop: StopDecision | None = None
     error: TTSError | None = None
-    held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
-    # the part of the reservation that the last scores did not need, because they cost less, by unit
+    held: Mapping[str, int] = field(default_factory=dict)
     cheaper: Mapping[str, int] = field(default_factory=dict)
 
     def fail(self, failure: TTSError, search: Search) -> None:
@@ -60,133 +66,114 @@ class SearchOutcome:
         return isinstance(self.error, VerifierError) and on_error == "raise"
 
 
-def warnings_of(
-    search: Search,
-    outcome: SearchOutcome,
-    selected: Selected,
-    *,
-    usage: Usage,
-    selection: Selection,
-    capped: bool,
-) -> list[str]:
-    """Return the warnings of a solution.
+def solution_warnings(
+    setup: Setup, search: Search, outcome: SearchOutcome, selected: Selected, usage: Usage
+) -> Iterator[str]:
+    """Yield the warnings of a solution.
 
     Args:
+        setup: The setup of the run.
         search: The search.
         outcome: The outcome of the search.
         selected: The choice of the selection.
         usage: The usage of the whole run.
-        selection: The selection.
-        capped: Whether the caller's `max_tokens` ends rows.
     """
-    notes = list(search.notes.warnings)
+    yield from search.notes.warnings
     for label, source in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
-        notes += [f"{count} {label} failed: {cause_of(kind, source.causes)}" for kind, count in source.failures.items()]
+        for kind, count in source.failures.items():
+            yield f"{count} {label} failed: {cause_of(kind, source.causes)}"
     if outcome.error is not None:
-        notes.append(f"the run failed: {outcome.error.cause}")
+        yield f"the run failed: {outcome.error.cause}"
+    count = len(outcome.candidates)
     if selected.abstained:
-        notes.append(selected.abstained)
-    elif not selected.answers and outcome.candidates:
-        count = len(outcome.candidates)
-        notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}: see {TROUBLES}")
+        yield selected.abstained
+    elif not selected.answers and count:
+        yield f"no answer was found in {count} candidate{'' if count == 1 else 's'}: see {TROUBLES}"
     elif not selected.answers and outcome.error is None:
-        notes.append("no candidate was completed, so there is no answer")
-    notes += _unknown_score_warnings(search)
-    notes += _free_text_warning(search, outcome, selection)
+        yield "no candidate was completed, so there is no answer"
+    yield from _unknown_scores(search)
+    if search.task.name == "text" and isinstance(setup.selection, Majority):
+        yield from _free_text_votes(outcome.candidates)
     unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
     if unpaid:
-        notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
-    notes += _cut_short(search, usage, capped=capped)
-    notes += _endless_thoughts(outcome.candidates)
-    reserve_notes = [
-        *_reserve_warnings(search, outcome.held, f"verifier calls that {selection} did not make"),
-        *_reserve_warnings(
-            search, outcome.cheaper, "scores that cost less: what candidates have in common is read once"
-        ),
+        yield f"{unpaid} of {count} candidates could not be scored within the budget"
+    yield from _cut_short(search, usage, capped=setup.sampling.max_tokens is not None)
+    num_thinking = sum(c.answer is None and c.trajectory.is_thinking for c in outcome.candidates)
+    if num_thinking:
+        yield (
+            f"{num_thinking} of {count} candidates did not end their thought: give a larger budget, or, where the "
+            "model's backend can continue text, strategy='budget_forcing(thought_tokens=…)' below the budget, which "
+            "ends thoughts"
+        )
+    reserves = [
+        *_reserves(search, outcome.held, f"verifier calls that {setup.selection} did not make"),
+        *_reserves(search, outcome.cheaper, "scores that cost less: what candidates have in common is read once"),
     ]
-    notes += _left_over(search, outcome, explained=bool(reserve_notes))
-    notes += _left_over_by_one_start(search, outcome)
-    return [*notes, *reserve_notes]
+    yield from _left_over(search, outcome, explained=bool(reserves))
+    yield from _left_over_by_one_start(search, outcome)
+    yield from reserves
 
 
-def _unknown_score_warnings(search: Search) -> list[str]:
-    """Return a warning for each kind of unknown scores, with their number."""
+def _unknown_scores(search: Search) -> Iterator[str]:
+    """Yield a warning for each kind of unknown scores, with their number."""
     unknown = search.scoring.unknown
-    notes: list[str] = []
     for (label, kind), number in unknown.items():
         if kind == "number" and number:
             excess = unknown[label, "over"]
             excess_text = f": the longest by {excess:,} tokens" if excess else ""
-            notes.append(f"{number} of {unknown[label, 'of']} {label}{excess_text}")
+            yield f"{number} of {unknown[label, 'of']} {label}{excess_text}"
     for role, value in search.scoring.strays.items():
         low, high = search.scoring.range_of(role)
-        notes.append(
+        yield (
             f"the first scores of the verifier {role!r} lay in [{low:g}, {high:g}], which was taken as its range, "
             f"but a later one is {value:g}: such scores count as the nearest end; state the range, by "
             "FunctionVerifier(fn, range=(low, high))"
         )
-    return notes
 
 
-def _reserve_warnings(search: Search, amounts: Mapping[str, int], label: str) -> list[str]:
-    """Return a warning for each unit of which a large share was held for a purpose and not used."""
-    shares = {unit: amount / search.account.limit(unit) for unit, amount in amounts.items()}
-    return [
-        f"{share:.0%} of the {unit} were held for {label}" for unit, share in shares.items() if share >= _WORTH_SAYING
-    ]
+def _reserves(search: Search, amounts: Mapping[str, int], label: str) -> Iterator[str]:
+    """Yield a warning for each unit of which a large share was held for a purpose and not used."""
+    for unit, amount in amounts.items():
+        share = amount / search.account.limit(unit)
+        if share >= _WORTH_SAYING:
+            yield f"{share:.0%} of the {unit} were held for {label}"
 
 
-def _free_text_warning(search: Search, outcome: SearchOutcome, selection: Selection) -> list[str]:
-    """Return the warning that no answer has more than half of the votes on free texts."""
-    if search.task.name != "text" or not isinstance(selection, Majority):
-        return []
-    voters = [c for c in outcome.candidates if c.answer is not None]
-    agreed = max(Counter(c.answer_class for c in voters).values(), default=0)
-    if len(voters) < 2 or 2 * agreed > len(voters):
-        return []
-    return [
-        f"votes on free text count equal texts, which means nothing here: {agreed} of {len(voters)} agree; give "
-        "verifier='judge' with the "
-        "selection best or pairwise, or take the selection medoid"
-    ]
+def _free_text_votes(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Yield the warning that no answer has more than half of the votes on free texts."""
+    classes = Counter(c.answer_class for c in candidates if c.answer is not None)
+    agreed = max(classes.values(), default=0)
+    if classes.total() >= 2 and 2 * agreed <= classes.total():
+        yield (
+            f"votes on free text count equal texts, which means nothing here: {agreed} of {classes.total()} agree; "
+            "give verifier='judge' with the selection best or pairwise, or take the selection medoid"
+        )
 
 
-def _cut_short(search: Search, usage: Usage, *, capped: bool) -> list[str]:
-    """Return the warning that many tokens went into solutions that were cut short without an answer.
+def _cut_short(search: Search, usage: Usage, *, capped: bool) -> Iterator[str]:
+    """Yield the warning that many tokens went into solutions that were cut short without an answer.
 
     The warning states the length that solutions need.
+
+    Args:
+        search: The search.
+        usage: The usage of the whole run.
+        capped: Whether the caller's `max_tokens` ends rows.
     """
     share = usage.truncated_tokens / max(1, usage.generated_tokens)
     if share <= _WORTH_SAYING:
-        return []
+        return
     lengths = search.rows.sizes.lengths("solve")
+    about = f"about {lengths.expected_length():,}" if lengths.ended else f"more than {lengths.longest:,}"
     num_cut = sum(c.truncated and c.answer is None for c in search.candidates)
-    length = (
-        f"they take about {lengths.expected_length():,} tokens"
-        if lengths.ended
-        else f"they take more than {lengths.longest:,} tokens"
-    )
-    return [
+    yield (
         f"{share:.0%} of the generated tokens went into {num_cut} of {len(search.candidates)} candidates that were cut "
-        "short "
-        f"without an answer; {length}: give a larger budget{', or max_tokens' if capped else ''}"
-    ]
+        f"short without an answer; they take {about} tokens: give a larger budget{', or max_tokens' if capped else ''}"
+    )
 
 
-def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
-    """Return the warning that solutions never came to the end of their thought."""
-    count = sum(c.answer is None and c.trajectory.is_thinking for c in candidates)
-    if not count:
-        return []
-    return [
-        f"{count} of {len(candidates)} candidates did not end their thought: give a larger budget, or, where the "
-        "model's backend can "
-        "continue text, strategy='budget_forcing(thought_tokens=…)' below the budget, which ends thoughts"
-    ]
-
-
-def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> list[str]:
-    """Return the warning that much is left of the limit that ended the search; an empty list if little is left.
+def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> Iterator[str]:
+    """Yield the warning that much is left of the limit that ended the search.
 
     Such an amount may not pay another solution, or not the strategy's next call.
 
@@ -198,37 +185,37 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> li
     account = search.account
     unit = outcome.stopped_by.removeprefix("budget: ")  # a unit only if a limit ended the search
     if unit not in account.units or unit == "samples":
-        return []
+        return
     available = account.available(unit)
     if not available or available < _WORTH_SAYING * account.limit(unit):
-        return []
+        return
     cost = search.rows.sizes.sample_bound()
     tokens = search.rows.sizes.lengths("solve").expected_length()
-    remainder = f"{available:,} {unit}" if unit != "usd" else f"{available / account.limit(unit):.0%} of the usd"
-    needed = cost.bound(unit, tokens)
-    if needed <= available:
-        return [] if explained else [f"{remainder} are left, but what the strategy would do next may take more"]
-    needed_for_score = cost.reserve(unit, tokens)  # a part of `needed`
+    needed, needed_for_score = (
+        cost.bound(unit, tokens),
+        cost.reserve(unit, tokens),
+    )  # the latter is a part of the former
+    remainder, needed_text = f"{available:,} {unit}", f"{needed:,}"
     if unit == "usd":
-        needed_text = "more"
+        remainder, needed_text = f"{available / account.limit(unit):.0%} of the usd", "more"
     elif needed_for_score:
         needed_text = f"{needed:,}, {needed_for_score:,} of them for its score"
-    else:
-        needed_text = f"{needed:,}"
-    return [f"{remainder} are left, but one more solution may take {needed_text}"]
+    if needed > available:
+        yield f"{remainder} are left, but one more solution may take {needed_text}"
+    elif not explained:
+        yield f"{remainder} are left, but what the strategy would do next may take more"
 
 
-def _left_over_by_one_start(search: Search, outcome: SearchOutcome) -> list[str]:
-    """Return the warning that solutions which all began at once left much of every limit; else an empty list."""
+def _left_over_by_one_start(search: Search, outcome: SearchOutcome) -> Iterator[str]:
+    """Yield the warning that solutions which all began at once left much of every limit."""
     account = search.account
     if outcome.stopped_by != "done" or not search.rows.begins_all_at_once or not account.units:
-        return []
+        return
     shares_left = {unit: account.available(unit) / account.limit(unit) for unit in account.units}
-    scarcest_unit = min(shares_left, key=shares_left.__getitem__)
-    if shares_left[scarcest_unit] < _WORTH_SAYING:
-        return []
-    explanation = "all solutions begin at once under this stop rule, and none begins later"
-    return [f"{shares_left[scarcest_unit]:.0%} of the {scarcest_unit} are left: {explanation}"]
+    unit = min(shares_left, key=shares_left.__getitem__)
+    if shares_left[unit] >= _WORTH_SAYING:
+        explanation = "all solutions begin at once under this stop rule, and none begins later"
+        yield f"{shares_left[unit]:.0%} of the {unit} are left: {explanation}"
 
 
 def cause_of(kind: str, causes: Mapping[str, str]) -> str:

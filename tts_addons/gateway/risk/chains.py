@@ -16,7 +16,7 @@ from tts.errors import TTSError
 from tts.models.record import ModelRecord
 from tts.solver.model_cache import ModelCache
 from tts.solver.risk import RiskLimit, use_of
-from tts.solver.run import ProblemRun
+from tts.solver.setup import ProblemRun
 from tts.solver.solver import Solver
 from tts.solver.thresholds import Thresholds
 from tts.types import Solution
