@@ -358,7 +358,8 @@ class Solver(HintsKeywords):
             check_problem(problem)
             if problem.task is not None:
                 return self._run(setup_of(problem.task), problem, share, seed, started)
-            return dataclasses.replace(template, problem=problem, budget=share)
+            expected_tokens = _expected_tokens_of(self._expected, problem)
+            return dataclasses.replace(template, problem=problem, budget=share, expected_tokens=expected_tokens)
 
         return self._solve_all(template, run, problem_list, shares, is_shared=is_shared)
 
