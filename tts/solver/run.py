@@ -32,8 +32,7 @@ from tts.search.search import Search, complete_best
 from tts.search.selections._common import put_first
 from tts.search.selections.majority import Majority
 from tts.search.tree import Tree
-from tts.solver.checks import check
-from tts.solver.forewarnings import LOG, forewarnings, task_warnings
+from tts.solver.checks import LOG, check, forewarnings, task_warnings
 from tts.solver.live import Reporter
 from tts.solver.setup import ProblemRun, Setup
 from tts.solver.telemetry import Watched

@@ -30,8 +30,7 @@ from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
-from tts.solver.checks import check
-from tts.solver.forewarnings import LOG, forewarnings
+from tts.solver.checks import LOG, check, forewarnings
 from tts.solver.live import Event, stream_events
 from tts.solver.model_cache import (
     DEFAULT_MODEL,

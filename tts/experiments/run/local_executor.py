@@ -28,8 +28,7 @@ from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
 from tts.registry import EVERYTHING
 from tts.search.plan import parse, stored_text
-from tts.solver.checks import check
-from tts.solver.forewarnings import LOG, forewarnings
+from tts.solver.checks import LOG, check, forewarnings
 from tts.solver.live import Event
 from tts.solver.model_cache import ModelCache, own_verifier
 from tts.solver.run import solve_problem
