@@ -209,32 +209,17 @@ class Watched:
     def __init__(self, run: ProblemRun) -> None:
         self._name = run.problem.id or "a problem"
         self._span = SearchSpan(run, _active[0]) if _active else None
-        _LOG.info(
-            "%s: begins, %s, %s, model %s, task %s, seed %d",
-            self._name,
-            run.setup.plan,
-            format_limits(run.limits),
-            run.setup.model,
-            run.setup.task.name,
-            run.seed,
-        )
+        facts = (run.setup.plan, format_limits(run.limits), run.setup.model, run.setup.task.name, run.seed)
+        _LOG.info("%s: begins, %s, %s, model %s, task %s, seed %d", self._name, *facts)
 
     def call(self, call: Call) -> None:
         """Report a call that has ended."""
         if self._span is not None:
             self._span.call(call)
         if _LOG.isEnabledFor(logging.DEBUG):
-            usage, model = call.usage, call.model or "-"
-            _LOG.debug(
-                "%s: %s %s, %d rows, %d tokens, %d in, %.3f s",
-                self._name,
-                call.kind,
-                model,
-                call.rows,
-                usage.tokens,
-                usage.prompt_tokens,
-                usage.seconds,
-            )
+            usage = call.usage
+            facts = (call.kind, call.model or "-", call.rows, usage.tokens, usage.prompt_tokens, usage.seconds)
+            _LOG.debug("%s: %s %s, %d rows, %d tokens, %d in, %.3f s", self._name, *facts)
 
     def end(self, solution: Solution) -> None:
         """Report the end of the search."""
@@ -244,17 +229,10 @@ class Watched:
             _LOG.warning("%s: %s", self._name, line)
         if solution.error is not None:
             _LOG.error("%s: failed: %s", self._name, solution.error)
-        usage = solution.usage
-        _LOG.info(
-            "%s: ends with %s, confidence %.2f, %d candidates, %d tokens, %.3f s, stopped by %s",
-            self._name,
-            "no answer" if solution.answer is None else "an answer",
-            solution.confidence,
-            len(solution.candidates),
-            usage.tokens,
-            usage.seconds,
-            solution.stopped_by,
-        )
+        answer, usage = "no answer" if solution.answer is None else "an answer", solution.usage
+        facts = (answer, solution.confidence, len(solution.candidates), usage.tokens, usage.seconds)
+        text = "%s: ends with %s, confidence %.2f, %d candidates, %d tokens, %.3f s, stopped by %s"
+        _LOG.info(text, self._name, *facts, solution.stopped_by)
 
     def fail(self, failure: BaseException) -> None:
         """Report a search that raised."""
