@@ -331,10 +331,9 @@ class Solver(HintsKeywords):
         total = Budget.of(each) if budget is None else read_limits(budget)  # type: ignore[arg-type]
         setup = self._setup(None, strategy, with_laws=with_laws)
         self._run(setup, _ANY, total, seed)  # refuses what fits no problem
-        auto = setup.plan.strategy
-        is_shared = budget is not None and isinstance(auto, Auto)
+        auto = setup.plan.strategy if budget is not None and isinstance(setup.plan.strategy, Auto) else None
         shares: Sequence[Budget | Account] = [total] * len(problem_list)
-        if budget is not None and isinstance(total, Budget) and not is_shared:
+        if budget is not None and isinstance(total, Budget) and auto is None:
             shares = divide(total, len(problem_list))
         if not problem_list:
             return None
@@ -351,7 +350,7 @@ class Solver(HintsKeywords):
         @functools.cache
         def setup_of(task_name: str) -> Setup:
             own = self._setup(task_name, strategy, with_laws=with_laws)  # perhaps with other verifiers
-            return dataclasses.replace(own, plan=dataclasses.replace(own.plan, strategy=auto)) if is_shared else own
+            return own if auto is None else dataclasses.replace(own, plan=dataclasses.replace(own.plan, strategy=auto))
 
         def run(problem: Problem, share: Budget | Account) -> ProblemRun:
             check_problem(problem)
@@ -360,7 +359,7 @@ class Solver(HintsKeywords):
             expected_tokens = _expected_tokens_of(self._expected, problem)
             return dataclasses.replace(template, problem=problem, budget=share, expected_tokens=expected_tokens)
 
-        return self._solve_all(template, run, problem_list, shares, is_shared=is_shared)
+        return self._solve_all(template, run, problem_list, shares, auto)
 
     def _with_task(self, problems: list[Problem]) -> list[Problem]:
         """Return problems with the task that their reference answers call for, where nobody named one.
@@ -371,12 +370,8 @@ class Solver(HintsKeywords):
             ConfigError: the references fit no task.
         """
         model_task = self._own_task
-        if isinstance(self._task, Task):
-            task_name: str | None = self._task.name
-        elif self._task:
-            task_name = self._task
-        else:
-            task_name = None if model_task == "text" else model_task
+        own_name = self._task.name if isinstance(self._task, Task) else self._task
+        task_name = own_name or (None if model_task == "text" else model_task)
         problems = with_final_answers(problems, task_name, "the list of problems")
         names_task = self._task is not None or model_task not in (None, "text")
         if names_task or any(problem.task is not None for problem in problems):
@@ -393,8 +388,7 @@ class Solver(HintsKeywords):
         make: Callable[[Problem, Budget | Account], ProblemRun],
         problems: Sequence[Problem],
         shares: Sequence[Budget | Account],
-        *,
-        is_shared: bool,
+        auto: Auto | None,
     ) -> list[Solution]:
         """Solve problems at once.
 
@@ -403,21 +397,20 @@ class Solver(HintsKeywords):
             make: A function that returns the run of a problem with its budget.
             problems: The problems.
             shares: The budget of each problem, or the total, once for each.
-            is_shared: Whether `auto` divides the total among the problems.
+            auto: The strategy that divides the total among the problems; None: each problem has its share.
         """
         gate, total, shared = asyncio.Semaphore(self._concurrency), template.budget, None
         with ExitStack() as open_parts:
             if isinstance(total, Account):
                 total = open_parts.enter_context(total.take_all())
-                shares = [total] * len(problems)
-                if not is_shared:
-                    shares = [open_parts.enter_context(part) for part in divide_account(total, len(problems))]
-            elif is_shared:
-                total = Account(total, clock=self._clock, started=template.started)
-            if isinstance(total, Account) and isinstance(template.setup.plan.strategy, Auto):
+                parts = [] if auto is not None else divide_account(total, len(problems))
+                shares = [open_parts.enter_context(part) for part in parts] or [total] * len(problems)
+            if auto is not None:
                 from tts.solver.shared_budget import SharedBudget  # which searches alone do without
 
-                shared = SharedBudget(template.setup.plan.strategy, total, len(problems), gate)
+                if isinstance(total, Budget):
+                    total = Account(total, clock=self._clock, started=template.started)
+                shared = SharedBudget(auto, total, len(problems), gate)
 
             async def solve_job(place: int, problem: Problem, budget: Budget | Account) -> Solution:
                 async with gate:
