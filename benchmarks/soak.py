@@ -34,14 +34,14 @@ from benchmarks.smoke import Smoke
 from tests.backends.openai.faulty import BROKEN, REFUSED, SLOW
 from tests.backends.openai.making import all_ended, on
 from tests.backends.openai.server import ToyServer, serving
-from tests.support.runs import check_books, make_run, solve_runs
+from tests.support.runs import change_setup, check_books, make_run, solve_runs
 from tests.support.scripted import hash_verifier
 from tts.backends.base import Sampling
 from tts.backends.openai.http import Timeouts
 from tts.budget.budget import Budget
 from tts.models import registry
 from tts.randomness import hash64
-from tts.solver.problem_run import ProblemRun
+from tts.solver.setup import ProblemRun
 from tts.solver.solver import Solver
 from tts.types import Solution
 
@@ -195,9 +195,9 @@ async def on_engine(part: Part, seconds: float, url: str) -> None:
 
     def search(rng: np.random.Generator, seed: int) -> ProblemRun:
         run = solver.prepare(pick(rng, QUESTIONS), budget_of(rng), strategy=pick(rng, PLANS), seed=seed)
-        return replace(run, sampling=Sampling(temperature=0.8))
+        return change_setup(run, sampling=Sampling(temperature=0.8))
 
-    backend: Any = search(np.random.default_rng(0), 0).backends["policy"]
+    backend: Any = search(np.random.default_rng(0), 0).setup.backends["policy"]
     await rounds(part, search, seconds)
     for _ in range(2000):  # states of the last round are dropped in the engine's own thread
         if not backend._states and not backend._prompts:

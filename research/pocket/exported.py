@@ -137,7 +137,7 @@ def measure(model: Reader, tokenizer: Any, problems: int, samples: int) -> Itera
     problem_list = countdown.load(limit=problems, split="validation", numbers=(3, 4))
     ours, shipped, truth, clusters = list[float](), list[float](), list[bool](), list[int]()
     with tts.Solver("pocket", task="countdown", temperature=1.0) as solver:
-        task = solver.prepare(problem_list[0], 100, strategy="single").task
+        task = solver.prepare(problem_list[0], 100, strategy="single").setup.task
         for number, solution in enumerate(
             solver.solve_many(problem_list, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
         ):

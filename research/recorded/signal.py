@@ -64,7 +64,7 @@ class Recorded:
         """
         problems = countdown.load(limit=prompts, split="train", numbers=(2, 3, 4), seed=11)
         with tts.Solver("pocket", task="countdown", temperature=1.0) as solver:
-            task = solver.prepare(problems[0], 100, strategy="single").task
+            task = solver.prepare(problems[0], 100, strategy="single").setup.task
             solutions = solver.solve_many(problems, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
 
         def value(problem: tts.Problem, one: tts.Candidate) -> float:

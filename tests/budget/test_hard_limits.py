@@ -29,6 +29,7 @@ from tts.search.ends import END, STEP, SearchEnded, Tokens
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.search import Search
+from tts.solver.run import solve_problem
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores
 from tts.verifiers.checker import Checker
@@ -145,9 +146,9 @@ def test_a_plain_verifier_function_keeps_no_other_problem_waiting() -> None:
             PROBLEM, Budget(samples=1), "single | weighted", ToyBackend(), verifiers={"main": FunctionVerifier(slow)}
         )
         second = make_run(PROBLEM, Budget(samples=8), "best_of_n(n=8)", ToyBackend())
-        slow_one = asyncio.ensure_future(first.solve())
+        slow_one = asyncio.ensure_future(solve_problem(first))
         await asyncio.sleep(0.05)
-        await second.solve()
+        await solve_problem(second)
         order.append("solved")
         await slow_one
 
@@ -433,8 +434,11 @@ def test_answers_that_are_slow_to_compare_are_not_waited_for_beyond_the_time() -
 
     backend = FunctionBackend(lambda ask: f"\\boxed{{{ask.seed}}}")
     end = solve_and_show(
-        dataclasses.replace(
-            make_run("Which?", Budget(samples=12, seconds=0.4), "best_of_n(n=12)", backend),
+        make_run(
+            "Which?",
+            Budget(samples=12, seconds=0.4),
+            "best_of_n(n=12)",
+            backend,
             task=Slow(),
             clock=time.perf_counter,
         )

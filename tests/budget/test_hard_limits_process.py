@@ -4,7 +4,6 @@ books agree.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.contracts.verifier_contract import Do
 from tests.support import pair
 from tests.support.chaos import ChaosBackend
 from tests.support.pair import home  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, change_setup, check_books, make_run, solve, solve_and_show
 from tts.backends.base import Sampling
 from tts.backends.capabilities import text_bound
 from tts.backends.toy.backend import ToyBackend
@@ -25,7 +24,7 @@ from tts.budget.units import USD_UNIT
 from tts.errors import BudgetExceeded, CapabilityError
 from tts.search.ends import END, STEP, Tokens
 from tts.search.search import Search
-from tts.solver.problem_run import ProblemRun
+from tts.solver.setup import ProblemRun
 from tts.verifiers.base import Verifier
 from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation
@@ -312,9 +311,7 @@ def test_a_probe_computes_nothing_and_its_calls_are_counted() -> None:
 def test_self_evaluation_costs_its_question_and_never_more(budget: Budget) -> None:
     made = Pair()
     verifier = SelfEvaluation().fill(pair.record(), made.backend)
-    short = dataclasses.replace(
-        run_of(made, budget, "best_of_n | weighted", verifier), sampling=Sampling(max_tokens=20)
-    )
+    short = change_setup(run_of(made, budget, "best_of_n | weighted", verifier), sampling=Sampling(max_tokens=20))
     end = done(made, solve_and_show(short))
     total = end.search.account.ledger.total()
     assert total.verifier_tokens == 2 * total.verifier_calls > 0
@@ -379,14 +376,14 @@ def test_prompts_beyond_what_a_verifier_states_are_named_and_booked() -> None:
 def test_a_head_that_does_not_fit_is_refused_before_anything_is_spent(verifier: Verifier, message: str) -> None:
     made = Pair()
     with pytest.raises(CapabilityError, match=message):
-        asyncio.run(run_of(made, 100, "best_of_n | weighted", verifier).solve())
+        solve(run_of(made, 100, "best_of_n | weighted", verifier))
     assert made.backend.counters.prompt_tokens == 0
 
 
 def test_steps_of_another_task_are_refused_before_anything_is_spent() -> None:
     made = Pair()
     with pytest.raises(CapabilityError, match=r"read where steps end in '\\n', but those of the task 'text'"):
-        asyncio.run(run_of(made, 100, "best_of_n | weighted", task="text").solve())
+        solve(run_of(made, 100, "best_of_n | weighted", task="text"))
     assert made.backend.counters.prompt_tokens == 0
 
 

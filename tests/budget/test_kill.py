@@ -19,7 +19,8 @@ from tts.backends.toy.backend import ToyBackend
 from tts.budget.account import Account
 from tts.budget.budget import Budget, Rates
 from tts.budget.units import UNITS
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import solve_problem
+from tts.solver.setup import ProblemRun
 from tts.types import Solution
 from tts.verifiers.toy import ToyVerifier
 
@@ -104,8 +105,8 @@ async def killed(plan: str, at: int | None, neighbours: int) -> int:
     had.
     """
     backend, account = chaos(), Account(LIMITS)
-    others = [asyncio.ensure_future(made(plan, account, backend, f"{i} + 4").solve()) for i in range(neighbours)]
-    killer = Killed(made(plan, account, backend).solve(), at)
+    others = [asyncio.ensure_future(solve_problem(made(plan, account, backend, f"{i} + 4"))) for i in range(neighbours)]
+    killer = Killed(solve_problem(made(plan, account, backend)), at)
     solution = await asyncio.wait_for(asyncio.ensure_future(killer), LIMIT_S)
     for other in await asyncio.wait_for(asyncio.gather(*others), LIMIT_S):
         assert other.error is None

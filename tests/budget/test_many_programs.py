@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.support.programs import PROBLEMS, Op, Program
-from tests.support.runs import Clock, Solved, check_books, make_run, solve_runs
+from tests.support.runs import Clock, Solved, change_setup, check_books, make_run, solve_runs
 from tts.backends.base import Backend, Caps, Extension, Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.account import Account
@@ -32,7 +32,8 @@ from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.stop_rules.never import Never
 from tts.search.stop_rules.unanimous import Unanimous
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import solve_problem
+from tts.solver.setup import ProblemRun
 from tts.types import Problem, Solution
 from tts.verifiers.function import FunctionVerifier
 
@@ -228,7 +229,7 @@ def run_engine(first: int, count: int) -> Counter[str]:
     from tts.solver.solver import Solver
 
     solvers = [Solver(replace(registry.get("pocket"), options=(("kv_budget", 1 << 20), ("threads", 1))), "process")]
-    backend: Any = solvers[0].prepare("1 + 1", 10, strategy="single").backends["policy"]
+    backend: Any = solvers[0].prepare("1 + 1", 10, strategy="single").setup.backends["policy"]
     solvers.append(Solver(backend, {}, task="pocket"))
 
     def make(rng: np.random.Generator, number: int) -> ProblemRun:
@@ -238,7 +239,7 @@ def run_engine(first: int, count: int) -> Counter[str]:
         )
         plan = plan_of(rng, program, verified=verified)
         run = solvers[not verified].prepare(SUMS[number % 4], budget_of(rng), strategy=plan, seed=number)
-        return replace(run, sampling=replace(run.sampling), clock=time.monotonic)
+        return change_setup(run, sampling=replace(run.setup.sampling), clock=time.monotonic)
 
     async def run() -> Counter[str]:
         ends = await checked(make, backend, first, count)
@@ -436,10 +437,10 @@ def run_misreports(number: int) -> None:
 
     async def solve() -> None:
         if at_once:
-            await asyncio.gather(*(run.solve() for run in runs), return_exceptions=True)
+            await asyncio.gather(*(solve_problem(run) for run in runs), return_exceptions=True)
             return
         for run in runs:
-            await asyncio.gather(run.solve(), return_exceptions=True)
+            await asyncio.gather(solve_problem(run), return_exceptions=True)
 
     asyncio.run(solve())
     spent = account.spending

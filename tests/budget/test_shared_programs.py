@@ -22,7 +22,8 @@ from tts.budget.account import Account
 from tts.budget.budget import Budget, Rates
 from tts.budget.units import UNITS
 from tts.errors import EngineError
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import solve_problem
+from tts.solver.setup import ProblemRun
 from tts.types import Solution
 from tts.verifiers.toy import ToyVerifier
 
@@ -90,7 +91,7 @@ async def check_programs(seed: int, count: int) -> None:
     account = Account(budget_of(rng))
     backend = ChaosBackend(ToyBackend(), seed=seed, slow=4, fail=0.05, broken=0.02, unread=0.02, rates=PRICES)
     runs = [program(rng, account, backend) for _ in range(count)]
-    jobs = [asyncio.ensure_future(run.solve()) for run in runs]
+    jobs = [asyncio.ensure_future(solve_problem(run)) for run in runs]
     for job in jobs:
         if rng.random() < 0.2:
             for _ in range(int(rng.integers(6))):

@@ -4,14 +4,12 @@ says why.
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 import tts
 from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.revising import RevisingTask
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import change_setup, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.lengths import KnownLengths
 from tts.verifiers.function import FunctionVerifier
@@ -36,7 +34,7 @@ class LongTask(RevisingTask):
 def check_used(name: str, samples: int) -> None:
     limit, backend = samples * LENGTH, ToyBackend(ToyLanguage(accuracy=0.7, thoughts=name in THINKING))
     run = make_run("10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers={"main": FunctionVerifier(judged)})
-    end = solve_and_show(dataclasses.replace(run, task=LongTask()))
+    end = solve_and_show(change_setup(run, task=LongTask()))
     check_books(end.search)
     solution = end.solution
     assert solution.error is None

@@ -4,7 +4,6 @@ understands.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 import tts
 from tests.support.heavy import heavy_tailed_model
 from tests.support.revising import RevisingTask
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import change_setup, check_books, make_run, solve_and_show
 from tts.backends.base import CAPABILITIES
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.needs import needs_of
@@ -56,7 +55,7 @@ def judged(problem: Any, text: str) -> float:
 def test_on_the_toy_language(name: str, samples: int) -> None:
     limit, backend = samples * 64, ToyBackend(ToyLanguage(accuracy=0.7, thoughts=name in THINKING))
     run = make_run("10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers={"main": ToyVerifier(error=0.1)})
-    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(change_setup(run, task=RevisingTask()))
     check_books(end.search)
     check_spent(end.solution, limit)
 
@@ -73,7 +72,7 @@ def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> Non
         verifiers={"main": FunctionVerifier(judged)},
         seed=samples,
     )
-    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(change_setup(run, task=RevisingTask()))
     check_books(end.search)
     check_spent(end.solution, limit)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from itertools import count
 
 import pytest
@@ -11,7 +10,7 @@ import tts
 from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.chaos import ChaosBackend
 from tests.support.revising import RevisingTask
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import change_setup, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.verifiers.function import FunctionVerifier
 
@@ -34,7 +33,7 @@ def check_end(form: str, readings: int, slow: int = 0) -> None:
         verifiers={"main": FunctionVerifier(judged)},
         clock=lambda: float(next(clock)),
     )
-    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(change_setup(run, task=RevisingTask()))
     check_books(end.search)
     assert end.solution.error is None
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from tts._core.display import one_visible_line, visible
 from tts.cli.boundary import raise_at_sigterm, report
 from tts.cli.terminal import ProgressLine, output, progress, table
-from tts.solver.problem_run import Event
+from tts.solver.live import Event
 from tts.types import Problem
 
 

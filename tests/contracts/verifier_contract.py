@@ -16,9 +16,9 @@ from tts.backends.base import CAPABILITIES, Backend, Counters
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
+from tts.search.calls import MeteredCalls
 from tts.search.ends import END, STEP
 from tts.search.parts import Selection, Strategy
-from tts.search.calls import MeteredCalls
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Problem, Trajectory

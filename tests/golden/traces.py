@@ -5,14 +5,13 @@ python -m tests.golden.traces        # renews the records
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 from tests.support.judging import ApprovingToy
 from tests.support.revising import RevisingTask
-from tests.support.runs import make_run, solve
+from tests.support.runs import change_setup, make_run, solve
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.verifiers.toy import ToyVerifier
 
@@ -64,7 +63,7 @@ def record(plan: str) -> dict[str, Any]:
     toy = ApprovingToy if plan.startswith("self_verification") else ToyBackend
     backend = toy(ToyLanguage(accuracy=0.5, thoughts=plan.startswith("budget_forcing")))
     run = make_run("10 - 7 + 5", 1000, plan, backend, seed=3, verifiers={"main": ToyVerifier(error=0.2)})
-    trace = solve(dataclasses.replace(run, task=RevisingTask())).trace.canonical()
+    trace = solve(change_setup(run, task=RevisingTask())).trace.canonical()
     return {
         **{name: trace[name] for name in ("strategy", "answer", "confidence", "stopped_by", "warnings", "kept_tokens")},
         "calls": [[call["kind"], call["model"], call["rows"], call["granted"]] for call in trace["calls"]],

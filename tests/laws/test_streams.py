@@ -21,7 +21,7 @@ from tts.search.needs import Needs
 from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
-from tts.solver.problem_run import ProblemRun
+from tts.solver.setup import ProblemRun
 from tts.types import Candidate, Problem
 from tts.verifiers.toy import ToyVerifier
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import tts
 from tests.search.written import PROBLEM, Body, on_pocket, run, toy
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import Solved, make_run
+from tests.support.runs import Solved, make_run, solve
 from tts.backends.base import Caps
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget, Rates
@@ -115,7 +114,7 @@ def test_what_cannot_append_refuses_before_anything_is_spent() -> None:
 
     backend = Mute(lambda ask: "A: 5")
     with pytest.raises(CapabilityError, match="extend"):
-        asyncio.run(make_run(PROBLEM, 100, tts.Plan(Extending()), backend).solve())
+        solve(make_run(PROBLEM, 100, tts.Plan(Extending()), backend))
     assert backend.counters.prompt_tokens == 0
     spent: list[int] = []
 
@@ -326,7 +325,7 @@ def test_what_shows_no_token_ids_refuses_before_anything_is_spent() -> None:
 
     backend = FunctionBackend(lambda ask: "A: 5")
     with pytest.raises(CapabilityError, match="token_ids"):
-        asyncio.run(make_run(PROBLEM, 100, tts.Plan(Forking()), backend).solve())
+        solve(make_run(PROBLEM, 100, tts.Plan(Forking()), backend))
     assert backend.counters.prompt_tokens == 0
 
 

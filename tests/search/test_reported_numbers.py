@@ -16,7 +16,7 @@ import pytest
 import tts
 from tests.budget.test_spending import FORMS, PLAIN, judged
 from tests.support.revising import RevisingTask
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import change_setup, check_books, make_run, solve_and_show
 from tts.backends.base import Backend, Caps, Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import FunctionBackend
 from tts.budget.account import Account
@@ -51,7 +51,7 @@ def check_report(name: str, report: str, texts: str, limits: tts.Budget) -> None
 
     backend = FunctionBackend(write, concurrency=1)
     run = make_run("10 - 7 + 5", limits, FORMS.get(name, name), backend, verifiers={"main": FunctionVerifier(judged)})
-    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(change_setup(run, task=RevisingTask()))
     check_books(end.search)
     assert end.solution.error is None or isinstance(end.solution.error, TTSError), end.solution.error
 
@@ -71,7 +71,7 @@ def test_every_number_with_every_strategy(name: str, report: str, texts: str) ->
 
 def test_solutions_and_verifications_that_cost_nothing_come_to_an_end() -> None:
     run = make_run("10 - 7 + 5", 120, "self_verification", FunctionBackend(lambda _ask: tts.Answer("A: 5", tokens=0)))
-    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(change_setup(run, task=RevisingTask()))
     assert end.solution.stopped_by == "nothing is spent any more"
     assert end.solution.usage.samples < 1000
 

@@ -4,14 +4,13 @@ hints.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import tts
-from tests.support.runs import make_run, solve_and_show
+from tests.support.runs import make_run, solve, solve_and_show
 from tts.backends.capabilities import require
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.openai.prompt import extra_members
@@ -62,7 +61,7 @@ def _answers_in_time(ask: Ask) -> Answer:
 
 def begun(write: Callable[[Ask], Answer]) -> Any:
     backend = FunctionBackend(write, thoughts=THINK)
-    return asyncio.run(make_run(OPENED, 400, tts.Plan(Beginning()), backend).solve())
+    return solve(make_run(OPENED, 400, tts.Plan(Beginning()), backend))
 
 
 @pytest.mark.parametrize("write", [_ends_in_thought, _answers_in_time], ids=["ends in its thought", "responds"])
@@ -83,7 +82,7 @@ def test_a_mark_within_a_single_token_is_not_waited_for() -> None:
         return Answer("A: 12\n", tokens=3) if "</think>" in ask.text else Answer("hm</think>", tokens=1, finished=False)
 
     backend = FunctionBackend(write, thoughts=THINK)
-    solution = asyncio.run(make_run(PROBLEM, 400, "budget_forcing(n=2, thought_tokens=20, waits=1)", backend).solve())
+    solution = solve(make_run(PROBLEM, 400, "budget_forcing(n=2, thought_tokens=20, waits=1)", backend))
     assert solution.error is None
     assert [c.trajectory.full_text for c in solution.candidates] == ["<think>hm</think>A: 12\n"] * 2
 
@@ -101,7 +100,7 @@ def test_checks_of_answers_read_no_thought(verifier: Any, text: str, score: floa
     run = make_run(
         problem, 400, "best_of_n(n=1) | best", backend, verifiers={"main": verifier}, task=task, allow_oracle=True
     )
-    (candidate,) = asyncio.run(run.solve()).candidates
+    (candidate,) = solve(run).candidates
     assert candidate.scores["main"] == score
     assert (candidate.answer == "12") == bool(score)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.support.runs import make_run, solve_runs
+from tests.support.runs import make_run, solve, solve_runs
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
@@ -83,10 +83,10 @@ def test_marks_follow_from_the_end_of_a_prompt_of_ones_own() -> None:
 
 def test_answers_come_from_the_response_alone() -> None:
     backend = FunctionBackend(lambda ask: "<think>\nA: 5\n</think>\nA: 6\n")
-    solution = asyncio.run(make_run(PROBLEM, 400, "best_of_n(n=2)", backend).solve())
+    solution = solve(make_run(PROBLEM, 400, "best_of_n(n=2)", backend))
     assert solution.answer == "6"
     unsure = FunctionBackend(lambda ask: Answer("<think>\nA: 5\n", tokens=4))
-    solution = asyncio.run(make_run(PROBLEM, 400, "best_of_n(n=2)", unsure).solve())
+    solution = solve(make_run(PROBLEM, 400, "best_of_n(n=2)", unsure))
     assert solution.answer is None
     assert any("did not end their thought" in line for line in solution.warnings)
 
@@ -94,7 +94,7 @@ def test_answers_come_from_the_response_alone() -> None:
 def test_a_task_that_ends_solutions_does_not_end_a_thought() -> None:
     pieces = ["<think>\nA: 5\n", "no\n</think>\n", "A: 6\n", "A: 7\n"]
     backend = FunctionBackend(lambda ask: Answer("".join(pieces), tokens=12))
-    solution = asyncio.run(make_run(PROBLEM, 400, "single()", backend).solve())
+    solution = solve(make_run(PROBLEM, 400, "single()", backend))
     (candidate,) = solution.candidates
     assert candidate.trajectory.full_text == "".join(pieces[:3])
     assert solution.answer == "6"
@@ -246,7 +246,7 @@ def test_a_thought_ends_where_it_is_asked_to() -> None:
                 await search.fork(t, "nowhere")
             return await search.complete([t])
 
-    solution = asyncio.run(make_run(PROBLEM, 400, tts.Plan(Ending()), thinking()).solve())
+    solution = solve(make_run(PROBLEM, 400, tts.Plan(Ending()), thinking()))
     assert solution.error is None
     assert solution.answer is not None
 
@@ -261,9 +261,7 @@ def test_a_function_thinks_by_text() -> None:
         return Answer(f" round {rounds}</think>", tokens=4, finished=False)
 
     backend = FunctionBackend(write, thoughts=THINK)
-    solution = asyncio.run(
-        make_run(PROBLEM, 400, "budget_forcing(n=2, thought_tokens=60, waits=1, cue='So ')", backend).solve()
-    )
+    solution = solve(make_run(PROBLEM, 400, "budget_forcing(n=2, thought_tokens=60, waits=1, cue='So ')", backend))
     assert [c.trajectory.full_text for c in solution.candidates] == [
         "<think> round 0Wait round 1</think>So A: 12\n"
     ] * 2
@@ -277,7 +275,7 @@ def test_an_end_that_comes_right_behind_a_wait_is_taken_back_too() -> None:
         return Answer("</think>" if "Wait" in ask.text else "hm</think>", tokens=2, finished=False)
 
     backend = FunctionBackend(write, thoughts=THINK)
-    solution = asyncio.run(make_run(PROBLEM, 400, "budget_forcing(n=1, thought_tokens=60, waits=3)", backend).solve())
+    solution = solve(make_run(PROBLEM, 400, "budget_forcing(n=1, thought_tokens=60, waits=3)", backend))
     assert solution.candidates[0].trajectory.full_text == "<think>hmWaitWaitWait</think>A: 12\n"
 
 
@@ -291,7 +289,7 @@ def test_a_thought_that_ended_without_its_mark_goes_on_behind_a_wait_up_to_its_b
     budgets = {100: "<think>hm Waithm Waithm </think>", 3: "<think>hm Wait</think>"}
     for tokens, thought in budgets.items():
         plan = f"budget_forcing(n=1, thought_tokens={tokens}, waits=2)"
-        solution = asyncio.run(make_run(PROBLEM, 400, plan, backend).solve())
+        solution = solve(make_run(PROBLEM, 400, plan, backend))
         assert solution.candidates[0].trajectory.full_text.startswith(thought)
 
 
@@ -302,18 +300,18 @@ def test_a_thought_that_ended_without_its_mark_goes_on_behind_a_wait_up_to_its_b
 def test_a_thinking_budget_of_all_is_refused(limit: dict[str, float]) -> None:
     backend = thinking()
     with pytest.raises(ConfigError, match=r"thought_tokens is 100, but must be below the budget of \d+ .*tokens"):
-        asyncio.run(make_run(PROBLEM, Budget(**limit), "budget_forcing(thought_tokens=100)", backend).solve())  # type: ignore[arg-type]
+        solve(make_run(PROBLEM, Budget(**limit), "budget_forcing(thought_tokens=100)", backend))  # type: ignore[arg-type]
     assert backend.counters.prompt_tokens == 0
 
 
 def test_a_model_without_thoughts_is_refused_with_the_cure() -> None:
     backend = ToyBackend()
     with pytest.raises(CapabilityError, match="'thoughts'") as refused:
-        asyncio.run(make_run(PROBLEM, 400, "budget_forcing()", backend).solve())
+        solve(make_run(PROBLEM, 400, "budget_forcing()", backend))
     assert "toy-thinking" in refused.value.hint
     assert backend.counters.prompt_tokens == 0
     with pytest.raises(CapabilityError, match="'efforts'"):
-        asyncio.run(make_run(PROBLEM, 400, "best_of_n(n=2, effort='low')", backend).solve())
+        solve(make_run(PROBLEM, 400, "best_of_n(n=2, effort='low')", backend))
     assert backend.counters.prompt_tokens == 0
 
 
@@ -340,7 +338,7 @@ def test_parameters_out_of_range_are_refused(text: str) -> None:
 def test_a_task_without_a_cue_needs_one() -> None:
     backend = FunctionBackend(lambda ask: Answer("well", tokens=1))
     with pytest.raises(ConfigError, match="has no answer_cue"):
-        asyncio.run(make_run(PROBLEM, 400, "answer_convergence(n=1)", backend, task="text").solve())
+        solve(make_run(PROBLEM, 400, "answer_convergence(n=1)", backend, task="text"))
     assert backend.counters.prompt_tokens == 0
 
 

@@ -71,7 +71,7 @@ def run(
 def on_pocket(body: Body, *, verifier: Any = "none", budget: Budget | float = 4000) -> Solved:
     with tts.Solver("pocket", verifier) as solver:
         made = solver.prepare("What is 12 + 7 * 3?", budget, strategy=Written(body), seed=1)
-        backend = made.backends["policy"]
+        backend = made.setup.backends["policy"]
         before = (backend.counters.prompt_tokens, backend.counters.generated_tokens)
         end = solve_and_show(made)
         if isinstance(end.solution, Exception):

@@ -19,6 +19,7 @@ from tests.support.runs import make_run, recount
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Rates
 from tts.budget.units import UNITS
+from tts.solver.run import solve_problem
 
 SUMS = [f"{i % 9} + {i % 7} - {i % 5}" for i in range(100)]
 PRICES = Rates(flops=2, usd_in=10**6, usd_out=4 * 10**6)
@@ -157,7 +158,7 @@ async def at_once(payers: Sequence[tts.Account], strategy: str) -> list[tts.Solu
     """Return the solutions of searches that begin in one turn of one event loop, each paid by its account."""
     runs = [make_run(sum_, 1, strategy, toy()) for sum_, _ in zip(SUMS, payers, strict=False)]
     return await asyncio.gather(
-        *(dataclasses.replace(run, budget=payer).solve() for run, payer in zip(runs, payers, strict=True))
+        *(solve_problem(dataclasses.replace(run, budget=payer)) for run, payer in zip(runs, payers, strict=True))
     )
 
 

@@ -5,7 +5,6 @@ held.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import inspect
 import math
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import pytest
 
 import tts
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import change_setup, check_books, make_run, solve_and_show
 from tts._common.blame import Blame
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import EngineError, TTSError, VerifierError
@@ -170,7 +169,7 @@ def test_a_task_that_raises_is_named_and_fails_one_candidate(call: str, kind: ty
     for nth in (1, 2):
         backend, fault = ChaosBackend(ToyBackend(), seed=1), Fault(call, kind, nth)
         run = make_run(SUM, 400, "best_of_n(n=4)", backend)
-        end = solve_and_show(dataclasses.replace(run, task=FaultyTask(fault)))
+        end = solve_and_show(change_setup(run, task=FaultyTask(fault)))
         if fault.seen < nth:
             continue
         assert end.solution.error is None

@@ -47,6 +47,18 @@ def test_it_sizes_the_first_rows_and_results_do_not_depend_on_it_otherwise() -> 
     assert texts[20] == texts[200]
 
 
+def test_a_function_says_it_of_each_of_many_problems() -> None:
+    expected = {"3 + 4": 10, "5 - 2": 40, "8 + 1": 160}
+    options: dict[str, Any] = {"model": "toy", "verifier": "toy", "strategy": "beam(n=8) | majority"}
+    many = tts.solve_many(
+        list(expected), each=400, expected_tokens=lambda problem: expected.get(problem.text, 50), **options
+    )
+    alone = [tts.solve(text, 400, expected_tokens=tokens, **options) for text, tokens in expected.items()]
+    rows = [[(call.rows, call.granted) for call in found.trace.calls] for found in (*many, *alone)]
+    assert rows[:3] == rows[3:]
+    assert len({str(calls) for calls in rows[:3]}) == 3
+
+
 def test_the_record_of_a_model_may_say_it() -> None:
     record = dataclasses.replace(registry.get("toy"), expected_tokens=123)
     with Solver(record) as solver:

@@ -11,7 +11,7 @@ import pytest
 import tts
 from tts._core.logs import RepeatLimit, VisibleRecords
 from tts.errors import ConfigError
-from tts.solver.forewarnings import LOG
+from tts.solver.checks import LOG
 
 TAKES = "the judge's question and the problem take 72 tokens"
 

@@ -17,6 +17,7 @@ from tts.search.needs import Needs
 from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
+from tts.solver.checks import check
 from tts.types import Candidate, Problem
 from tts.verifiers.checker import Checker
 from tts.verifiers.toy import ToyVerifier
@@ -111,7 +112,8 @@ def test_the_walk_finds_what_is_there() -> None:
         len(
             secrets_behind(
                 types.SimpleNamespace(
-                    of=make_run(problem, 5, "single", ToyBackend()).check, filler=list(range(300, 600))
+                    of=types.MethodType(check, make_run(problem, 5, "single", ToyBackend())),
+                    filler=list(range(300, 600)),
                 )
             )
         )

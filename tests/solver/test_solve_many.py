@@ -13,7 +13,7 @@ from tests.support.guard import program, run_at_once
 from tts.backends.function import Answer, Ask
 from tts.budget.budget import Budget, divide
 from tts.errors import ConfigError
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import solve_problem
 from tts.solver.solver import Solver
 from tts.types import Problem
 
@@ -50,6 +50,38 @@ def test_no_more_problems_are_in_flight_than_concurrency_says():
     assert most == [3]
 
 
+class Limited(tts.Strategy):
+    """One sample, with a limit on its thought, on machines that are counted."""
+
+    def __init__(self, thought_tokens=None):
+        self.thought_tokens, self.checks = thought_tokens, 0
+
+    def needs(self):
+        return tts.Needs(machine=self.count, thought_tokens=self.thought_tokens)
+
+    def count(self):
+        self.checks += 1
+
+    async def run(self, search):
+        return await search.complete([search.root], 1)
+
+
+def test_parts_are_checked_once_for_all_problems_of_a_task():
+    strategy = Limited()
+    with Solver("toy", {}, strategy=strategy) as solver:
+        solver.solve_many(PROBLEMS, each=300)
+        assert strategy.checks == 1
+        solver.solve_many([Problem(text, task="arithmetic") for text in PROBLEMS], 1200)
+        assert strategy.checks == 3  # for problems without a task, and for those with one
+
+
+def test_a_limit_that_a_smaller_share_does_not_exceed_refuses_its_problem():
+    with Solver("toy", {}, strategy=Limited(thought_tokens=100)) as solver:
+        first, second = solver.solve_many(PROBLEMS[:2], 201)
+    assert first.error is None
+    assert "thought_tokens is 100, but must be below the budget of 100 tokens" in str(second.error)
+
+
 @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, None, "4"])
 def test_a_concurrency_is_a_whole_number(concurrency):
     with pytest.raises(ConfigError, match=r"concurrency is .*, but must be a whole number of at least 1"):
@@ -78,14 +110,12 @@ def test_a_bad_problem_is_no_reason_for_the_others_to_fail(alone):
 
 
 def test_a_run_that_breaks_is_no_reason_for_the_others_to_fail(monkeypatch, alone):
-    solve = ProblemRun.solve
-
-    async def broken(self):
-        if self.problem.text == "1 + 1":
+    async def broken(run):
+        if run.problem.text == "1 + 1":
             raise RuntimeError("a defect")
-        return await solve(self)
+        return await solve_problem(run)
 
-    monkeypatch.setattr(ProblemRun, "solve", broken)
+    monkeypatch.setattr("tts.solver.solver.solve_problem", broken)
     ends = tts.solve_many(PROBLEMS, each=300, model="toy", strategy=PLAN, seed=3)
     assert [str(end.error) for end in ends] == ["None", "None", "a defect", "None"]
     assert traces(ends[:2] + ends[3:]) == traces(alone[:2] + alone[3:])

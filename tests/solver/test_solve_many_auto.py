@@ -15,7 +15,7 @@ from tts.allocator.evidence import Round
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError
-from tts.solver.problem_run import ProblemRun
+from tts.solver.run import solve_problem
 from tts.solver.solver import Solver
 from tts.types import Problem
 
@@ -75,14 +75,12 @@ def test_the_total_holds_exactly_under_failures(total, fail):
 
 
 def test_problems_that_cannot_be_solved_leave_their_share_to_the_others(monkeypatch):
-    solve = ProblemRun.solve
-
-    async def broken(self):
-        if self.problem.text == EASY[0]:
+    async def broken(run):
+        if run.problem.text == EASY[0]:
             raise RuntimeError("a defect")
-        return await solve(self)
+        return await solve_problem(run)
 
-    monkeypatch.setattr(ProblemRun, "solve", broken)
+    monkeypatch.setattr("tts.solver.solver.solve_problem", broken)
     with solver() as one:
         ends = one.solve_many([EASY[0], "", *HARD], Budget(samples=60))
     assert [end.stopped_by for end in ends[:2]] == ["failed", "failed"]

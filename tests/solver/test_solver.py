@@ -24,6 +24,7 @@ from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.solver.model_cache import LOOP
+from tts.solver.run import solve_problem
 from tts.solver.solver import Solver
 from tts.types import Candidate, Message, Problem
 from tts.verifiers.toy import ToyVerifier
@@ -435,7 +436,7 @@ def test_a_prompt_that_is_too_long_is_refused_before_anything_is_spent():
 
     run = Solver(ShortBackend(lambda ask: "7"), {}, task="text", strategy="single").prepare("What is 3 + 4?", 100)
     with pytest.raises(PromptTooLong, match="the prompt has 5 tokens"):
-        LOOP.run(run.solve())
+        LOOP.run(solve_problem(run))
 
 
 def test_a_selection_that_the_budget_ends_leaves_the_choice_to_the_votes():

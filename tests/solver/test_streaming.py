@@ -148,7 +148,7 @@ class Typing(tts.Backend):
 
 
 def test_what_rows_under_way_have_written_is_seen_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tts.solver.problem_run._LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("tts.solver.live._LOOK_SECONDS", 0.001)
     backend = Typing()
 
     async def events() -> list:
@@ -168,7 +168,7 @@ def test_what_rows_under_way_have_written_is_seen_and_counted(monkeypatch: pytes
 
 
 def test_a_server_s_stream_is_seen_while_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tts.solver.problem_run._LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("tts.solver.live._LOOK_SECONDS", 0.001)
     server = ToyServer(pause_s=0.01)
     with serving(server) as url:
 
@@ -190,7 +190,7 @@ def test_a_server_s_stream_is_seen_while_it_is_written(monkeypatch: pytest.Monke
 
 def test_the_engine_s_rows_are_seen_while_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="the engine is not installed")
-    monkeypatch.setattr("tts.solver.problem_run._LOOK_SECONDS", 0.0005)
+    monkeypatch.setattr("tts.solver.live._LOOK_SECONDS", 0.0005)
 
     async def events() -> list:
         return [event async for event in tts.stream("12 + 7 * 3 - 4 + 5 * 2", 2000, strategy="single")]

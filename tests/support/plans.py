@@ -17,7 +17,7 @@ from tests.support.chaos import ChaosBackend
 from tests.support.odd import OddLogprobs, OddVerifier
 from tests.support.programs import PROBLEMS
 from tests.support.revising import RevisingTask
-from tests.support.runs import Clock, Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Clock, Solved, change_setup, check_books, make_run, solve_and_show
 from tts.backends.base import Backend
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
@@ -153,7 +153,7 @@ def run(program: PlanProgram) -> Solved | TTSError:
         clock=Clock(tick=tick),
         models=dict.fromkeys(("draft", "large", "small"), backend),
     )
-    made = dataclasses.replace(made, task=RevisingTask())
+    made = change_setup(made, task=RevisingTask())
     end = solve_and_show(made)
     assert isinstance(end.solution, Solution | TTSError), f"{program}: {end.solution!r}"
     assert not isinstance(end.solution, asyncio.CancelledError)

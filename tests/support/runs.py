@@ -6,21 +6,26 @@ The books of a run are counted again.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-import tts.solver.problem_run
+import tts.solver.run as solver_run
 from tts import tasks
 from tts.backends.base import Backend, Sampling
+from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.budget.ledger import Ledger
 from tts.budget.units import USD_UNIT
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.search import Search
-from tts.solver.problem_run import ProblemRun
+from tts.solver.live import Event
+from tts.solver.run import solve_problem
+from tts.solver.setup import ProblemRun, Setup
+from tts.tasks.base import Task
 from tts.types import Problem, Solution, Usage
 from tts.verifiers.base import Verifier
 
@@ -47,30 +52,46 @@ class Solved:
 
 def make_run(
     problem: str | Problem,
-    budget: Budget | float,
+    budget: Budget | Account | float,
     plan: str | Plan | Any,
     backend: Backend,
     *,
     verifiers: Mapping[str, Verifier] | None = None,
     seed: int = 0,
     temperature: float = 1.0,
-    task: str = "arithmetic",
+    task: str | Task = "arithmetic",
     clock: Callable[[], float] | None = None,
-    **more: Any,
+    models: Mapping[str, Backend] | None = None,
+    expected_tokens: int | None = None,
+    started: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    **settings: Any,
 ) -> ProblemRun:
-    return ProblemRun(
-        problem=Problem(problem) if isinstance(problem, str) else problem,
-        budget=Budget.of(budget),
-        seed=seed,
-        task=tasks.get(task),
+    """Return a run, with further settings of its setup."""
+    setup = Setup(
+        task=tasks.get(task) if isinstance(task, str) else task,
         plan=parse(plan) if isinstance(plan, str) else Plan.of(plan),
-        backends={"policy": backend, **more.pop("models", {})},
+        backends={"policy": backend, **(models or {})},
         verifiers=verifiers or {},
         sampling=Sampling(temperature=temperature),
-        model=backend.name,
+        model_names={"policy": backend.name},
         clock=clock or Clock(tick=1e-6),
-        **more,
+        **settings,
     )
+    return ProblemRun(
+        setup=setup,
+        problem=Problem(problem) if isinstance(problem, str) else problem,
+        budget=budget if isinstance(budget, Account) else Budget.of(budget),
+        seed=seed,
+        expected_tokens=expected_tokens,
+        started=started,
+        on_event=on_event,
+    )
+
+
+def change_setup(run: ProblemRun, **settings: Any) -> ProblemRun:
+    """Return a run with other settings of its setup."""
+    return dataclasses.replace(run, setup=dataclasses.replace(run.setup, **settings))
 
 
 async def solve_runs(
@@ -85,14 +106,14 @@ async def solve_runs(
     """
     searches: dict[int, Search] = {}
 
-    def make_search(**parts: Any) -> Search:
-        search = Search(**parts, portion=portion)
-        searches[id(parts["sampling"])] = search  # each run has a sampling of its own
+    def make_search(*parts: Any, **options: Any) -> Search:
+        search = Search(*parts, **options, portion=portion)
+        searches[id(options["sampling"])] = search  # each run has a sampling of its own
         return search
 
-    with mock.patch.object(tts.solver.problem_run, "Search", make_search):
+    with mock.patch.object(solver_run, "Search", make_search):
         loop = asyncio.get_running_loop()
-        jobs = [loop.create_task(run.solve()) for run in runs]
+        jobs = [loop.create_task(solve_problem(run)) for run in runs]
         turns = [(turn, job) for turn, job in zip(cancel_at, jobs, strict=False) if turn is not None]
         for turn in range(max((turn for turn, _ in turns), default=-1) + 1):
             await asyncio.sleep(0)
@@ -100,12 +121,12 @@ async def solve_runs(
                 if at == turn:
                     job.cancel()
         ends = await asyncio.gather(*jobs, return_exceptions=True)
-    return [Solved(end, searches.get(id(run.sampling))) for run, end in zip(runs, ends, strict=True)]
+    return [Solved(end, searches.get(id(run.setup.sampling))) for run, end in zip(runs, ends, strict=True)]
 
 
 def solve(run: ProblemRun) -> Solution:
     """Solve one run in a loop of its own."""
-    return asyncio.run(run.solve())
+    return asyncio.run(solve_problem(run))
 
 
 def solve_and_show(run: ProblemRun, portion: int | None = None) -> Solved:

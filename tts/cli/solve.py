@@ -27,7 +27,7 @@ from tts.cli.runs import TrustPlaces
 
 if TYPE_CHECKING:
     from tts.backends.base import Sampling
-    from tts.solver.problem_run import Event
+    from tts.solver.live import Event
     from tts.types import Solution
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from tts.solver.problem_run import Event
+    from tts.solver.live import Event
 
 _LEAST_WIDTH = 40
 _TABLE_WIDTH = 80

@@ -25,8 +25,7 @@ from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.ledger import Amounts, sum_known
 from tts.errors import EngineError, PromptTooLong, quote
-from tts.search.costs import Costs
-from tts.search.tree import Tree
+from tts.search.context import SearchContext
 from tts.types import Prompt, Trajectory
 
 Charge = Callable[[Sequence[Reply[Any]]], object]
@@ -51,15 +50,14 @@ class Prompts:
     """Opens prompts and reads texts after trajectories, on the models of one search, and books the cost.
 
     Args:
-        backends: The backends by role.
-        clock: The clock, in seconds.
+        context: What the parts of the search share.
     """
 
-    def __init__(self, backends: Mapping[str, Backend], costs: Costs, tree: Tree, clock: Callable[[], float]) -> None:
-        self._backends = backends
-        self._costs = costs
-        self._tree = tree
-        self._clock = clock
+    def __init__(self, context: SearchContext) -> None:
+        self._backends = context.backends
+        self._costs = context.costs
+        self._tree = context.tree
+        self._clock = context.clock
         self._foreign_handles: dict[tuple[int, str], Any] = {}  # by (node, role): handles on other models
         # by (node, role), for ended paths that were read anew: the tokens beyond those of the path's nodes
         self._reopened_tokens: dict[tuple[int, str], int] = {}

@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 from tts._common.characters import join_surrogates
 from tts._core.threads import run_in_thread
-from tts.backends.base import Backend
 from tts.backends.capabilities import require
 from tts.budget.account import Account
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
-from tts.search.costs import Costs
+from tts.search.context import SearchContext
 from tts.search.ends import SearchEnded
 from tts.search.prompts import Prompts
 from tts.search.scoring import Scoring
-from tts.search.tree import Tree
 from tts.types import Trajectory
 from tts.verifiers.base import Scale
 
@@ -33,30 +31,18 @@ class Reading:
     """The calls of a search that read and do not write.
 
     Args:
-        backends: The models by role.
-        costs: The account that pays.
-        tree: The nodes that were written.
+        context: What the parts of the search share.
         prompts: The prompts that were read.
         scoring: The verifiers by role.
-        clock: The clock, in seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        backends: Mapping[str, Backend],
-        costs: Costs,
-        tree: Tree,
-        prompts: Prompts,
-        scoring: Scoring,
-        clock: Callable[[], float],
-    ) -> None:
-        self.tree = tree
+    def __init__(self, context: SearchContext, prompts: Prompts, scoring: Scoring) -> None:
+        self.tree = context.tree
         self.scoring = scoring
-        self._backends = backends
-        self._costs = costs
+        self._backends = context.backends
+        self._costs = context.costs
         self._prompts = prompts
-        self._clock = clock
+        self._clock = context.clock
         self._is_over = False  # whether the strategy has ended, so that a selection chooses
 
     def _call(self, *, writes: bool = False) -> AbstractContextManager[None]:

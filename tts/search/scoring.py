@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts._common.blame import Blame
-from tts.backends.base import Backend
 from tts.backends.capabilities import text_bound
 from tts.budget.account import Exhausted
 from tts.budget.units import PRICED_UNITS
@@ -25,10 +24,8 @@ from tts.randomness import hash64
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import NGRAMS, Embedder
 from tts.search.calls import CallNotes, MeteredCalls
-from tts.search.costs import Costs
+from tts.search.context import SearchContext
 from tts.search.prompts import Prompts
-from tts.search.tree import Tree
-from tts.tasks.base import Task
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import (
     Scale,
@@ -53,10 +50,15 @@ class Scoring:
     """Asks the verifiers of one search and books their tokens.
 
     Args:
-        verifiers: The verifiers by role.
+        context: What the parts of the search share.
+        prompts: The prompts that were read.
         scorers: The verifiers' scorers, bound to the problem, by role.
+        stream: The address of the judges' own draws.
+        gives_scores: The roles of scores that the strategy gives its candidates itself.
+        embedder: The embedder that compares texts; None: the default.
 
     Attributes:
+        verifiers: The verifiers by role.
         given_roles: The roles of the strategy's own scores, each with whether all its scores lie in [0, 1].
         embedder: The embedder that compares texts.
         unscorable: The nodes of candidates that no verifier will score.
@@ -68,33 +70,28 @@ class Scoring:
             nearest end.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a search
+    def __init__(
         self,
-        verifiers: Mapping[str, Verifier],
+        context: SearchContext,
+        prompts: Prompts,
         scorers: Mapping[str, Scorer],
         *,
-        task: Task,
-        backends: Mapping[str, Backend],
-        costs: Costs,
-        tree: Tree,
-        prompts: Prompts,
         stream: int,
-        clock: Callable[[], float],
         gives_scores: Sequence[str] = (),
         embedder: Embedder | None = None,
     ) -> None:
         self.embedder = embedder or NGRAMS
-        self.verifiers = verifiers
+        self.verifiers = context.verifiers
         self.unscorable: set[int] = set()
         self.given_roles: dict[str, bool] = dict.fromkeys(gives_scores, True)
         self._scorers = scorers
-        self._task = task
-        self._backends = backends
-        self._costs = costs
-        self._tree = tree
+        self._task = context.task
+        self._backends = context.backends
+        self._costs = context.costs
+        self._tree = context.tree
         self._prompts = prompts
         self._stream = stream
-        self._clock = clock
+        self._clock = context.clock
         self.unpaid: set[int] = set()
         self.asked: set[str] = set()
         self.timed_out = False

@@ -21,7 +21,7 @@ import numpy as np
 
 from tts import randomness
 from tts._common.characters import join_surrogates
-from tts.backends.base import Backend, Sampling
+from tts.backends.base import Sampling
 from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
@@ -29,11 +29,10 @@ from tts.checks import check_int, check_prompt, check_text
 from tts.errors import ConfigError
 from tts.search.answers import Answers, Candidates
 from tts.search.completion import learn_length
-from tts.search.costs import Costs
+from tts.search.context import SearchContext
 from tts.search.ends import (
     END,
     STEP,
-    Notes,
     SearchEnded,
     Share,
     StopDecision,
@@ -48,9 +47,7 @@ from tts.search.reading import Reading
 from tts.search.rows import Ask, Row
 from tts.search.scoring import Scoring, check_given
 from tts.search.streaming import CandidateStream, Show
-from tts.search.tree import Tree
 from tts.search.writer import Done, Writer
-from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory
 
@@ -91,52 +88,40 @@ class Search(Reading):
 
     def __init__(  # noqa: PLR0913 - the parts of a search, by name
         self,
-        *,
-        problem: Problem,
-        task: Task,
-        backends: Mapping[str, Backend],
-        costs: Costs,
-        tree: Tree,
+        context: SearchContext,
         prompts: Prompts,
-        answers: Answers,
         scoring: Scoring,
-        notes: Notes,
+        answers: Answers,
+        *,
         seed: int,
-        decide: Decide | None = None,
-        judged: tuple[str, str] | None = None,
         sampling: Sampling,
-        clock: Callable[[], float],
+        decide: Decide | None = None,
+        order: Literal["drawn", "finished"] = "drawn",
+        judged: tuple[str, str] | None = None,
         on_call: Callable[[Search], None] | None = None,
         may_score: Callable[[Candidate, int], bool] | None = None,
         asked_of_all: Sequence[str] = (),
         expected_tokens: int | None = None,
         portion: int | None = None,
         sampling_logprobs: bool = False,
-        order: Literal["drawn", "finished"] = "drawn",
     ) -> None:
-        super().__init__(backends=backends, costs=costs, tree=tree, prompts=prompts, scoring=scoring, clock=clock)
-        self.problem = problem
-        self.task = task
+        super().__init__(context, prompts, scoring)
+        self.problem = context.problem
+        self.task = context.task
         self.candidates = Candidates()
-        self.notes = notes
+        self.notes = context.notes
         self.rows = Writer(
-            problem=problem,
-            task=task,
-            backends=backends,
+            context,
+            prompts,
             sampling=sampling,
-            costs=costs,
-            tree=tree,
-            prompts=prompts,
-            clock=clock,
-            spreads=any({"spreads", "tops"} & set(verifier.needs) for verifier in scoring.verifiers.values()),
-            sampling_logprobs=sampling_logprobs,
             unscorable=scoring.unscorable,
+            sampling_logprobs=sampling_logprobs,
             expected=expected_tokens,
             portion=portion,
         )
         self._answers = answers
         self._seed = seed
-        self._key = randomness.problem_key(problem, task.name)
+        self._key = randomness.problem_key(self.problem, self.task.name)
         self._decide = decide
         self._judged = judged
         self._order: Literal["drawn", "finished"] = order

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tts.backends.base import Backend
 from tts.backends.capabilities import count_tokens, require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
 from tts.budget.units import LENGTH_UNITS
-from tts.search.costs import Costs
+from tts.search.context import SearchContext
 from tts.search.ends import END, STEP, Thought, Tokens
 from tts.search.lengths import NO_CAP, KnownLengths, Lengths
 from tts.search.plan_rows import Goal, Price, Wave, branches_of, limit_to_share, plan_programs, plan_rows
 from tts.search.prompts import Prompts
 from tts.search.rows import Ask, Row
-from tts.search.tree import Tree
-from tts.tasks.base import Task
-from tts.types import Problem, Trajectory
+from tts.types import Trajectory
 
 _RESPONSE = 0.25  # the part of the amount left before a thought that is reserved for the response
 _FIRST_WIDTH = 4  # rows of the first call where time is limited
@@ -36,11 +33,7 @@ class Sizes:
     """Sizes of the rows of one search.
 
     Args:
-        problem: The problem.
-        task: The problem's task.
-        backends: The models by role.
-        costs: The prices of rows, and the account that pays.
-        tree: The nodes that were written.
+        context: What the parts of the search share.
         prompts: The prompts that were read.
         expected: The tokens of a solution that the caller expects; None: the task's constant.
         portion: The most tokens of a row in one call; None: no such cap. Results do not depend on it.
@@ -50,24 +43,15 @@ class Sizes:
     """
 
     def __init__(
-        self,
-        *,
-        problem: Problem,
-        task: Task,
-        backends: Mapping[str, Backend],
-        costs: Costs,
-        tree: Tree,
-        prompts: Prompts,
-        expected: int | None,
-        portion: int | None,
+        self, context: SearchContext, prompts: Prompts, *, expected: int | None = None, portion: int | None = None
     ) -> None:
-        self.lengths = KnownLengths(task, expected)
+        self.lengths = KnownLengths(context.task, expected)
         self._portion = portion or NO_CAP
-        self._problem = problem
-        self._task = task
-        self._backends = backends
-        self._costs = costs
-        self._tree = tree
+        self._problem = context.problem
+        self._task = context.task
+        self._backends = context.backends
+        self._costs = context.costs
+        self._tree = context.tree
         self._prompts = prompts
         self._scratch_children: dict[int, int] = {}  # by node: the number of its children in rollouts
         # by node that ends pieces of given sizes: the cap of a row, and the tokens of these pieces

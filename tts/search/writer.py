@@ -16,23 +16,21 @@ from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any
 
-from tts.backends.base import Backend, Caps, Draft, Extension, Sample, Sampling, StopCondition, sampling_with
+from tts.backends.base import Caps, Draft, Extension, Sample, Sampling, StopCondition, sampling_with
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account, Exhausted, Lease
 from tts.budget.units import COUNT_UNITS, PRICED_UNITS
 from tts.errors import EngineError, quote
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
-from tts.search.costs import Costs
+from tts.search.context import SearchContext
 from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Tokens, Until, stop_of
 from tts.search.lengths import MOST_ROWS
 from tts.search.plan_rows import Price, Wave, branches_of
 from tts.search.prompts import Prompts
 from tts.search.rows import OUT_OF_TIME, Ask, Call, Order, Row
 from tts.search.sizes import Sizes
-from tts.search.tree import Tree
-from tts.tasks.base import Task
 from tts.thoughts import ThoughtMarks
-from tts.types import Problem, Status, Trajectory
+from tts.types import Status, Trajectory
 
 _TRIES = 3  # failures of continuations that fail a row
 _SHORT = 256  # short replies that end a row; a short reply has less than half of the tokens it was granted
@@ -50,19 +48,12 @@ class Writer(Sizes):
     """Writes rows after trajectories of one search.
 
     Args:
-        problem: The problem.
-        task: The problem's task.
-        backends: The models by role.
-        sampling: The sampling of the run.
-        costs: The prices of rows, and the account that pays.
-        tree: The nodes that were written.
+        context: What the parts of the search share.
         prompts: The prompts that were read.
-        clock: The clock, in seconds.
-        spreads: Whether `Sample.spreads` are wanted.
-        sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
+        sampling: The sampling of the run.
         unscorable: Nodes whose scores need no reserve.
-        expected: The tokens of a solution that the caller expects; None: the task's constant.
-        portion: The most tokens of a row in one call; None: no such cap. Results do not depend on it.
+        sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
+        sizes: The further arguments of `Sizes`.
 
     Attributes:
         sampling: The sampling of the run.
@@ -74,33 +65,17 @@ class Writer(Sizes):
         timed_out: Whether the time cut a row short.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a search
+    def __init__(
         self,
-        *,
-        problem: Problem,
-        task: Task,
-        backends: Mapping[str, Backend],
-        sampling: Sampling,
-        costs: Costs,
-        tree: Tree,
+        context: SearchContext,
         prompts: Prompts,
-        clock: Callable[[], float],
-        spreads: bool,
-        sampling_logprobs: bool,
+        *,
+        sampling: Sampling,
         unscorable: set[int],
-        expected: int | None = None,
-        portion: int | None = None,
+        sampling_logprobs: bool,
+        **sizes: int | None,
     ) -> None:
-        super().__init__(
-            problem=problem,
-            task=task,
-            backends=backends,
-            costs=costs,
-            tree=tree,
-            prompts=prompts,
-            expected=expected,
-            portion=portion,
-        )
+        super().__init__(context, prompts, **sizes)
         self.sampling = sampling
         self.unbegun = 0
         self.begins_all_at_once = False
@@ -108,7 +83,8 @@ class Writer(Sizes):
         self.causes: dict[str, str] = {}
         self.retry_s = 0.0
         self.timed_out = False
-        self._clock = clock
+        self._clock = context.clock
+        spreads = any(not {"spreads", "tops"}.isdisjoint(verifier.needs) for verifier in context.verifiers.values())
         self._sample_options = {"spreads": spreads, "sampling_logprobs": sampling_logprobs}
         self._unscorable = unscorable
         self._interrupted: dict[tuple[object, ...], deque[Row]] = {}  # by `Ask.key`

@@ -18,9 +18,9 @@ from tts.backends.function import WriteFunction
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, quote, unknown_name
 from tts.search.parts import Plan, Strategy
+from tts.solver.live import Event
 from tts.solver.model_cache import LOOP, Model, ModelCache, VerifierLike
-from tts.solver.outcome import OnError
-from tts.solver.problem_run import Event
+from tts.solver.setup import OnError
 from tts.solver.solver import BudgetLike, ExpectedTokens, ProblemLike, Solver
 from tts.tasks.base import Task
 from tts.types import Solution

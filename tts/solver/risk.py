@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tts.backends.base import Sampling
 from tts.budget.budget import format_limits
-from tts.solver.problem_run import ProblemRun
+from tts.solver.setup import ProblemRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +42,14 @@ class CalibratedUse:
 
 def use_of(run: ProblemRun) -> CalibratedUse:
     """Return the use for which a calibration of a run holds."""
+    setup = run.setup
     return CalibratedUse(
-        model=text_by_role(run.named),
-        strategy=run.plan_text,
+        model=text_by_role(setup.model_names),
+        strategy=setup.text,
         budget=format_limits(run.limits),
-        task=run.task.name,
-        verifiers=text_by_role(run.described),
-        sampling=sampling_text(run.sampling),
+        task=setup.task.name,
+        verifiers=text_by_role(setup.verifier_texts),
+        sampling=sampling_text(setup.sampling),
     )
 
 

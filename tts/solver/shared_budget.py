@@ -124,8 +124,8 @@ class SharedBudget:
         self._num_learnt = 0  # samples when the allocator last learnt
         self._misfit = ""  # the warning that the performance model does not fit these problems
 
-    def strategy(self, place: int) -> BudgetShare:
-        """Return the strategy of the problem at a place."""
+    def share(self, place: int) -> BudgetShare:
+        """Return the share of the problem at a place."""
         settings = {f.name: getattr(self.auto, f.name) for f in dataclasses.fields(self.auto)}
         return BudgetShare(**settings, shared=self, place=place)
 

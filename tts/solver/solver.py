@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -29,7 +30,8 @@ from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
-from tts.solver.forewarnings import LOG
+from tts.solver.checks import LOG, check, forewarnings
+from tts.solver.live import Event, stream_events
 from tts.solver.model_cache import (
     DEFAULT_MODEL,
     LOOP,
@@ -42,9 +44,8 @@ from tts.solver.model_cache import (
     resolve,
     with_prices,
 )
-from tts.solver.outcome import OnError
-from tts.solver.problem_run import Event, ProblemRun
-from tts.solver.streaming import stream_events
+from tts.solver.run import solve_problem
+from tts.solver.setup import OnError, ProblemRun, Setup
 from tts.tasks import make_task
 from tts.tasks.base import Task
 from tts.tasks.by_references import choose_task, with_final_answers
@@ -156,7 +157,7 @@ class Solver(HintsKeywords):
         self._models["policy"] = with_prices(self._models["policy"], usd_in=usd_in, usd_out=usd_out)
         policy = self._models["policy"]
         self._record = policy if isinstance(policy, ModelRecord) else None
-        self._task_of(_ANY)  # made now, so that a mistake shows here, before servers are probed for the backends
+        self._task_of(None)  # made now, so that a mistake shows here, before servers are probed for the backends
         servers = {
             role: model
             for role, model in self._models.items()
@@ -197,26 +198,28 @@ class Solver(HintsKeywords):
                 `error` set.
             Interrupted: Ctrl-C; its `partial` is the solution so far.
         """
-        return LOOP.run(_solve_run(self.prepare(problem, budget, strategy=strategy, seed=seed)))
+        return LOOP.run(_solve_alone(self.prepare(problem, budget, strategy=strategy, seed=seed)))
 
     async def asolve(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> Solution:
         """`solve`, awaited, in any event loop; cancelled, it cancels the search."""
-        return await LOOP.wait(_solve_run(self.prepare(problem, budget, strategy=strategy, seed=seed)))
+        return await LOOP.wait(_solve_alone(self.prepare(problem, budget, strategy=strategy, seed=seed)))
 
     def prepare(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> ProblemRun:
         """Return the run that `solve` would make, without starting it.
 
-        `ProblemRun.check` refuses a run that cannot succeed. `ProblemRun.solve` must be awaited in the library's own
-        loop (`tts.solver.model_cache.LOOP`).
+        `tts.solver.checks.check` refuses a run that cannot succeed. `tts.solver.run.solve_problem` must be awaited in
+        the library's own loop (`tts.solver.model_cache.LOOP`).
 
         Raises:
-            ConfigError: as `solve`, except for the mistakes that `ProblemRun.check` finds.
+            ConfigError: as `solve`, except for the mistakes that `check` finds.
         """
-        return self._run(_problem(problem), read_limits(budget), strategy, seed, self._first_start())
+        given, limits, started = _problem(problem), read_limits(budget), self._first_start()
+        check_problem(given)
+        return self._run(self._setup(given.task, strategy), given, limits, seed, started)
 
     def _first_start(self) -> float | None:
         """Return when the seconds of the first budget began, if this solver was made within them."""
@@ -295,7 +298,13 @@ class Solver(HintsKeywords):
 
         The last event has the solution. A stream that is closed cancels its search.
         """
-        return stream_events(self.prepare(problem, budget, strategy=strategy, seed=seed), _solve_run)
+        run = self.prepare(problem, budget, strategy=strategy, seed=seed)
+
+        return stream_events(
+            run.problem,
+            run.on_event,
+            lambda tell: LOOP.wait(_solve_alone(dataclasses.replace(run, on_event=tell))),
+        )
 
     def _many(
         self,
@@ -319,39 +328,38 @@ class Solver(HintsKeywords):
         """
         problem_list = self._with_task(_problems(problems))
         _check_one_budget(budget, each)
-        total = None if budget is None else read_limits(budget)
-        is_shared = total is not None and isinstance(self._run(_ANY, total, strategy, seed).plan.strategy, Auto)
-        if total is None:
-            shares: Sequence[Budget | Account] = [Budget.of(each)] * len(problem_list)  # type: ignore[arg-type]
-        elif is_shared or isinstance(total, Account):
-            shares = [total] * len(problem_list)
-        else:
+        total = Budget.of(each) if budget is None else read_limits(budget)  # type: ignore[arg-type]
+        setup = self._setup(None, strategy, with_laws=with_laws)
+        self._run(setup, _ANY, total, seed)  # refuses what fits no problem
+        auto = setup.plan.strategy if budget is not None and isinstance(setup.plan.strategy, Auto) else None
+        shares: Sequence[Budget | Account] = [total] * len(problem_list)
+        if budget is not None and isinstance(total, Budget) and auto is None:
             shares = divide(total, len(problem_list))
         if not problem_list:
             return None
-        first_start = self._first_start()
-        started = None if budget is None else first_start
-        if budget is not None and started is None:
+        started = self._first_start()
+        if budget is None:
+            started = None
+        elif started is None:
             started = self._clock()
-        template = self._run(_ANY, shares[0], strategy, seed, started)
-        with_laws = with_laws and template.backends["policy"].caps.sampling_logprobs
-        template = dataclasses.replace(template, sampling_logprobs=with_laws)
-        template.check()
-        for line in template.forewarnings():
+        template = self._run(setup, _ANY, shares[0], seed, started)
+        check(template)
+        for line in forewarnings(template):
             LOG.warning(line)
 
-        def run(problem: Problem, share: Budget | Account) -> ProblemRun:
-            if problem.task is not None:  # the template has another task, perhaps with other verifiers
-                own_run = self._run(problem, share, strategy, seed, started)
-                return dataclasses.replace(own_run, sampling_logprobs=with_laws)
-            check_problem(problem)
-            return dataclasses.replace(template, problem=problem, budget=share)
+        @functools.cache
+        def setup_of(task_name: str) -> Setup:
+            own = self._setup(task_name, strategy, with_laws=with_laws)  # perhaps with other verifiers
+            return own if auto is None else dataclasses.replace(own, plan=dataclasses.replace(own.plan, strategy=auto))
 
-        if isinstance(total, Account):
-            return self._solve_from(total, template, run, problem_list)
-        account = Account(total, clock=self._clock, started=started) if total is not None and is_shared else None
-        jobs = list(zip(problem_list, shares, strict=True))
-        return self._solve_all(template, run, jobs, account)
+        def run(problem: Problem, share: Budget | Account) -> ProblemRun:
+            check_problem(problem)
+            if problem.task is not None:
+                return self._run(setup_of(problem.task), problem, share, seed, started)
+            expected_tokens = _expected_tokens_of(self._expected, problem)
+            return dataclasses.replace(template, problem=problem, budget=share, expected_tokens=expected_tokens)
+
+        return self._solve_all(template, run, problem_list, shares, auto)
 
     def _with_task(self, problems: list[Problem]) -> list[Problem]:
         """Return problems with the task that their reference answers call for, where nobody named one.
@@ -362,12 +370,8 @@ class Solver(HintsKeywords):
             ConfigError: the references fit no task.
         """
         model_task = self._own_task
-        if isinstance(self._task, Task):
-            task_name: str | None = self._task.name
-        elif self._task:
-            task_name = self._task
-        else:
-            task_name = None if model_task == "text" else model_task
+        own_name = self._task.name if isinstance(self._task, Task) else self._task
+        task_name = own_name or (None if model_task == "text" else model_task)
         problems = with_final_answers(problems, task_name, "the list of problems")
         names_task = self._task is not None or model_task not in (None, "text")
         if names_task or any(problem.task is not None for problem in problems):
@@ -378,118 +382,113 @@ class Solver(HintsKeywords):
         get_logger("tts.tasks").warning("%s; task=%r says so", choice.line("the list of problems"), choice.task)
         return [dataclasses.replace(problem, task=choice.task) for problem in problems]
 
-    async def _solve_from(
-        self,
-        account: Account,
-        template: ProblemRun,
-        make: Callable[[Problem, Budget | Account], ProblemRun],
-        problems: Sequence[Problem],
-    ) -> list[Solution]:
-        """Solve problems with all that is left of an account.
-
-        Args:
-            account: The account.
-            template: The run of any problem.
-            make: A function that returns the run of a problem with its budget.
-            problems: The problems.
-        """
-        with account.take_all() as total:
-            if isinstance(template.plan.strategy, Auto):
-                shared_jobs = [(problem, total) for problem in problems]
-                return await self._solve_all(template, make, shared_jobs, total)
-            with ExitStack() as open_parts:
-                shares = [open_parts.enter_context(part) for part in divide_account(total, len(problems))]
-                jobs = list(zip(problems, shares, strict=True))
-                return await self._solve_all(template, make, jobs, None)
-
     async def _solve_all(
         self,
         template: ProblemRun,
         make: Callable[[Problem, Budget | Account], ProblemRun],
-        jobs: Sequence[tuple[Problem, Budget | Account]],
-        account: Account | None,
+        problems: Sequence[Problem],
+        shares: Sequence[Budget | Account],
+        auto: Auto | None,
     ) -> list[Solution]:
         """Solve problems at once.
 
         Args:
             template: The run of any problem.
             make: A function that returns the run of a problem with its budget.
-            jobs: The problems with their budgets.
-            account: The account that `auto` divides among the problems; None: each problem has a budget of its own.
+            problems: The problems.
+            shares: The budget of each problem, or the total, once for each.
+            auto: The strategy that divides the total among the problems; None: each problem has its share.
         """
-        gate = asyncio.Semaphore(self._concurrency)
-        auto = template.plan.strategy
-        shared = None
-        if account is not None and isinstance(auto, Auto):
-            from tts.solver.shared_budget import SharedBudget  # which searches alone do without
+        gate, total, shared = asyncio.Semaphore(self._concurrency), template.budget, None
+        with ExitStack() as open_parts:
+            if isinstance(total, Account):
+                total = open_parts.enter_context(total.take_all())
+                parts = [] if auto is not None else divide_account(total, len(problems))
+                shares = [open_parts.enter_context(part) for part in parts] or [total] * len(problems)
+            if auto is not None:
+                from tts.solver.shared_budget import SharedBudget  # which searches alone do without
 
-            shared = SharedBudget(auto, account, len(jobs), gate)
+                if isinstance(total, Budget):
+                    total = Account(total, clock=self._clock, started=template.started)
+                shared = SharedBudget(auto, total, len(problems), gate)
 
-        async def solve_job(place: int, problem: Problem, share: Budget | Account) -> Solution:
-            async with gate:
-                try:
-                    run = make(problem, share)
-                    if shared is not None:
-                        plan = dataclasses.replace(run.plan, strategy=shared.strategy(place))
-                        run = dataclasses.replace(run, plan=plan, open_account=shared.open_account)
-                    return await run.solve()
-                except Exception as failure:  # noqa: BLE001 - problems fail independently
-                    return _failed_solution(template, problem, share, failure)
-                finally:
-                    if shared is not None:
-                        shared.leave(place)
+            async def solve_job(place: int, problem: Problem, budget: Budget | Account) -> Solution:
+                async with gate:
+                    try:
+                        run = make(problem, budget)
+                        share = None if shared is None else shared.share(place)
+                        return await solve_problem(dataclasses.replace(run, share=share))
+                    except Exception as failure:  # noqa: BLE001 - problems fail independently
+                        return _failed_solution(template, problem, budget, failure)
+                    finally:
+                        if shared is not None:
+                            shared.leave(place)
 
-        tasks = [asyncio.create_task(solve_job(place, problem, share)) for place, (problem, share) in enumerate(jobs)]
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        return [
-            _failed_solution(template, problem, share) if task.cancelled() else task.result()
-            for (problem, share), task in zip(jobs, tasks, strict=True)
-        ]
+            jobs = list(zip(problems, shares, strict=True))
+            tasks = [asyncio.create_task(solve_job(place, *job)) for place, job in enumerate(jobs)]
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+            return [
+                _failed_solution(template, *job) if task.cancelled() else task.result()
+                for job, task in zip(jobs, tasks, strict=True)
+            ]
 
-    def _run(
-        self, problem: Problem, budget: Budget | Account, strategy: Any, seed: int, started: float | None = None
-    ) -> ProblemRun:
-        """Return the run of a problem; `started`: when its seconds began, None: when the run begins."""
-        check_problem(problem)
+    def _setup(self, task_name: str | None, strategy: Any, *, with_laws: bool = False) -> Setup:
+        """Return the setup that solves the problems of a task.
+
+        Args:
+            task_name: The name of the problems' own task; None: they have none.
+            strategy: As in `solve`.
+            with_laws: Whether traces have the probabilities under the law that drew the tokens.
+        """
         plan = self._strategy if strategy is None else _plan(strategy)
-        task, backends = self._task_of(problem), self._cache.backends(self._models)
+        task, backends = self._task_of(task_name), self._cache.backends(self._models)
         verifiers, notes = self._scorers.fitting(task, backends, plan)
         verifier_texts = {"main": own_verifier(self._record, task.name)} if self._described is None else self._described
+        verifier_texts = {role: verifier_texts[role] for role in verifiers}
         verifier_models = {verifier.model for verifier in verifiers.values()}
-        described = {role: verifier_texts[role] for role in verifiers}
-        other_names = {role: model.name for role, model in self._models.items()}
-        policy_name = other_names.pop("policy")
+        model_names = {role: model.name for role, model in self._models.items()}
         if plan is None or isinstance(plan.strategy, Auto):
-            plan, plan_notes = choose_plan(plan, policy_name, task.name, described, other_names, verifier_models)
+            others = {role: name for role, name in model_names.items() if role != "policy"}
+            plan, plan_notes = choose_plan(
+                plan, model_names["policy"], task.name, verifier_texts, others, verifier_models
+            )
             notes += plan_notes
-        if type(seed) is not int:
-            raise ConfigError(f"seed is {seed!r}, but must be a whole number")
-        run = ProblemRun(
-            problem=problem,
-            budget=budget,
-            seed=seed,
-            task=task,
+        return Setup(
             plan=plan,
+            task=task,
             backends=backends,
             verifiers=verifiers,
             sampling=self._sampling,
-            expected_tokens=_expected_tokens_of(self._expected, problem),
-            model=policy_name,
             clock=self._clock,
+            model_names=model_names,
+            verifier_texts=verifier_texts,
             allow_oracle=self._allow_oracle,
-            on_error=self._on_error,
             notes=notes,
-            task_given=self._task is not None or problem.task is not None or self._record is None,
-            started=started,
+            task_given=self._task is not None or task_name is not None or self._record is None,
             embedder=self._embedder,
+            on_error=self._on_error,
+            sampling_logprobs=with_laws and backends["policy"].caps.sampling_logprobs,
+        )
+
+    def _run(
+        self, setup: Setup, problem: Problem, budget: Budget | Account, seed: int, started: float | None = None
+    ) -> ProblemRun:
+        """Return the run of a problem; `started`: when its seconds began, None: when the run begins."""
+        if type(seed) is not int:
+            raise ConfigError(f"seed is {seed!r}, but must be a whole number")
+        run = ProblemRun(
+            setup=setup,
+            problem=problem,
+            budget=budget,
+            seed=seed,
+            expected_tokens=_expected_tokens_of(self._expected, problem),
+            started=started,
             on_event=self._on_event,
-            named={**other_names, "policy": policy_name},
-            described=described,
         )
         if self._thresholds is None or self._risk is None:
             return run
@@ -504,8 +503,9 @@ class Solver(HintsKeywords):
         policy = self._models["policy"]
         return policy.task if isinstance(policy, ModelRecord) else metadata_of(policy).task
 
-    def _task_of(self, problem: Problem) -> Task:
-        chosen = problem.task if problem.task is not None else self._task
+    def _task_of(self, name: str | None) -> Task:
+        """Return the task of problems that name this task, or none."""
+        chosen = self._task if name is None else name
         if chosen is None:
             chosen = self._own_task or "text"
         return self._cache.task(chosen) if isinstance(chosen, str) else chosen
@@ -602,17 +602,17 @@ def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord])
     return seconds_left or budget.limits.get("seconds")
 
 
-async def _solve_run(run: ProblemRun) -> Solution:
+async def _solve_alone(run: ProblemRun) -> Solution:
     """Return the solution of a run that is solved alone.
 
     Raises:
         TTSError: The run failed, and its error is one that the caller shall see.
     """
-    solution = await dataclasses.replace(run, forewarn=LOG.warning, live=True).solve()
+    solution = await solve_problem(dataclasses.replace(run, live=True), forewarn=True)
     error = solution.error
     if error is None:
         return solution
-    is_kept = run.on_error == "keep" if isinstance(error, VerifierError) else bool(solution.candidates)
+    is_kept = run.setup.on_error == "keep" if isinstance(error, VerifierError) else bool(solution.candidates)
     if is_kept:
         return solution
     if isinstance(error, TTSError):
@@ -641,8 +641,8 @@ def _failed_solution(
         usage=Usage(),
         remaining=remaining,
         stopped_by="failed" if failure else "interrupted",
-        strategy=str(template.plan),
-        model=template.model,
+        strategy=str(template.setup.plan),
+        model=template.setup.model,
         seed=template.seed,
         failures={},
         warnings=(cause,) if failure else (),

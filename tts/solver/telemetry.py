@@ -29,30 +29,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tts._core.logs import get_logger
+from tts.budget.budget import format_limits
 from tts.budget.ledger import Call
 from tts.errors import MissingDependency
-from tts.types import Message, Problem, Prompt, Solution, Usage
+from tts.solver.setup import ProblemRun
+from tts.types import Message, Prompt, Solution, Usage
 
 _BOOKS = ("cancel", "search")  # rows of the ledger that are no call of a model
 _NS = 10**9
 _LOG = get_logger("tts")
 _LOG.addHandler(logging.NullHandler())  # else warnings would be printed where logging is not configured
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchFacts:
-    """The facts of a search that logs and spans show.
-
-    Strategy and budget are written when they are shown. The temperature is that of the search's rows.
-    """
-
-    problem: Problem
-    strategy: object
-    budget: object
-    model: str
-    task: str
-    seed: int
-    temperature: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +95,6 @@ def continue_trace(headers: Mapping[str, str]) -> Generator[None]:
         context.detach(token)
 
 
-def begin_span(facts: SearchFacts) -> SearchSpan | None:
-    """Return the span of a search that begins; None where no spans are made."""
-    return SearchSpan(facts, _active[0]) if _active else None
-
-
 def _api() -> Any:
     """Return the tracing module of OpenTelemetry."""
     try:
@@ -128,21 +109,21 @@ def _api() -> Any:
 class SearchSpan:
     """The span of one search, and its children."""
 
-    def __init__(self, facts: SearchFacts, settings: Settings) -> None:
-        self._facts, self._settings, self._trace = facts, settings, _api()
-        strategy = str(facts.strategy)
+    def __init__(self, run: ProblemRun, settings: Settings) -> None:
+        self._setup, self._settings, self._trace = run.setup, settings, _api()
+        strategy = str(run.setup.plan)
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "invoke_workflow",
             "gen_ai.workflow.name": strategy,
-            "gen_ai.request.model": facts.model,
-            "tts.task": facts.task,
-            "tts.seed": facts.seed,
-            "tts.budget": str(facts.budget),
+            "gen_ai.request.model": run.setup.model,
+            "tts.task": run.setup.task.name,
+            "tts.seed": run.seed,
+            "tts.budget": format_limits(run.limits),
         }
-        if facts.problem.id is not None:
-            attributes["tts.problem.id"] = facts.problem.id
+        if run.problem.id is not None:
+            attributes["tts.problem.id"] = run.problem.id
         if settings.texts:
-            attributes["gen_ai.input.messages"] = _messages(facts.problem.prompt)
+            attributes["gen_ai.input.messages"] = _messages(run.problem.prompt)
         self._span = settings.tracer.start_span(
             f"invoke_workflow {strategy}", attributes=attributes, start_time=settings.clock()
         )
@@ -154,7 +135,7 @@ class SearchSpan:
             return
         end = self._settings.clock()
         operation = {"embed": "embeddings", "score": "score"}.get(call.kind, "chat")
-        model = self._facts.model if call.model == "policy" else call.model
+        model = self._setup.model if call.model == "policy" else call.model
         attributes = {
             "gen_ai.operation.name": operation,
             "tts.call.kind": call.kind,
@@ -164,7 +145,7 @@ class SearchSpan:
         if model:
             attributes["gen_ai.request.model"] = model
         if call.kind in ("expand", "rollout"):
-            attributes["gen_ai.request.temperature"] = self._facts.temperature
+            attributes["gen_ai.request.temperature"] = self._setup.sampling.temperature
         span = self._settings.tracer.start_span(
             f"{operation} {model}".strip(),
             context=self._context,
@@ -225,35 +206,20 @@ def _messages(prompt: Prompt) -> str:
 class Watched:
     """One search, as logs and spans show it."""
 
-    def __init__(self, facts: SearchFacts) -> None:
-        self._name = facts.problem.id or "a problem"
-        self._span = begin_span(facts)
-        _LOG.info(
-            "%s: begins, %s, %s, model %s, task %s, seed %d",
-            self._name,
-            facts.strategy,
-            facts.budget,
-            facts.model,
-            facts.task,
-            facts.seed,
-        )
+    def __init__(self, run: ProblemRun) -> None:
+        self._name = run.problem.id or "a problem"
+        self._span = SearchSpan(run, _active[0]) if _active else None
+        facts = (run.setup.plan, format_limits(run.limits), run.setup.model, run.setup.task.name, run.seed)
+        _LOG.info("%s: begins, %s, %s, model %s, task %s, seed %d", self._name, *facts)
 
     def call(self, call: Call) -> None:
         """Report a call that has ended."""
         if self._span is not None:
             self._span.call(call)
         if _LOG.isEnabledFor(logging.DEBUG):
-            usage, model = call.usage, call.model or "-"
-            _LOG.debug(
-                "%s: %s %s, %d rows, %d tokens, %d in, %.3f s",
-                self._name,
-                call.kind,
-                model,
-                call.rows,
-                usage.tokens,
-                usage.prompt_tokens,
-                usage.seconds,
-            )
+            usage = call.usage
+            facts = (call.kind, call.model or "-", call.rows, usage.tokens, usage.prompt_tokens, usage.seconds)
+            _LOG.debug("%s: %s %s, %d rows, %d tokens, %d in, %.3f s", self._name, *facts)
 
     def end(self, solution: Solution) -> None:
         """Report the end of the search."""
@@ -263,17 +229,10 @@ class Watched:
             _LOG.warning("%s: %s", self._name, line)
         if solution.error is not None:
             _LOG.error("%s: failed: %s", self._name, solution.error)
-        usage = solution.usage
-        _LOG.info(
-            "%s: ends with %s, confidence %.2f, %d candidates, %d tokens, %.3f s, stopped by %s",
-            self._name,
-            "no answer" if solution.answer is None else "an answer",
-            solution.confidence,
-            len(solution.candidates),
-            usage.tokens,
-            usage.seconds,
-            solution.stopped_by,
-        )
+        answer, usage = "no answer" if solution.answer is None else "an answer", solution.usage
+        facts = (answer, solution.confidence, len(solution.candidates), usage.tokens, usage.seconds)
+        text = "%s: ends with %s, confidence %.2f, %d candidates, %d tokens, %.3f s, stopped by %s"
+        _LOG.info(text, self._name, *facts, solution.stopped_by)
 
     def fail(self, failure: BaseException) -> None:
         """Report a search that raised."""

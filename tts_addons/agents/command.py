@@ -27,7 +27,7 @@ from tts.cli.terminal import messages as message_console
 from tts.cli.terminal import table
 
 if TYPE_CHECKING:
-    from tts.solver.problem_run import Event
+    from tts.solver.live import Event
     from tts.types import Candidate, Solution
     from tts_addons.agents.patch_tests import PatchTests
     from tts_addons.agents.suites import RunsSuites

@@ -19,6 +19,7 @@ from tts.models.record import ModelRecord
 from tts.search.strategies.samples.single import Single
 from tts.solver import telemetry
 from tts.solver.model_cache import LOOP, ModelCache
+from tts.solver.run import solve_problem
 from tts.trace.trace import Trace
 from tts.types import Solution
 from tts_addons.gateway.access import Client, read_keys
@@ -363,8 +364,9 @@ class Gateway:
             run = dataclasses.replace(
                 run, refuses=self.chains.limit(search.order.offer, place, run, of=num_links).refusal
             )
-        search.streams_text = order.is_one_text and isinstance(run.plan.strategy, Single)
-        search.job = Job(dataclasses.replace(run, on_event=search.tell, live=search.streams_text).solve)
+        search.streams_text = order.is_one_text and isinstance(run.setup.plan.strategy, Single)
+        run = dataclasses.replace(run, on_event=search.tell, live=search.streams_text)
+        search.job = Job(lambda: solve_problem(run))
         return search.job
 
     def _end(self, search: RunningSearch, part: Part, account: Account, forget: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tts.solver.problem_run import Event
+from tts.solver.live import Event
 from tts.trace.html import embed_record
 from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
 from tts_addons.gateway.archive import SearchRecord

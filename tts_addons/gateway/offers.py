@@ -17,6 +17,7 @@ from tts.backends.base import Backend, Sampling
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
 from tts.models.record import ModelRecord
+from tts.solver.checks import check_setup
 from tts.solver.model_cache import ModelCache, resolve
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
@@ -210,7 +211,7 @@ class Offers:
             sampling = Sampling(**draws)
             solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self.cache)
             budget = Budget(tokens=self._config.limits.tokens) if own_budget is None else budget_of(own_budget)
-            solver.prepare(_ANY_PROBLEM, budget, strategy=strategy).check_plan()
+            check_setup(solver.prepare(_ANY_PROBLEM, budget, strategy=strategy).setup, budget.limits)
         except ConfigError as failure:
             raise ConfigError(f"no request to {offer.name} could run: {failure.cause}", hint=failure.hint) from None
 

@@ -18,7 +18,7 @@ from tts.backends.base import Sampling
 from tts.backends.metadata import Tokenizer
 from tts.budget.budget import Budget
 from tts.search.parts import Plan
-from tts.solver.problem_run import Event
+from tts.solver.live import Event
 from tts.tasks.base import Task
 from tts.trace.trace import TraceNode
 from tts.types import Problem, Solution

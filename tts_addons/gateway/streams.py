@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tts.solver.problem_run import Event
+from tts.solver.live import Event
 from tts_addons.gateway.failures import ApiError, JsonReply, api_error
 from tts_addons.gateway.gateway import Gateway
 from tts_addons.gateway.replies import head_of, outcome_of

@@ -481,15 +481,15 @@ class _Drawing:
         problem, trace = self._problems[place], solution.trace
         if trace is None:
             return []
-        run = self._solver.prepare(problem, Budget(samples=1), strategy="single")
-        samples = search_rows(trace, run.task, problem.id, problem.answer).samples
+        setup = self._solver.prepare(problem, Budget(samples=1), strategy="single").setup
+        samples = search_rows(trace, setup.task, problem.id, problem.answer).samples
         candidates = sorted(solution.candidates, key=lambda candidate: candidate.index)
         results = list[Rollout]()
         for sample, candidate in zip(samples, candidates, strict=True):
             prompt_tokens = len(sample.tokens.prompt) if sample.tokens is not None else 0
-            context = run.backends["policy"].context
+            context = setup.backends["policy"].context
             is_cut = solution.stopped_by.startswith("budget") and is_cut_by_total(
-                candidate, run.sampling.max_tokens, context, prompt_tokens
+                candidate, setup.sampling.max_tokens, context, prompt_tokens
             )
             results.append(
                 Rollout(

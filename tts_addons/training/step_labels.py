@@ -162,7 +162,7 @@ def label_steps(
         raise ConfigError(
             "the problem has no reference answer, but rollouts are judged by it", hint="give Problem(..., answer=...)"
         )
-    task = solver.prepare(found.problem, Budget(samples=1), strategy="single").task
+    task = solver.prepare(found.problem, Budget(samples=1), strategy="single").setup.task
     is_right = _judge_of(task, reference)
     candidates = sorted(found.candidates, key=lambda candidate: candidate.index)
     paths = [tuple(task.split(c.trajectory.full_text)) for c in candidates]

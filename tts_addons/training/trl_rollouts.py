@@ -278,8 +278,8 @@ def _check_backend(solver: Solver, trainer: Any) -> None:
 
     The backend must show token ids and log-probabilities, and have the trainer's tokenizer and temperature.
     """
-    run = solver.prepare(Problem("?"), Budget(samples=1), strategy="single")
-    backend = run.backends["policy"]
+    setup = solver.prepare(Problem("?"), Budget(samples=1), strategy="single").setup
+    backend = setup.backends["policy"]
     for name, feature in (("token_ids", "token ids"), ("logprobs", "log-probabilities")):
         if not getattr(backend.caps, name):
             raise ConfigError(
@@ -287,9 +287,9 @@ def _check_backend(solver: Solver, trainer: Any) -> None:
                 hint="run the model in this process: leave solver out",
             )
     _check_tokenizer(backend, trainer.processing_class)
-    if run.sampling.temperature != trainer.temperature:
+    if setup.sampling.temperature != trainer.temperature:
         raise ConfigError(
-            f"temperature of the solver is {run.sampling.temperature}, but that of the trainer is "
+            f"temperature of the solver is {setup.sampling.temperature}, but that of the trainer is "
             f"{trainer.temperature}",
             hint="make both equal",
         )

@@ -29,7 +29,7 @@ from tests.addons.gateway import parts
 from tests.addons.gateway.asking import QUESTION, VOTE, ask, refused, serving, url_of
 from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError, TTSError
-from tts.solver.problem_run import Event
+from tts.solver.live import Event
 from tts.trace.trace import TraceNode
 from tts.types import Problem
 from tts_addons.gateway.access import Client

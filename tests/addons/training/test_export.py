@@ -17,7 +17,7 @@ import pytest
 import tts
 from tests.backends.conftest import engine_of, tiny_model, tiny_tokenizer
 from tests.support.repeats import repeats
-from tests.support.runs import make_run, solve
+from tests.support.runs import change_setup, make_run, solve
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -153,7 +153,7 @@ def test_tokens_decode_to_the_text_and_their_probabilities_are_those_of_a_fresh_
         engine_of(model, tokenizer),
         temperature=temperature,
     )
-    found = solve(dataclasses.replace(run, sampling_logprobs=True))
+    found = solve(change_setup(run, sampling_logprobs=True))
     rows = exported(found, "tokens", tmp_path)
     assert len(rows) >= 2
     for row in rows:

@@ -5,7 +5,6 @@ not.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from typing import Any
 
@@ -15,13 +14,14 @@ from typer.testing import CliRunner
 import tts
 from tests.backends.openai.making import on
 from tests.backends.openai.server import ToyServer, serving
-from tests.support.runs import make_run
+from tests.support.runs import change_setup, make_run, solve
 from tts.backends.openai.prompt import extra_members
 from tts.backends.openai.thinking import LIMITS, SWITCHES
 from tts.backends.toy.language import ToyLanguage
 from tts.cli.app import app
 from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord
+from tts.solver.run import solve_problem
 from tts.thoughts import ThoughtMarks
 
 PROBLEM = "3 + 4 - 2 + 7"
@@ -37,7 +37,7 @@ def test_thoughts_of_a_server_are_no_part_of_its_response(form: str, streams: bo
     async def check(url: str) -> Any:
         backend = on(url, mode="chat", reasoning=apart, streams=streams, efforts=True)
         try:
-            return await make_run(PROBLEM, 2000, "best_of_n(n=3, effort='low')", backend).solve()
+            return await solve_problem(make_run(PROBLEM, 2000, "best_of_n(n=3, effort='low')", backend))
         finally:
             await backend.close()
 
@@ -62,7 +62,7 @@ def test_a_server_that_hides_its_thoughts_cannot_have_them_forced() -> None:
         backend = on(url, mode="chat", reasoning=True, efforts=True)
         asked = len(server.bodies)
         with pytest.raises(CapabilityError) as refused:
-            asyncio.run(make_run(PROBLEM, 2000, "budget_forcing(thought_tokens=100)", backend).solve())
+            solve(make_run(PROBLEM, 2000, "budget_forcing(thought_tokens=100)", backend))
         assert "best_of_n(effort='low')" in refused.value.hint
         assert len(server.bodies) == asked
 
@@ -74,7 +74,7 @@ def test_a_server_that_takes_no_effort_is_found_and_refused() -> None:
         assert (found.reasoning, found.efforts) == (True, False)
         backend = on(url, mode="chat", reasoning=True)
         with pytest.raises(CapabilityError, match="'efforts'"):
-            asyncio.run(make_run(PROBLEM, 2000, "best_of_n(n=2, effort='low')", backend).solve())
+            solve(make_run(PROBLEM, 2000, "best_of_n(n=2, effort='low')", backend))
 
 
 def test_a_served_model_that_thinks_in_its_text_can_have_its_thoughts_forced() -> None:
@@ -83,9 +83,9 @@ def test_a_served_model_that_thinks_in_its_text_can_have_its_thoughts_forced() -
     async def check(url: str) -> Any:
         backend = on(url, thoughts=ThoughtMarks("<think>\n", "</think>\n"))
         try:
-            return await make_run(
-                PROBLEM, 2000, r"budget_forcing(n=3, thought_tokens=15, waits=1, wait='Wait\n')", backend
-            ).solve()
+            return await solve_problem(
+                make_run(PROBLEM, 2000, r"budget_forcing(n=3, thought_tokens=15, waits=1, wait='Wait\n')", backend)
+            )
         finally:
             await backend.close()
 
@@ -209,7 +209,7 @@ def test_fields_that_are_ignored_do_not_hold(reasoning: int, note: str) -> None:
         backend = on(url, mode="chat", reasoning=True, thought_note=note)
         for plan in ("best_of_n(n=2, thought_tokens=50)", "best_of_n(n=2, thought_tokens=0)"):
             with pytest.raises(CapabilityError, match="needs the capability 'thought_") as refused:
-                asyncio.run(make_run(PROBLEM, 2000, plan, backend).solve())
+                solve(make_run(PROBLEM, 2000, plan, backend))
             assert f"of its fields for thoughts, none holds ({note or 'all were tried'}" in refused.value.hint
 
 
@@ -229,7 +229,7 @@ def test_thoughts_are_limited_by_the_field_that_holds(plan: str) -> None:
     async def check(url: str) -> Any:
         backend = on(url, mode="chat", reasoning=True, thought_limit="thinking.budget_tokens")
         try:
-            return await dataclasses.replace(make_run(PROBLEM, 2000, plan, backend), sampling=sampling).solve()
+            return await solve_problem(change_setup(make_run(PROBLEM, 2000, plan, backend), sampling=sampling))
         finally:
             await backend.close()
 
@@ -250,7 +250,7 @@ def test_a_switch_joins_the_options_of_the_server() -> None:
     async def check(url: str) -> Any:
         backend = on(url, mode="chat", reasoning=True, thought_switch=field, extra=json.dumps(options))
         try:
-            return await make_run(PROBLEM, 2000, "best_of_n(n=1, thought_tokens=0)", backend).solve()
+            return await solve_problem(make_run(PROBLEM, 2000, "best_of_n(n=1, thought_tokens=0)", backend))
         finally:
             await backend.close()
 
@@ -266,7 +266,7 @@ def test_waits_and_cues_need_texts_that_go_on(strategy: str) -> None:
     with serving(ToyServer(prompts=[PROBLEM], reasoning=90)) as url:
         backend = on(url, mode="chat", reasoning=True, thought_limit="thinking_budget")
         with pytest.raises(CapabilityError, match="needs the capability 'steps'") as refused:
-            asyncio.run(make_run(PROBLEM, 2000, strategy, backend).solve())
+            solve(make_run(PROBLEM, 2000, strategy, backend))
     assert "best_of_n(thought_tokens=…)" in refused.value.hint
 
 

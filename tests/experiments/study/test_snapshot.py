@@ -23,7 +23,7 @@ def test_a_snapshot_says_what_was_run_with_what():
     assert taken["configuration"] == config.plain_settings()
     assert taken["versions"]["numpy"] == numpy.__version__
     assert taken["models"] == {
-        "toy": {"policy": tts.solver.solver.Solver("toy").prepare("1 + 1", 9).backends["policy"].identity}
+        "toy": {"policy": tts.solver.solver.Solver("toy").prepare("1 + 1", 9).setup.backends["policy"].identity}
     }
     told = {
         "dataset": "arithmetic",

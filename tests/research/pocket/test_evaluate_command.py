@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from research.pocket.evaluate.pair import load, pair_record
 from research.pocket.evaluate.pools import Pool
 from research.pocket.evaluate.problems import draw_sets
 from research.pocket.evaluate.run import Sizes
-from tests.support.runs import make_run, solve_runs
+from tests.support.runs import change_setup, make_run, solve_runs
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -153,7 +152,7 @@ def test_its_samples_are_those_of_a_search(candidate: Path) -> None:
             (pool,) = await Drawing(backend=backend, seed=7, max_tokens=40).pools([(found, Plan(samples=3))])
             plan = "best_of_n(n=3) | majority"
             run = make_run(found.problem, Budget(samples=3), plan, backend, seed=7, task="pocket")
-            run = dataclasses.replace(run, sampling=Sampling(temperature=0.8, max_tokens=40))
+            run = change_setup(run, sampling=Sampling(temperature=0.8, max_tokens=40))
             (end,) = await solve_runs([run])
             return pool, end.solution
         finally:

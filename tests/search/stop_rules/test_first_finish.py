@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import threading
@@ -19,7 +18,7 @@ import tts
 from tests.support.chaos import ChaosBackend
 from tests.support.guard import LIMIT_S
 from tests.support.revising import RevisingTask
-from tests.support.runs import make_run, solve, solve_and_show
+from tests.support.runs import change_setup, make_run, solve, solve_and_show
 from tts.backends.function import Answer, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
@@ -216,7 +215,7 @@ def test_a_cascade_whose_rows_all_failed_has_no_score_and_goes_on() -> None:
 def test_ab_mcts_goes_on_after_a_failed_row(seed: int) -> None:
     backend = ChaosBackend(ToyBackend(), seed=seed, fail=0.5)
     run = make_run("3 + 4", 400, "ab_mcts(n=8) | first_finish(k=3)", backend, verifiers={"main": ToyVerifier()})
-    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(change_setup(run, task=RevisingTask()))
     assert end.solution.error is None
     assert end.solution.candidates
 

@@ -25,7 +25,7 @@ from tts.models.registry import SERVER
 from tts.search.needs import needs_of
 from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.search.strategies.samples.single import Single
-from tts.solver.problem_run import ProblemRun
+from tts.solver.setup import ProblemRun
 from tts.types import Solution
 
 _MOST_ROUNDS: Final = 4  # a search asks once, and three times more where all its rows failed
@@ -65,7 +65,7 @@ class BatchExecutor(LocalExecutor):
         """Refuse a run whose requests depend on replies, and give the model's backend a book of requests."""
         super()._check(name, run)
         check_known_requests(run)
-        backend = run.backends["policy"]
+        backend = run.setup.backends["policy"]
         assert isinstance(backend, OpenAIBackend), "the model is on a server"
         if backend.book is None:
             backend.book = BatchBook(self._folder)
@@ -136,7 +136,7 @@ def check_known_requests(run: ProblemRun) -> None:
     Raises:
         ConfigError: A part of the run, which the error names, depends on replies.
     """
-    plan = run.plan
+    setup, plan = run.setup, run.setup.plan
     cure = "use best_of_n with a budget of samples, and leave --batch out for others"
     if type(plan.strategy) not in (BestOfN, Single) or needs_of(plan.strategy).models:
         raise ConfigError(f"the strategy {plan.strategy} decides by earlier replies, {_WHY}", hint=cure)
@@ -145,13 +145,13 @@ def check_known_requests(run: ProblemRun) -> None:
             f"the stop rule {plan.stopping} ends a search by earlier replies, {_WHY}",
             hint="draw all samples, and replay it",
         )
-    limits = run.budget.limits
-    if set(limits) != {"samples"}:
+    if set(run.limits) != {"samples"}:
         raise ConfigError(
-            f"the budget is {format_limits(limits)}, whose rows depend on the tokens of earlier ones, {_WHY}", hint=cure
+            f"the budget is {format_limits(run.limits)}, whose rows depend on the tokens of earlier ones, {_WHY}",
+            hint=cure,
         )
-    for role in run.declared:
-        verifier = run.verifiers[role]
+    for role in setup.declared:
+        verifier = setup.verifiers[role]
         asks_model = bool(verifier.needs) or verifier.bound(1, 1) > 0
         if verifier.model == "policy" and asks_model:
             raise ConfigError(

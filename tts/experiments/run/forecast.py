@@ -11,10 +11,8 @@ from typing import Final, Literal, NamedTuple
 from tts.budget.units import USD_UNIT
 from tts.experiments.study.grid import ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
-from tts.search.needs import needs_of
-from tts.solver.problem_run import ProblemRun
+from tts.solver.setup import ProblemRun
 from tts.verifiers.base import Verifier, members_of
-from tts.verifiers.compatibility import token_rates
 
 # The source of a forecast: earlier results of the same row (all cells with the same strategy, model, data set and
 # budget), the limit itself, samples of typical length, or none.
@@ -254,19 +252,19 @@ def scoring_of(run: ProblemRun) -> ScoringCost | None:
     token at most once. A larger bound includes reserves that may stay unused, such as a judge's replies. The cost of a
     selection that scores only some candidates is unknown.
     """
-    length = run.expected_tokens or run.task.typical_tokens()
-    if run.sampling.max_tokens is not None:
-        length = min(length, run.sampling.max_tokens)
-    selection_needs, strategy_needs = needs_of(run.selection), needs_of(run.plan.strategy)
+    setup = run.setup
+    length = run.expected_tokens or setup.task.typical_tokens()
+    if setup.sampling.max_tokens is not None:
+        length = min(length, setup.sampling.max_tokens)
     total_cost = ScoringCost()
-    for role in run.declared:
-        verifier = run.verifiers[role]
-        scores_steps = role in strategy_needs.verifiers
+    for role in setup.declared:
+        verifier = setup.verifiers[role]
+        scores_steps = role in setup.needs.verifiers
         tokens = _read_tokens(verifier, length, stepwise=scores_steps)
-        scores_some_candidates = role in selection_needs.verifiers and not selection_needs.scores_all
+        scores_some_candidates = role in setup.selection_needs.verifiers and not setup.selection_needs.scores_all
         if tokens is None or (tokens and scores_some_candidates and not scores_steps):
             return None
-        price = token_rates(verifier, run.backends[verifier.model]).usd_in if tokens else 0
+        price = setup.token_rates[role].usd_in if tokens else 0
         usd = None if price is None or total_cost.usd is None else total_cost.usd + tokens * price / USD_UNIT
         total_cost = ScoringCost(total_cost.tokens + tokens, usd)
     return total_cost

@@ -28,11 +28,12 @@ from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
 from tts.registry import EVERYTHING
-from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
-from tts.solver.forewarnings import LOG
+from tts.solver.checks import LOG, check, forewarnings
+from tts.solver.live import Event
 from tts.solver.model_cache import ModelCache, own_verifier
-from tts.solver.problem_run import Event, ProblemRun
+from tts.solver.run import solve_problem
+from tts.solver.setup import ProblemRun
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
@@ -71,7 +72,7 @@ class LocalExecutor:
         self._settings_by_digest: dict[tuple[str, str], Setting] = {}
         self._cache = ModelCache()
         self._forewarnings: dict[str, str] = {}  # each warning with the first strategy and budget that cause it
-        self._plan = functools.cache(self._parse_plan)
+        self._run_of_cell = functools.cache(self._prepare)
         self._tokens_by_key: dict[str, int] = {}  # tokens spent so far on running cells
         self._traced_problems: set[tuple[str, str]] = set()  # data sets and ids
         for dataset, dataset_problems in problems.items():
@@ -134,9 +135,9 @@ class LocalExecutor:
             for budget in self._config.budgets:
                 run = self._score(solver.prepare(problem, _budget(budget), strategy=text))
                 self._check(name, run)
-                for warning in run.forewarnings():
+                for warning in forewarnings(run):
                     self._forewarnings.setdefault(warning, f"{text} under {format_limits(budget)}")
-                canonical_texts[text] = stored_text(dataclasses.replace(run.plan, selection=run.selection))
+                canonical_texts[text] = stored_text(dataclasses.replace(run.setup.plan, selection=run.setup.selection))
                 scoring_costs[canonical_texts[text]] = scoring_of(run)
         assert run is not None, "a study has a strategy and a budget"
         first_texts: dict[str, str] = {}  # by the strategy's canonical text: the first such text in the study
@@ -148,15 +149,16 @@ class LocalExecutor:
                     hint="leave one out",
                 )
         # what follows is the same in the runs of all strategies and budgets, and is taken from the last run
-        usd = run.backends["policy"].rates.usd_out
+        setup = run.setup
+        usd = setup.backends["policy"].rates.usd_out
         backend_name = self._config.models[name].backend or ""
         # two backends "package.module:name" may have equal identities, so each identity begins with that name
         prefix = f"{backend_name} " if ":" in backend_name else ""
         return Setting(
-            task=run.task.name,
-            typical_tokens=run.expected_tokens or run.task.typical_tokens(),
-            identity={role: f"{prefix}{backend.identity}" for role, backend in run.backends.items()},
-            sampling=run.sampling.members(),
+            task=setup.task.name,
+            typical_tokens=run.expected_tokens or setup.task.typical_tokens(),
+            identity={role: f"{prefix}{backend.identity}" for role, backend in setup.backends.items()},
+            sampling=setup.sampling.members(),
             verifiers=self._verifiers(name, run),
             strategies=canonical_texts,
             scoring=scoring_costs,
@@ -166,23 +168,24 @@ class LocalExecutor:
     def _check(self, name: str, run: ProblemRun) -> None:
         """Refuse a run that a model of the study cannot make, before anything is spent."""
         del name
-        run.check()
+        check(run)
 
     def _verifiers(self, name: str, run: ProblemRun) -> dict[str, str]:
         """Return the verifiers of a run as texts, from the study, else from the model's record."""
         verifiers = self._config.verifiers_of(name)
         if verifiers is None:
-            verifiers = {"main": own_verifier(self._config.models[name].records()["policy"], run.task.name)}
-        return {role: verifiers[role] for role in run.verifiers}
+            verifiers = {"main": own_verifier(self._config.models[name].records()["policy"], run.setup.task.name)}
+        return {role: verifiers[role] for role in run.setup.verifiers}
 
-    def _parse_plan(self, text: str) -> Plan:
-        """Return the plan of a cell from its text.
+    def _prepare(self, solver: Solver, strategy: str, task: str | None) -> ProblemRun:
+        """Return the run of any cell of a strategy and task, by a solver; problem, budget and seed are the cell's.
 
-        Only a text that this study writes may name any function or class, as another person may have written the
-        store.
+        Only a text of a strategy that this study writes may name any function or class, as another person may have
+        written the store.
         """
-        is_own = any(text in setting.strategies.values() for setting in self.settings.values())
-        return parse(text, EVERYTHING if is_own else file_scope())
+        is_own = any(strategy in setting.strategies.values() for setting in self.settings.values())
+        plan = parse(strategy, EVERYTHING if is_own else file_scope())
+        return self._score(solver.prepare(Problem("any problem", task=task), Budget(samples=1), strategy=plan))
 
     def _expected_cost(self, cell: Cell) -> Mapping[str, float]:
         """Return the expected cost of a cell by unit, without units of unknown cost."""
@@ -214,12 +217,13 @@ class LocalExecutor:
         self._tokens_by_key[cell.key] = 0
         spent = Usage()
         try:
-            run = self._score(server.solver.prepare(problem, payer, strategy=self._plan(cell.strategy), seed=cell.seed))
 
             def note_tokens(event: Event) -> None:
                 self._tokens_by_key[cell.key] = event.tokens
 
-            solution = await dataclasses.replace(run, on_event=note_tokens).solve()
+            run = self._run_of_cell(server.solver, cell.strategy, problem.task)
+            run = dataclasses.replace(run, problem=problem, budget=payer, seed=cell.seed, on_event=note_tokens)
+            solution = await solve_problem(run)
             spent = solution.usage
             self._tokens_by_key[cell.key] = spent.tokens
             if solution.stopped_by == "interrupted":
@@ -236,7 +240,7 @@ class LocalExecutor:
             ):
                 raise Unpaid(cell.key)
             task_warnings: list[str] = []
-            task = isolate(run.task, task_warnings.append)
+            task = isolate(run.setup.task, task_warnings.append)
             judge_cell = functools.partial(self._result_of_cell, cell, solution, task, task_warnings)
             if self._takes_long(solution, task):
                 cell_result = await run_in_thread(judge_cell)
@@ -259,8 +263,10 @@ class LocalExecutor:
         """
         solver = self._solvers[cell.model][0].solver
         problem = self._problems[cell.dataset][cell.problem]
-        run = solver.prepare(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
-        return await dataclasses.replace(self._score(run), sampling_logprobs=True).solve(), run.task
+        run = self._run_of_cell(solver, cell.strategy, problem.task)
+        setup = dataclasses.replace(run.setup, sampling_logprobs=True)
+        run = dataclasses.replace(run, setup=setup, problem=problem, budget=_budget(cell.budget), seed=cell.seed)
+        return await solve_problem(run), setup.task
 
     def _waits(self, solution: Solution) -> bool:
         """Return whether a search lacks replies that are yet to come. Its cell then stays open."""
@@ -269,7 +275,8 @@ class LocalExecutor:
 
     def _score(self, run: ProblemRun) -> ProblemRun:
         """Return a run in which every verifier scores all candidates, if the study records scores."""
-        return dataclasses.replace(run, scored_by=tuple(run.verifiers)) if self._config.record.scores else run
+        scored_by = tuple(run.setup.verifiers) if self._config.record.scores else ()
+        return dataclasses.replace(run, setup=dataclasses.replace(run.setup, scored_by=scored_by))
 
     def _takes_long(self, solution: Solution, task: Task) -> bool:
         """Return whether the task's fast rules leave an answer undecided, so that judging may take seconds."""

@@ -14,6 +14,7 @@ from tts.experiments.run.candidates import judge_answer
 from tts.randomness import hash64
 from tts.solver.model_cache import LOOP
 from tts.solver.risk import use_of
+from tts.solver.run import solve_problem
 from tts.solver.thresholds import ProblemOutcomes, Thresholds
 from tts.tasks.by_references import with_final_answers
 from tts.types import Message, Problem
@@ -86,7 +87,8 @@ async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) ->
     async def outcome(problem: Problem) -> tuple[float, bool]:
         async with gate:
             checked_order = order(problem)
-            solution = await LOOP.wait(prepare_run(checked_order, checked_order.budget, records, gateway.cache).solve())
+            run = prepare_run(checked_order, checked_order.budget, records, gateway.cache)
+            solution = await LOOP.wait(solve_problem(run))
         if solution.error is not None:
             raise solution.error
         is_right = bool(await asyncio.to_thread(judge_answer, solution.answer, task, problem))

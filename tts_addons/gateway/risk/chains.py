@@ -15,8 +15,8 @@ from tts.budget.ledger import sum_usage
 from tts.errors import TTSError
 from tts.models.record import ModelRecord
 from tts.solver.model_cache import ModelCache
-from tts.solver.problem_run import ProblemRun
 from tts.solver.risk import RiskLimit, use_of
+from tts.solver.setup import ProblemRun
 from tts.solver.solver import Solver
 from tts.solver.thresholds import Thresholds
 from tts.types import Solution

@@ -4,7 +4,6 @@ laws.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import change_setup, check_books, make_run, solve_and_show
 from tts.backends.base import Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -46,7 +45,7 @@ def solved(plan: str, say: Callable[[str, float], str], seed: int = 0, others: A
     run = make_run(
         "What is 3 + 4?", Budget(**budget or {"samples": 10**3}), plan, model, seed=seed, models=others or {}
     )
-    end = solve_and_show(dataclasses.replace(run, task=get("math")))
+    end = solve_and_show(change_setup(run, task=get("math")))
     assert end.search is not None
     check_books(end.search)
     assert end.solution.error is None

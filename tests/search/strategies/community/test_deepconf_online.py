@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.candidates import ScoredSearch, candidates
-from tests.support.runs import Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, change_setup, check_books, make_run, solve_and_show
 from tts.backends.base import Sampling
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -31,7 +30,7 @@ def run(plan: str, verifier: Verifier = LOWEST, seed: int = 0, budget: int = 500
     made = make_run(
         PROBLEM, Budget(samples=budget), plan, ToyBackend(LANGUAGE), seed=seed, verifiers={"main": verifier}
     )
-    end = solve_and_show(dataclasses.replace(made, sampling=Sampling(max_tokens=most)))
+    end = solve_and_show(change_setup(made, sampling=Sampling(max_tokens=most)))
     assert end.search is not None
     assert end.solution.error is None
     check_books(end.search)

@@ -4,7 +4,6 @@ refused.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import math
 from collections import Counter
@@ -16,7 +15,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import check_books, make_run, solve, solve_and_show
 from tts.backends.base import RowSet, SampleRequest
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -214,7 +213,7 @@ def test_efforts_are_refused_before_anything_is_spent_where_a_model_takes_none()
     for plan in (one, other):
         backend, large = ToyBackend(), ToyBackend()
         with pytest.raises(CapabilityError, match="'efforts'"):
-            asyncio.run(make_run("3 + 4", Budget(samples=9), plan, backend, models={"large": large}).solve())
+            solve(make_run("3 + 4", Budget(samples=9), plan, backend, models={"large": large}))
         assert backend.counters.prompt_tokens == large.counters.prompt_tokens == 0
 
 
@@ -250,7 +249,7 @@ def test_thinking_is_switched_on_only_where_two_samples_without_it_disagree() ->
         assert backend.limits == [0] * 2 + ([] if agreed else [50] * 3)
     assert set(seen) == {True, False}
     with pytest.raises(CapabilityError, match="thought"):
-        asyncio.run(make_run("3 + 4", Budget(samples=9), plan, ToyBackend()).solve())
+        solve(make_run("3 + 4", Budget(samples=9), plan, ToyBackend()))
 
 
 @pytest.mark.parametrize("limits", ["[0]", "0", "[0, -1]", "[0, 1.5]", "[True, 3]"])
