@@ -333,7 +333,7 @@ class Trajectory:
     @property
     def steps(self) -> tuple[str, ...]:
         """The texts of the pieces after the root, in order."""
-        return tuple(node.text for node in self.path[1:])
+        return tuple([node.text for node in self.path[1:]])
 
     @property
     def full_text(self) -> str:

@@ -29,12 +29,12 @@ from tts.solver.model_cache import LOOP
 PACKAGE = Path(tts.__file__).parent
 # what is done -> files of tts/, folders of it, or functions of a file; the first that fits counts
 DOINGS: Mapping[str, Sequence[str]] = {
-    "plan rows": ("search/waves.py", "search/queue.py", "search/lengths.py"),
+    "plan rows": ("search/plan_rows.py", "search/sizes.py", "search/lengths.py"),
     "lease": ("budget/", "search/costs.py"),
-    "row": ("search/rows.py", "search/ends.py", "search/tree.py", "thoughts.py"),
+    "row": ("search/writer.py", "search/rows.py", "search/ends.py", "search/tree.py", "thoughts.py"),
     "candidate": ("search/answers.py", "tasks/", "search/stop_rules/"),
-    "score": ("search/scoring.py", "search/prompts.py", "verifiers/"),
-    "calls of the strategy": ("search/search.py", "search/strategies/"),
+    "score": ("search/scoring.py", "search/calls.py", "search/prompts.py", "verifiers/"),
+    "calls of the strategy": ("search/search.py", "search/reading.py", "search/strategies/"),
     "begin and end of a run": (
         "solver/", "allocator/", "trace/", "search/plan.py", "search/parts.py", "search/selections/", "registry.py",
     ),

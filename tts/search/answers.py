@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -71,7 +70,7 @@ class Answers:
                 )
             answer_class = None
             if answer is not None:
-                answer = join_surrogates(answer)
+                answer = answer if answer.isascii() else join_surrogates(answer)
                 answer_class = self._class_by_answer.get(answer)
                 if answer_class is None:
                     answer_class = await self._class_of(answer)
@@ -194,8 +193,8 @@ class AnswerCounts:
         self.answer: str | None = None
         self._leading_class: int | None = None
         self._first_answers: dict[int, str | None] = {}  # by class: the answer as its first candidate wrote it
-        self._votes: Counter[int] = Counter()  # by class
-        self._classes_with: Counter[int] = Counter()  # by number of votes: the number of classes with so many votes
+        self._votes: dict[int, int] = {}  # by class
+        self._classes_with: dict[int, int] = {}  # by number of votes: the number of classes with so many votes
         for candidate in candidates:
             self.add(candidate)
 
@@ -205,14 +204,11 @@ class AnswerCounts:
         if answer_class is None:
             return
         self._first_answers.setdefault(answer_class, candidate.answer)
-        self._votes[answer_class] += 1
+        votes = self._votes[answer_class] = self._votes.get(answer_class, 0) + 1
         self.total += 1
-        votes = self._votes[answer_class]
-        self._classes_with[votes] += 1
+        self._classes_with[votes] = self._classes_with.get(votes, 0) + 1
         if votes > 1:
             self._classes_with[votes - 1] -= 1
-            if not self._classes_with[votes - 1]:
-                del self._classes_with[votes - 1]
         if answer_class == self._leading_class:
             self.first = votes
         elif votes > self.first:
@@ -228,6 +224,8 @@ class AnswerCounts:
         """The entropy of the answers, in nats; 0 without an answer."""
         terms: list[float] = []  # the terms of classes with equal votes, together
         for votes, num_classes in sorted(self._classes_with.items()):
+            if not num_classes:
+                continue
             share = votes / self.total
             terms.append(-num_classes * share * math.log(share))
         return math.fsum(terms)

@@ -124,9 +124,10 @@ class Scoring:
         """
         if role not in self._ranges:
             values: list[float] = []
-            for (_node, scorer), scores in self._tree.scores.items():
-                if scorer == role:
-                    values += _values_of(scores)
+            if traits_of(self.get(role)).range_by_scores:
+                for (_node, scorer), scores in self._tree.scores.items():
+                    if scorer == role:
+                        values += _values_of(scores)
             bounds = range_of(self.get(role), np.array(values, np.float64))
             if all(map(math.isnan, values)):
                 return bounds
@@ -374,17 +375,18 @@ class Scoring:
         resumed_roots: set[int] = set()  # roots whose prompt is counted already
         shortage: Exhausted | None = None
         left, freed, owes = account.all_available(), dict[int, None](), self._costs.owes
+        reads_prompts, reads_paths = self._costs.reads_prompts(role), _reads_paths(self.verifiers[role])
         for t in unscored:
             if shortage is not None and (t.node in freed or not self._costs.is_owed(t.node)):
                 continue
-            can_resume, root = self._can_resume(t, role), tree.root_of(t)
+            can_resume, root = self._can_resume(t, role), tree.root_of(t) if reads_prompts else 0
             if owes:
                 self._free_path(t, role, left, freed)
             size = tree.path_tokens(t)
-            next_tokens = tokens + self._score_tokens(t, role, size, can_resume=can_resume)
+            next_tokens = tokens + self._score_tokens(t, role, size, can_resume=can_resume, reads_paths=reads_paths)
             next_path_tokens = path_tokens + size
             next_prompt_tokens = prompt_tokens
-            if root not in resumed_roots or not can_resume:
+            if reads_prompts and (root not in resumed_roots or not can_resume):
                 next_prompt_tokens += self._costs.unread_prompt(
                     role, root, tree.prompt_tokens[root], again=not can_resume
                 )
@@ -401,7 +403,7 @@ class Scoring:
         self._costs.free(freed)
         return paid, paid_amounts, shortage
 
-    def _score_tokens(self, t: Trajectory, role: str, size: int, *, can_resume: bool) -> int:
+    def _score_tokens(self, t: Trajectory, role: str, size: int, *, can_resume: bool, reads_paths: bool) -> int:
         """Return the most tokens of scoring a trajectory, whose path has `size` tokens with its prompt.
 
         A path that the verifier cannot resume is opened again: its whole text is read, from the prompt on.
@@ -412,7 +414,7 @@ class Scoring:
         if not can_resume:
             num_new = max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
         num_prompt = size - t.num_tokens
-        opening = self._prompts.unopened_tokens(t, verifier.model) if _reads_paths(verifier) else 0
+        opening = self._prompts.unopened_tokens(t, verifier.model) if reads_paths else 0
         return opening + stated_bound(verifier, num_prompt + num_scored, num_new)
 
     def _can_resume(self, t: Trajectory, role: str) -> bool:

@@ -130,7 +130,7 @@ class Search(Reading):
         self._asked_of_all = asked_of_all
         self._judges = judged is not None
         self._stop_rule_scores: dict[int, dict[str, float]] = {}  # by node: the scores that the stop rule reads
-        self._agreeing: Counter[int | None] = Counter()  # by class of answers: the candidates that were not truncated
+        self._agreeing: dict[int | None, int] = {}  # by class of answers: the candidates that were not truncated
         self._finished: dict[int, Candidate] = {}
         self._times_opened: Counter[tuple[str, ...]] = Counter()  # by the address of a prompt: its roots
         self._unreleased: list[Trajectory] = []  # candidates whose state is still held
@@ -569,7 +569,8 @@ class Search(Reading):
         self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None
     ) -> Candidate:
         """Return a new candidate, and free the reserve for its score if no verifier may score the candidate."""
-        self._note_given(given or {})
+        if given:
+            self._note_given(given)
         answer, answer_class = self._answers.answer_of(t)
         candidate = self._finished[t.node] = Candidate(
             trajectory=t,
@@ -582,11 +583,11 @@ class Search(Reading):
         )
         self.candidates.append(candidate)
         self._unreleased.append(t)
-        if self._may_score is not None and not self._may_score(candidate, self._agreeing[answer_class]):
+        if self._may_score is not None and not self._may_score(candidate, self._agreeing.get(answer_class, 0)):
             self.scoring.unscorable.add(t.node)
             if self._costs.keeps_scores:
                 self._costs.free([t.node])
-        self._agreeing[answer_class] += t.status == "finished"
+        self._agreeing[answer_class] = self._agreeing.get(answer_class, 0) + (t.status == "finished")
         return candidate
 
     def _check_going(self) -> None:

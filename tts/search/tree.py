@@ -194,7 +194,8 @@ class Tree:
         node: Trajectory | None = t
         users, first_parts = self._users, self._first_parts
         if not users[t.node]:
-            self.logical_tokens += self.path_tokens(t)
+            extra = self._extra_tokens.get(t.node, 0) if self._extra_tokens else 0
+            self.logical_tokens += self.prompt_tokens[self._root[t.node]] + t.num_tokens + extra
         while node is not None:
             users[node.node] += 1
             if users[node.node] > 1:
@@ -214,7 +215,8 @@ class Tree:
             return False
         users, first_parts = self._users, self._first_parts
         if users[t.node] == 1:
-            self.logical_tokens -= self.path_tokens(t)
+            extra = self._extra_tokens.get(t.node, 0) if self._extra_tokens else 0
+            self.logical_tokens -= self.prompt_tokens[self._root[t.node]] + t.num_tokens + extra
         node: Trajectory | None = t
         while node is not None:
             users[node.node] -= 1

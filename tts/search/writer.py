@@ -527,7 +527,7 @@ class Writer(Sizes):
         if isinstance(ask.until, Tokens):
             self._chains[path.node] = (ask.sampling.max_tokens, self._chain(ask, row) + row.written)
         if ask.until is STEP and row.over:
-            self.lengths.note_step(row.written)
+            self.lengths.note_step(path.num_tokens - row.parent.num_tokens)
 
     def fills_context(self, ask: Ask) -> bool:
         """Whether the next row has no room in the context: a model with a longer context wrote its path."""

@@ -94,11 +94,11 @@ def solution_warnings(
     yield from _unknown_scores(search)
     if search.task.name == "text" and isinstance(setup.selection, Majority):
         yield from _free_text_votes(outcome.candidates)
-    unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
+    unpaid = sum([c.trajectory.node in search.scoring.unpaid for c in outcome.candidates])
     if unpaid:
         yield f"{unpaid} of {count} candidates could not be scored within the budget"
     yield from _cut_short(search, usage, capped=setup.sampling.max_tokens is not None)
-    num_thinking = sum(c.answer is None and c.trajectory.is_thinking for c in outcome.candidates)
+    num_thinking = sum([c.answer is None and c.trajectory.is_thinking for c in outcome.candidates])
     if num_thinking:
         yield (
             f"{num_thinking} of {count} candidates did not end their thought: give a larger budget, or, where the "
