@@ -154,6 +154,15 @@ def test_once_lengths_are_known_at_most_twice_the_rows_begin() -> None:
     assert end.value.unit == "tokens"
 
 
+def test_where_the_budget_is_plenty_all_wanted_rows_begin_at_once() -> None:
+    known = towards(Goal.SOLUTION, needed=10, begun=1, is_completed=True, wanted=8, longest=12)
+    many = known.but(together=True)
+    assert (known.plan({"tokens": 8 * 16 * 10}).rows, many.plan({"tokens": 8 * 16 * 10}).rows) == (2, 8)
+    assert many.plan({"tokens": 8 * 16 * 10}).limit is None
+    assert many.plan({"tokens": 8 * 16 * 10 - 1}).rows == 2
+    assert many.but(wanted=9).plan({"tokens": 8 * 16 * 10}).rows == 2
+
+
 def test_rows_that_cannot_be_continued_are_granted_whole() -> None:
     known = towards(Goal.SOLUTION, needed=10, begun=50, is_completed=True, longest=30, resumes=False)
     assert caps(known.plan({"tokens": 300})) == [60] * 5

@@ -3,7 +3,8 @@
 All is a pure function of values: the price of a row, the known lengths, and the amount left of each limit.
 
 Until there is a candidate, one row gets all that is left, or as many rows begin as can be paid whatever their length. A
-later call begins at most twice the rows begun so far. The budget must pay each of its rows to the expected end. While
+later call begins at most twice the rows begun so far. The budget must pay each of its rows to the expected end. Where
+it pays each row of a fixed number 16 expected lengths, and no stop rule may end the search, all begin at once. While
 more rows may follow, a row is given up once it is longer than four expected lengths and has taken half of the amount
 that was left when it began.
 """
@@ -25,6 +26,7 @@ from tts.search.lengths import NO_CAP
 from tts.types import Trajectory
 
 _PATIENCE = 4  # expected lengths that a row may take before it is given up
+_PLENTY = 16  # expected lengths that the budget must pay each row of a fixed number, for all to begin at once
 _SHARE = 0.5  # the part of the amount left at its beginning that a row may take in any case
 
 _NO_RATES = Rates()
@@ -191,6 +193,7 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
     wanted: float = math.inf,
     portion: int = NO_CAP,
     at_once: bool = False,
+    together: bool = False,
 ) -> Wave:
     """Return the next call of a request: its rows, and the tokens that each may generate.
 
@@ -212,6 +215,7 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
         wanted: The number of rows of the request that are still to begin, with the rows of this call.
         portion: The most tokens of a row in one call.
         at_once: Whether no row may begin after this call.
+        together: Whether all wanted rows may begin at once; see `pays_plenty`.
 
     Raises:
         Exhausted: The amounts left do not pay a single row.
@@ -234,6 +238,7 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
                 return _plan_first_row(price, places, free, min(cap, portion))
         else:
             whole_row = 0 if resumes else min(cap, max(_PATIENCE * needed, 2 * longest))
+            begun = count if together and pays_plenty(price, needed, wanted, left) else begun
             count, typical = _size_by_lengths(
                 price, count, left, needed=needed, whole_row=whole_row, begun=begun, at_cap=at_cap
             )
@@ -246,6 +251,11 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
             count = min(count, max(1, free[unit] // amount))
     grant = _grant(price, count, cap, free)
     return Wave(count, grant, _reserve(price, places, count, grant), limit)
+
+
+def pays_plenty(price: Price, needed: int, wanted: float, left: Amounts) -> bool:
+    """Whether what is left pays each wanted row many times its expected length, so that doubling would save nothing."""
+    return price.rows(_PLENTY * needed, left) >= wanted
 
 
 def _size_by_lengths(

@@ -90,6 +90,7 @@ class Ask:
         scratch: Whether the rows are of a rollout.
         width: The most rows that begin in one call; 1 where each row is judged before the next.
         redraws: Whether another row is drawn in the place of a failed row.
+        together: Whether all rows of a fixed number may begin at once (`tts.search.plan_rows`).
         order: The order in which rows are returned. "drawn": no row before an earlier row. "finished": by tokens, then
             by draw. "arrived": as rows end, for backends without streams. Under the last two orders all rows begin at
             once, and no row begins later.
@@ -114,6 +115,7 @@ class Ask:
     scratch: bool = False
     width: int = MOST_ROWS
     redraws: bool = False
+    together: bool = False
     order: Order = "drawn"
     begun: deque[Row] = field(default_factory=deque[Row])
     most: int | None = None

@@ -381,7 +381,7 @@ class Search(Reading):
         ask = await self._ask_to_end(ts, n, model, temperature, max_tokens, effort, thought_tokens)
         if ask is None:
             return
-        ask.is_streamed = True
+        ask.is_streamed, ask.together = True, False  # the loop may be left before the last row
         stream = self._stream = CandidateStream(partial(self._complete, ask))
         try:
             while (candidate := await stream.next()) is not None:
@@ -402,7 +402,13 @@ class Search(Reading):
         if not ts:
             return None
         ask = self.rows.ask_to_end(
-            ts, n, sampling=self.rows.sampling_at(*sampling), model=model, order=self._order, judges=self._judges
+            ts,
+            n,
+            sampling=self.rows.sampling_at(*sampling),
+            model=model,
+            order=self._order,
+            judges=self._judges,
+            may_stop=self._decide is not None,
         )
         self.notes.timed = self.notes.timed or ask.order == "arrived"
         return ask

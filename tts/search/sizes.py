@@ -12,7 +12,7 @@ from tts.budget.units import LENGTH_UNITS
 from tts.search.context import SearchContext
 from tts.search.ends import END, STEP, Thought, Tokens
 from tts.search.lengths import NO_CAP, KnownLengths, Lengths
-from tts.search.plan_rows import Goal, Price, Wave, branches_of, limit_to_share, plan_programs, plan_rows
+from tts.search.plan_rows import Goal, Price, Wave, branches_of, limit_to_share, pays_plenty, plan_programs, plan_rows
 from tts.search.prompts import Prompts
 from tts.search.rows import Ask, Row
 from tts.types import Trajectory
@@ -166,6 +166,9 @@ class Sizes:
             needed = self.lengths.of(path.root_kind).expected_length(path.num_tokens) - path.num_tokens
             return min(by_samples, price.rows(max(1, min(cap, needed)), left))
         doubled = 2 * self.lengths.begun if completed else 0
+        if completed and ask.together:
+            expected = self.lengths.of(path.root_kind).expected_length(path.num_tokens) - path.num_tokens
+            doubled = ask.left if pays_plenty(price, max(1, min(cap, expected)), ask.left, left) else doubled
         return min(by_samples, max(doubled, price.rows(cap, left)))
 
     def _size(
@@ -201,7 +204,7 @@ class Sizes:
                 call_price, places, len(rows), left, goal=_goal(ask), cap=cap, needed=needed,
                 step=lengths.step if until is STEP else 1, goes_on=goes_on, begun=lengths.begun,
                 is_completed=completed, resumes=self._resumes(ask.model), longest=of_kind.longest, closing=closing,
-                wanted=ask.left, at_once=at_once,
+                wanted=ask.left, at_once=at_once, together=ask.together,
                 portion=self._portion_of(ask, max([row.written for row in rows]) if goes_on else 0),
             )  # fmt: skip
         self._assumes = False

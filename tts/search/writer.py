@@ -166,7 +166,15 @@ class Writer(Sizes):
             self._interrupted[ask.key] = interrupted_rows
 
     def ask_to_end(
-        self, paths: Sequence[Trajectory], n: int | None, *, sampling: Sampling, model: str, order: Order, judges: bool
+        self,
+        paths: Sequence[Trajectory],
+        n: int | None,
+        *,
+        sampling: Sampling,
+        model: str,
+        order: Order,
+        judges: bool,
+        may_stop: bool,
     ) -> Ask:
         """Return the request of whole solutions, in the order that a stop rule reads.
 
@@ -179,13 +187,17 @@ class Writer(Sizes):
             model: The role that writes.
             order: The order of the stop rule. On servers "finished" becomes "arrived".
             judges: Whether the stop rule needs the score of a solution before the next solution begins.
+            may_stop: Whether a stop rule may end the search before the last solution.
         """
         if order == "finished" and metadata_of(self._backends[model]).arrivals:
             order = "arrived"
         is_drawn = order == "drawn"
         width = 1 if judges and is_drawn else MOST_ROWS
         self.begins_all_at_once = self.begins_all_at_once or (n is None and not is_drawn)
-        return self.ask(paths, n, END, sampling=sampling, model=model, width=width, redraws=is_drawn, order=order)
+        together = n is not None and not may_stop
+        return self.ask(
+            paths, n, END, sampling=sampling, model=model, width=width, redraws=is_drawn, order=order, together=together
+        )
 
     def interrupt(self, ask: Ask) -> None:
         """Keep the rows of a request that were not returned, for a later request of the same key.
