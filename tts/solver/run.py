@@ -40,7 +40,7 @@ from tts.solver.setup import ProblemRun, Setup
 from tts.solver.telemetry import Watched
 from tts.solver.warnings import SearchOutcome, cause_of, solution_warnings
 from tts.tasks.isolation import isolate
-from tts.trace.nodes import RecordedNodes
+from tts.trace.nodes import LateSequence, RecordedNodes
 from tts.trace.receipt import PartAnswers, part_answers
 from tts.trace.trace import Trace
 from tts.types import Candidate, Solution, Usage
@@ -68,7 +68,7 @@ async def solve_problem(run: ProblemRun, *, forewarn: bool = False) -> Solution:
             if forewarn:
                 for line in forewarnings(run):
                     LOG.warning(line)
-            with _open_account(run, watched.call) as account:
+            with _open_account(run, watched.noted) as account:
                 solution = await _solve_in(run, account)
     except BaseException as failure:
         watched.fail(failure)
@@ -77,7 +77,7 @@ async def solve_problem(run: ProblemRun, *, forewarn: bool = False) -> Solution:
     return solution
 
 
-def _open_account(run: ProblemRun, noted: Callable[[Call], None]) -> Account:
+def _open_account(run: ProblemRun, noted: Callable[[Call], None] | None) -> Account:
     """Return the account of the search: an account of its own budget, or a part of a shared account."""
     if run.share is not None:
         return run.share.shared.open_account(noted)
@@ -461,7 +461,7 @@ def _trace(
         confidence=selected.confidence,
         stopped_by=outcome.stopped_by,
         nodes=RecordedNodes(prompt, tree, tuple(setup.verifiers), candidates, tokenizer),
-        calls=tuple(search.account.ledger.calls),
+        calls=LateSequence(lambda entries=tuple(search.account.ledger.entries): [entry.call() for entry in entries]),
         usage=usage,
         warnings=warnings,
         kept_tokens=tuple(tree.kept),

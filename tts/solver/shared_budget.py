@@ -129,7 +129,7 @@ class SharedBudget:
         settings = {f.name: getattr(self.auto, f.name) for f in dataclasses.fields(self.auto)}
         return BudgetShare(**settings, shared=self, place=place)
 
-    def open_account(self, noted: Callable[[Call], None]) -> Account:
+    def open_account(self, noted: Callable[[Call], None] | None) -> Account:
         """Return the account of a problem before its first round.
 
         It has an even share of what its prompt costs, and nothing else.

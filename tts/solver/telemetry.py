@@ -212,7 +212,12 @@ class Watched:
         facts = (run.setup.plan, format_limits(run.limits), run.setup.model, run.setup.task.name, run.seed)
         _LOG.info("%s: begins, %s, %s, model %s, task %s, seed %d", self._name, *facts)
 
-    def call(self, call: Call) -> None:
+    @property
+    def noted(self) -> Callable[[Call], None] | None:
+        """The function that gets each call that has ended; None: neither logs nor spans show calls."""
+        return self._call if self._span is not None or _LOG.isEnabledFor(logging.DEBUG) else None
+
+    def _call(self, call: Call) -> None:
         """Report a call that has ended."""
         if self._span is not None:
             self._span.call(call)

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from tts.backends.metadata import Tokenizer
 from tts.errors import TTSError
@@ -17,11 +17,52 @@ from tts.search.tree import Tree
 from tts.trace.node import TraceNode
 from tts.types import Candidate, Trajectory
 
+T = TypeVar("T")
 
-class RecordedNodes(Sequence[TraceNode]):
-    """A sequence of `TraceNode`s, built once, on first use.
+
+class LateSequence(Sequence[T]):
+    """A sequence that is built once, on first use, since the traces of most solutions are never read.
 
     The sequence compares and pickles as the tuple that it stands for.
+
+    Args:
+        build: A function that returns the values.
+    """
+
+    def __init__(self, build: Callable[[], Sequence[T]]) -> None:
+        self._build: Callable[[], Sequence[T]] | None = build
+        self._values: tuple[T, ...] = ()
+
+    def _all(self) -> tuple[T, ...]:
+        if self._build is not None:
+            self._values, self._build = tuple(self._build()), None
+        return self._values
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (tuple(other) if isinstance(other, LateSequence) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (tuple, (self._all(),))
+
+
+class RecordedNodes(LateSequence[TraceNode]):
+    """The nodes of a search that is over, built on first use.
 
     Args:
         prompt: The text of the roots.
@@ -42,32 +83,10 @@ class RecordedNodes(Sequence[TraceNode]):
         def build() -> tuple[TraceNode, ...]:
             return tuple(_with_tokens(node, tree, tokenizer) for node in _nodes(prompt, tree, roles, candidates))
 
-        self._build: Callable[[], tuple[TraceNode, ...]] | None = build
-        self._nodes: tuple[TraceNode, ...] = ()
-
-    def _all(self) -> tuple[TraceNode, ...]:
-        if self._build is not None:
-            self._nodes, self._build = self._build(), None
-        return self._nodes
-
-    @overload
-    def __getitem__(self, index: int) -> TraceNode: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[TraceNode, ...]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._all()[index]
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        return self._all() == (tuple(other) if isinstance(other, RecordedNodes) else other)
+        super().__init__(build)
 
     def __hash__(self) -> int:
         return hash(tuple(node.node for node in self._all()))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (tuple, (self._all(),))
 
 
 def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[Candidate]) -> tuple[TraceNode, ...]:

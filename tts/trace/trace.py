@@ -73,7 +73,7 @@ class Trace:
     confidence: float
     stopped_by: str
     nodes: Sequence[TraceNode]
-    calls: tuple[Call, ...]
+    calls: Sequence[Call]
     usage: Usage
     warnings: tuple[str, ...] = ()
     kept_tokens: tuple[int, ...] = ()
@@ -108,8 +108,8 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trace with its receipt as plain values; NaN and unknown values are None."""
-        with_plain_nodes = dataclasses.replace(self, nodes=tuple(self.nodes))
-        record: dict[str, Any] = {"format": FORMAT, **plain_values(with_plain_nodes)}
+        plain = dataclasses.replace(self, nodes=tuple(self.nodes), calls=tuple(self.calls))
+        record: dict[str, Any] = {"format": FORMAT, **plain_values(plain)}
         del record["parts"]
         record["receipt"] = plain_values(self.receipt())
         if not record["judgements"]:
