@@ -611,6 +611,16 @@ class Account(HintsKeywords):
         while (lacking_unit := self.short_of(amounts)) is not None:
             await self.wait_for(lacking_unit, amounts[lacking_unit])
 
+    async def lease_in_turn(self, amounts: Amounts, **call: Any) -> Lease:
+        """Return a lease as `lease` does, once others have freed what it needs; see `wait_for`."""
+        while True:
+            await self.wait_to_pay(amounts)
+            try:
+                return self.lease(amounts, **call)
+            except Exhausted as end:
+                if not self.is_shared or end.unit not in self._payers:
+                    raise  # else another thread took the amount meanwhile
+
     async def wait_for(self, unit: str, amount: int = 1) -> None:
         """Wait until other accounts free enough of a unit.
 

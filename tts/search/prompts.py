@@ -138,8 +138,7 @@ class Prompts:
                 charge(replies)
             return
         rates = self._backends[model].rates
-        await self._costs.account.wait_to_pay(amounts)
-        with self._costs.account.lease(amounts, kind=kind, model=model, rows=rows, rates=rates) as lease:
+        with await self._costs.account.lease_in_turn(amounts, kind=kind, model=model, rows=rows, rates=rates) as lease:
             started = self._clock()
             try:
                 yield replies

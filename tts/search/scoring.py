@@ -326,7 +326,7 @@ class Scoring:
             EngineError: A model failed.
         """
         rates = self._costs.rates[role]
-        with self._costs.account.lease(amounts, kind=kind, model=role, rows=rows, rates=rates) as lease:
+        with await self._costs.account.lease_in_turn(amounts, kind=kind, model=role, rows=rows, rates=rates) as lease:
             started = self._clock()
             self.asked.add(role)
             try:

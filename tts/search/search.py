@@ -42,9 +42,10 @@ from tts.search.ends import (
     end_of,
 )
 from tts.search.forks import check_fork, fork_path
+from tts.search.lengths import MOST_ROWS
 from tts.search.prompts import Prompts, content_of
 from tts.search.reading import Reading
-from tts.search.rows import Ask, Row
+from tts.search.rows import Ask, Order, Row
 from tts.search.scoring import Scoring, check_given
 from tts.search.streaming import CandidateStream, Show
 from tts.search.writer import Done, Writer
@@ -401,14 +402,21 @@ class Search(Reading):
         await self._leave_stream()
         if not ts:
             return None
-        ask = self.rows.ask_to_end(
+        order: Order = self._order
+        if order == "finished" and metadata_of(self._backends[model]).arrivals:
+            order = "arrived"  # servers show no streams by which rows could be compared
+        is_drawn = order == "drawn"
+        self.rows.begins_all_at_once = self.rows.begins_all_at_once or (n is None and not is_drawn)
+        ask = self.rows.ask(
             ts,
             n,
+            END,
             sampling=self.rows.sampling_at(*sampling),
             model=model,
-            order=self._order,
-            judges=self._judges,
-            may_stop=self._decide is not None,
+            width=1 if self._judges and is_drawn else MOST_ROWS,  # one by one where each score may stop the search
+            redraws=is_drawn,
+            together=n is not None and self._decide is None,
+            order=order,
         )
         self.notes.timed = self.notes.timed or ask.order == "arrived"
         return ask

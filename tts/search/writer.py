@@ -17,7 +17,6 @@ from itertools import chain
 from typing import Any
 
 from tts.backends.base import Caps, Draft, Extension, Sample, Sampling, StopCondition, sampling_with
-from tts.backends.metadata import metadata_of
 from tts.budget.account import Account, Exhausted, Lease
 from tts.budget.units import COUNT_UNITS, PRICED_UNITS
 from tts.errors import EngineError, quote
@@ -27,7 +26,7 @@ from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Tokens, Until,
 from tts.search.lengths import MOST_ROWS
 from tts.search.plan_rows import Price, Wave, branches_of
 from tts.search.prompts import Prompts
-from tts.search.rows import OUT_OF_TIME, Ask, Call, Order, Row
+from tts.search.rows import OUT_OF_TIME, Ask, Call, Row
 from tts.search.sizes import Sizes
 from tts.thoughts import ThoughtMarks
 from tts.types import Status, Trajectory
@@ -164,40 +163,6 @@ class Writer(Sizes):
             ask.count += 1
         if interrupted_rows:
             self._interrupted[ask.key] = interrupted_rows
-
-    def ask_to_end(
-        self,
-        paths: Sequence[Trajectory],
-        n: int | None,
-        *,
-        sampling: Sampling,
-        model: str,
-        order: Order,
-        judges: bool,
-        may_stop: bool,
-    ) -> Ask:
-        """Return the request of whole solutions, in the order that a stop rule reads.
-
-        In draw order failed rows are drawn anew.
-
-        Args:
-            paths: The paths that the solutions continue.
-            n: The number of solutions of each path; None: as many as the budget pays.
-            sampling: The sampling of all solutions.
-            model: The role that writes.
-            order: The order of the stop rule. On servers "finished" becomes "arrived".
-            judges: Whether the stop rule needs the score of a solution before the next solution begins.
-            may_stop: Whether a stop rule may end the search before the last solution.
-        """
-        if order == "finished" and metadata_of(self._backends[model]).arrivals:
-            order = "arrived"
-        is_drawn = order == "drawn"
-        width = 1 if judges and is_drawn else MOST_ROWS
-        self.begins_all_at_once = self.begins_all_at_once or (n is None and not is_drawn)
-        together = n is not None and not may_stop
-        return self.ask(
-            paths, n, END, sampling=sampling, model=model, width=width, redraws=is_drawn, order=order, together=together
-        )
 
     def interrupt(self, ask: Ask) -> None:
         """Keep the rows of a request that were not returned, for a later request of the same key.
