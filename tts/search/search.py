@@ -7,15 +7,13 @@ several trajectories. A call raises `SearchEnded`, for the solver alone, if no r
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -27,7 +25,7 @@ from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
 from tts.checks import check_int, check_prompt, check_text
 from tts.errors import ConfigError
-from tts.search.answers import Answers, Candidates
+from tts.search.answers import Answers
 from tts.search.completion import learn_length
 from tts.search.context import SearchContext
 from tts.search.ends import (
@@ -35,32 +33,29 @@ from tts.search.ends import (
     STEP,
     SearchEnded,
     Share,
-    StopDecision,
     Stops,
     Tokens,
     Until,
     end_of,
 )
+from tts.search.finishing import Finishing
 from tts.search.forks import check_fork, fork_path
 from tts.search.lengths import MOST_ROWS
 from tts.search.prompts import Prompts, content_of
-from tts.search.reading import Reading
 from tts.search.rows import Ask, Order, Row
-from tts.search.scoring import Scoring, check_given
+from tts.search.scoring import Scoring
 from tts.search.streaming import CandidateStream, Show
 from tts.search.writer import Done, Writer
 from tts.thoughts import THINK
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory
 
 T = TypeVar("T")
-Decide = Callable[[Sequence[Candidate]], StopDecision | None]
 _CLOSING_S = 2e-5  # seconds a candidate that selection and solution take after the search
 _TRIES = 3  # consecutive calls without one good row that end a search
 _FREE = 8  # consecutive waves without a token that end a search; each is twice as wide as the wave before
-REMARKS = frozenset({"critique", "verify"})  # kinds of prompts after which no solutions are written
 
 
-class Search(Reading):
+class Search(Finishing):
     """One problem's search, as strategies and selections use it.
 
     The solver makes the search and opens `root`. In `async with search:` the strategy runs. After the block every row
@@ -96,21 +91,15 @@ class Search(Reading):
         *,
         seed: int,
         sampling: Sampling,
-        decide: Decide | None = None,
-        order: Literal["drawn", "finished"] = "drawn",
-        judged: tuple[str, str] | None = None,
         on_call: Callable[[Search], None] | None = None,
-        may_score: Callable[[Candidate, int], bool] | None = None,
-        asked_of_all: Sequence[str] = (),
         expected_tokens: int | None = None,
         portion: int | None = None,
         sampling_logprobs: bool = False,
+        **finishing: Any,
     ) -> None:
-        super().__init__(context, prompts, scoring)
+        super().__init__(context, prompts, scoring, answers, **finishing)
         self.problem = context.problem
         self.task = context.task
-        self.candidates = Candidates()
-        self.notes = context.notes
         self.rows = Writer(
             context,
             prompts,
@@ -120,21 +109,10 @@ class Search(Reading):
             expected=expected_tokens,
             portion=portion,
         )
-        self._answers = answers
         self._seed = seed
         self._key = randomness.problem_key(self.problem, self.task.name)
-        self._decide = decide
-        self._judged = judged
-        self._order: Literal["drawn", "finished"] = order
         self._on_call = on_call
-        self._may_score = may_score
-        self._asked_of_all = asked_of_all
-        self._judges = judged is not None
-        self._stop_rule_scores: dict[int, dict[str, float]] = {}  # by node: the scores that the stop rule reads
-        self._agreeing: dict[int | None, int] = {}  # by class of answers: the candidates that were not truncated
-        self._finished: dict[int, Candidate] = {}
         self._times_opened: Counter[tuple[str, ...]] = Counter()  # by the address of a prompt: its roots
-        self._unreleased: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
         self.is_busy = False
         self._waiter: asyncio.Future[None] | None = None
@@ -504,15 +482,6 @@ class Search(Reading):
             for t in paths:
                 await finish(t)
 
-    async def _score_candidates(self) -> bool:
-        """Score the candidates that have a reserve for a score; return whether there were such candidates."""
-        reserved = [c.trajectory for c in self.candidates if self._costs.is_owed(c.trajectory.node)]
-        if not reserved or not self._asked_of_all:
-            return False
-        for role in self._asked_of_all:
-            await self.score(reserved, role, required=False)
-        return True
-
     def _leave(self, ask: Ask, num_before: int, reason: str) -> None:
         """Cancel the open rows of a request after a stop rule; otherwise keep them for a later request."""
         if self.notes.stop is not None:
@@ -529,95 +498,6 @@ class Search(Reading):
         is_limited = ask.given_up or why.startswith("budget")
         if self._root in ask.paths and wanted > 1 and num_ended < wanted and is_limited:
             self.notes.warn(f"{num_ended} of {wanted} samples came to their end, {why}")
-
-    def finish(
-        self, t: Trajectory, *, scores: Mapping[str, float] | None = None, weight: float | None = None
-    ) -> Candidate | None:
-        """Return the candidate of a finished or truncated trajectory; None for any other trajectory.
-
-        The candidate has the trajectory's answer if there is one. If the path is a candidate already, this candidate
-        takes the scores and the weight and keeps its place among `candidates`.
-
-        Args:
-            t: The trajectory that ended.
-            scores: Finite scores of the strategy's own, by a role that no verifier has. Selections by score read them
-                at no cost, where the strategy names the role in `Needs.scores`. Sums take scores below 0 or above 1 as
-                log-odds.
-            weight: The candidate's number of votes in `majority`, at least 0; None: 1.
-
-        Raises:
-            SearchEnded: the stop rule fires on the candidates so far. Every later call that would write raises it too.
-            ConfigError: the trajectory is a rollout; a score or the weight is no such number; the role is a verifier's.
-        """
-        if t.node in self.tree.scratch:
-            raise ConfigError(
-                f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be "
-                "finished"
-            )
-        if scores is not None or weight is not None:
-            check_given(scores, weight, self.scoring.verifiers)
-        if t.node in self._finished:
-            earlier = self._finished[t.node]
-            return earlier if scores is None and weight is None else self._attach_scores(earlier, scores or {}, weight)
-        if t.status not in ("finished", "truncated"):
-            return None
-        candidate = self._add_candidate(t, scores or {}, weight)
-        if self._decide is not None:
-            self.notes.stop = self.notes.stop or self._decide(self.candidates)
-            self._check_going()
-        return candidate
-
-    def _note_given(self, scores: Mapping[str, float]) -> None:
-        for role, score in scores.items():
-            self.scoring.given_roles[role] = self.scoring.given_roles.get(role, True) and 0 <= score <= 1
-
-    def _attach_scores(self, candidate: Candidate, scores: Mapping[str, float], weight: float | None) -> Candidate:
-        """Put scores and a weight that a strategy gives into its candidate."""
-        self._note_given(scores)
-        weight = candidate.weight if weight is None else weight
-        updated = dataclasses.replace(candidate, scores={**candidate.scores, **scores}, weight=weight)
-        self._finished[updated.trajectory.node] = self.candidates[updated.index] = updated
-        return updated
-
-    def _add_candidate(
-        self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None
-    ) -> Candidate:
-        """Return a new candidate, and free the reserve for its score if no verifier may score the candidate."""
-        if given:
-            self._note_given(given)
-        answer, answer_class = self._answers.answer_of(t)
-        candidate = self._finished[t.node] = Candidate(
-            trajectory=t,
-            answer=answer,
-            answer_class=answer_class,
-            index=len(self.candidates),
-            group=self.tree.group_of(t),
-            scores={**self._stop_rule_scores.get(t.node, {}), **(given or {})},
-            weight=math.nan if weight is None else weight,
-        )
-        self.candidates.append(candidate)
-        self._unreleased.append(t)
-        if self._may_score is not None and not self._may_score(candidate, self._agreeing.get(answer_class, 0)):
-            self.scoring.unscorable.add(t.node)
-            if self._costs.keeps_scores:
-                self._costs.free([t.node])
-        self._agreeing[answer_class] = self._agreeing.get(answer_class, 0) + (t.status == "finished")
-        return candidate
-
-    def _check_going(self) -> None:
-        if self.notes.stop is not None:
-            raise SearchEnded(self.notes.stop.reason, self.notes.stop)
-
-    async def _judge(self, ts: Sequence[Trajectory]) -> None:
-        """Score ended trajectories if the stop rule reads scores, before `finish` asks this rule."""
-        if self._judged is None:
-            return
-        role, aggregate = self._judged
-        ended = [t for t in ts if t.status in ("finished", "truncated") and t.root_kind not in REMARKS]
-        if ended:
-            scores = await self.score(ended, role, aggregate, required=False)
-            for t, score in zip(ended, scores.tolist(), strict=True):
-                self._stop_rule_scores[t.node] = {role: score}
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text after it (an answer cue, "Wait").
@@ -711,33 +591,6 @@ class Search(Reading):
     def _note_time(self) -> None:
         self._costs.whole.keep_for_closing(_CLOSING_S * len(self.candidates))
         self.notes.timed_out = self.rows.timed_out or self._answers.timed_out or self.scoring.timed_out
-
-    @contextmanager
-    def stop_rule(self, should_stop: Decide, order: Literal["drawn", "finished"]) -> Generator[None]:
-        """Let a further rule end what is written in the block.
-
-        Args:
-            should_stop: The rule, a function of the candidates of the block.
-            order: The order of whole solutions in the block (`StopRule.order`).
-        """
-        num_before, outer_decide, outer_order = len(self.candidates), self._decide, self._order
-        decisions: list[StopDecision] = []  # of the further rule
-
-        def decide(candidates: Sequence[Candidate]) -> StopDecision | None:
-            decision = should_stop(candidates[num_before:])
-            if decision is not None:
-                decisions.append(decision)
-            if decisions:
-                return decisions[-1]
-            return None if outer_decide is None else outer_decide(candidates)
-
-        self._decide, self._order = decide, order
-        try:
-            yield
-        finally:
-            self._decide, self._order = outer_decide, outer_order
-            if self.notes.stop in decisions:
-                self.notes.stop = None
 
     # Its life ---------------------------------------------------------------------------------------------------------
 
