@@ -31,7 +31,7 @@ from typing import Any, Final, NoReturn, Self
 from tts._core.display import grid
 from tts.budget.budget import Budget, Rates, check_units, format_limits
 from tts.budget.ledger import Amounts, Books, Call, Entry, Ledger, check_counts, price_counts
-from tts.budget.units import UNITS, to_user_amount
+from tts.budget.units import PLACE_UNITS, UNITS, to_user_amount
 from tts.errors import BudgetExceeded, ConfigError, EngineError, HintsKeywords
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
@@ -811,8 +811,9 @@ class Lease:
         try:
             check_counts(counts, priced)
         except EngineError:
-            tokens, samples = self._amounts.get("tokens", self._call[3]), self._amounts.get("samples", 0)
-            self._counts = {"generated_tokens": tokens, "samples": samples, "estimated": True}
+            tokens = self._amounts.get("tokens", self._call[3])
+            by_place = {unit: self._amounts.get(unit, 0) for unit in PLACE_UNITS}
+            self._counts = {"generated_tokens": tokens, **by_place, "estimated": True}
             self._is_unknown = True
             raise
         self._counts, self._priced = counts, priced

@@ -14,7 +14,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from tts.budget.units import USD_UNIT, WHOLE_UNITS
+from tts.budget.units import GENERATED_UNITS, PRICED_UNITS, USD_UNIT, WHOLE_UNITS
 from tts.errors import ConfigError, HintsKeywords, quote, unknown_name
 
 _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the least limits: accounts count whole units
@@ -32,6 +32,8 @@ class Budget(HintsKeywords):
         verifier_calls: Sequences that verifiers score.
         samples: Branches from the root to a leaf. A row from the root costs 1. The first row that continues another
             path costs 0, and each further row after this path costs 1.
+        requests: Calls to backends that write. The rows of one call after one path are one request, and so is each
+            prompt to a model that judges. Calls that only read cost none.
         flops: Floating-point operations, prompts included.
         usd: Dollars, prompts included.
         seconds: Seconds by the clock; exceeded by at most one engine step or one network read.
@@ -52,6 +54,7 @@ class Budget(HintsKeywords):
     verifier_tokens: int | None = None
     verifier_calls: int | None = None
     samples: int | None = None
+    requests: int | None = None
     flops: float | None = None
     seconds: float | None = None
     usd: float | None = None
@@ -126,9 +129,7 @@ class Rates:
 
     def costs(self, *, computed: int = 0, reused: int = 0, generated: int = 0) -> dict[str, int]:
         """Return the cost of tokens in `flops` and in `usd`; see `cost`."""
-        return {
-            unit: self.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")
-        }
+        return {unit: self.cost(unit, computed=computed, reused=reused, generated=generated) for unit in PRICED_UNITS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +172,9 @@ class RowCost:
 
     def generation(self, unit: str, generated: int) -> int:
         """Return the part of the bound that generation spends."""
-        if unit in ("tokens", "generated_tokens"):
+        if unit in GENERATED_UNITS:
             return generated
-        if unit in ("flops", "usd"):
+        if unit in PRICED_UNITS:
             return self.rates.cost(unit, computed=self.computed, reused=self.reused, generated=generated)
         return 0
 
@@ -183,7 +184,7 @@ class RowCost:
             return self.verifier_calls
         if unit in ("tokens", "verifier_tokens"):
             return self.verifier_tokens(generated)
-        if unit in ("flops", "usd"):
+        if unit in PRICED_UNITS:
             return self.verifier_cost(unit, generated)
         return 0
 
@@ -271,7 +272,7 @@ def divide(total: Budget, parts: int) -> list[Budget]:
     """
     shares: list[dict[str, float]] = [{} for _ in range(parts)]
     for unit, value in total.limits.items():
-        is_count = isinstance(value, int) and unit not in ("flops", "seconds", "usd")
+        is_count = isinstance(value, int) and unit in WHOLE_UNITS
         if is_count and value < parts:
             raise ConfigError(
                 f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}"

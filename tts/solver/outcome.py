@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tts._common.blame import Blame
 from tts.budget.account import Exhausted
+from tts.budget.units import PLACE_UNITS
 from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError, quote
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parts import Selected, Selection, StopRule, Strategy
@@ -309,7 +310,7 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> li
     price = search.rows.sample_price()
     tokens = search.rows.lengths.of("solve").expected_length()
     remainder = f"{available:,} {unit}" if unit != "usd" else f"{available / account.limit(unit):.0%} of the usd"
-    needed = price.amount(unit, tokens)
+    needed = price.amount(unit, tokens) + int(unit in PLACE_UNITS)
     if needed <= available:
         return [] if explained else [f"{remainder} are left, but what the strategy would do next may take more"]
     needed_for_score = price.reserve(unit, tokens)  # a part of `needed`

@@ -20,6 +20,7 @@ from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import Budget, format_limits
 from tts.budget.ledger import Call
+from tts.budget.units import VERIFIER_UNITS
 from tts.errors import CapabilityError, ConfigError, EngineError, TTSError
 from tts.randomness import hash64, problem_key
 from tts.search.algorithms.embedding import NGRAMS, Embedder, refuse_unpriced
@@ -267,7 +268,7 @@ class ProblemRun:
         _check_thoughts(self._needs, self.limits)
         bounding_limits = set(self.limits)
         if not self.declared:  # without a verifier, limits of verifiers bound nothing
-            bounding_limits -= {"verifier_tokens", "verifier_calls"}
+            bounding_limits.difference_update(VERIFIER_UNITS)
         if not bounding_limits:
             self.plan.strategy.size(None)  # refuses a strategy that only a budget would end
         for role, verifier in self.verifiers.items():
