@@ -456,6 +456,7 @@ class Usage:
         verifier_reused_tokens: Tokens that verifiers did not have to compute again.
         verifier_calls: Sequences that verifiers scored.
         samples: Branches from the root to a leaf, as in `Budget`.
+        requests: Calls to backends that write, as in `Budget`; None in records of versions that did not count them.
         flops: Floating-point operations, 2 x parameters per token; None without a parameter count.
         usd: Dollars; None without prices.
         seconds: The seconds from the first call to the last, waiting included (the critical path).
@@ -482,6 +483,7 @@ class Usage:
     verifier_reused_tokens: int = 0
     verifier_calls: int = 0
     samples: int = 0
+    requests: int | None = 0
     flops: int | None = 0
     usd: float | None = 0.0
     seconds: float = 0.0

@@ -13,7 +13,7 @@ from tts.budget.ledger import Entry, Ledger, sum_usage
 from tts.errors import ConfigError, quote
 from tts.types import Usage
 
-COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
+COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples", "requests")
 AMOUNTS = ("flops", "seconds", "usd")
 
 

@@ -86,6 +86,7 @@ def budget_of(rng: np.random.Generator) -> Budget:
         "generated_tokens": int(rng.integers(1, 401)),
         "verifier_calls": int(rng.integers(1, 31)),
         "verifier_tokens": int(rng.integers(1, 401)),
+        "requests": int(rng.integers(1, 21)),
         "seconds": pick(rng, [0.3, 2.0, 30.0]),
     }
     return Budget(

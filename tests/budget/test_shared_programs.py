@@ -52,6 +52,7 @@ def budget_of(rng: np.random.Generator) -> Budget:
         "verifier_tokens": pick(rng, [20, 300]),
         "verifier_calls": pick(rng, [1, 10, 60]),
         "samples": pick(rng, [2, 20, 60]),
+        "requests": pick(rng, [1, 10, 60]),
         "flops": pick(rng, [100, 2000]),
         "usd": pick(rng, [1e-8, 1e-6]),
     }

@@ -22,7 +22,7 @@ KEYS = [
 ]  # fmt: skip
 USAGE = [
     "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls",
-    "samples", "flops", "usd", "seconds", "estimated",
+    "samples", "requests", "flops", "usd", "seconds", "estimated",
 ]  # fmt: skip
 
 

@@ -39,6 +39,7 @@ BUDGETS = {
     "verifier_tokens": (1, 20, 300),
     "verifier_calls": (1, 2, 9),
     "samples": (1, 2, 7),
+    "requests": (1, 2, 5),
     "flops": (1, 10, 300, 2000),
     "usd": (1e-9, 1e-7, 2e-6),
 }

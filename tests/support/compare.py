@@ -807,11 +807,26 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[st
         yield "outcomes", len(a["outcomes"]), len(b["outcomes"])
         return
     seen: set[str] = set()
-    for one, other in zip(a["outcomes"], b["outcomes"], strict=True):
+    for left_outcome, right_outcome in zip(a["outcomes"], b["outcomes"], strict=True):
+        one, other = comparable(left_outcome, right_outcome), comparable(right_outcome, left_outcome)
         for field in {**one, **other}:
             if field not in seen and (left := one.get(field)) != (right := other.get(field)):
                 seen.add(field)
                 yield field, left, right
+
+
+def comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an outcome without what a usage counts but the other's does not: one of them is of another version."""
+    unknown = {name.removeprefix("usage.") for name in one.keys() - other.keys() if name.startswith("usage.")}
+    if not unknown or "calls" not in one:
+        return one
+    calls = [
+        [*call[:-1], {name: value for name, value in call[-1].items() if name not in unknown}] for call in one["calls"]
+    ]
+    return {
+        **{name: value for name, value in one.items() if name.removeprefix("usage.") not in unknown},
+        "calls": calls,
+    }
 
 
 def first_difference(a: Any, b: Any) -> str:

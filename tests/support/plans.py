@@ -44,6 +44,7 @@ SIZES = {
     "verifier_tokens": (1, 30, 300),
     "verifier_calls": (1, 4, 40),
     "samples": (1, 4, 30),
+    "requests": (1, 2, 5, 20),
     "flops": (1, 30, 300, 3000, 30_000),
     "usd": (1e-9, 1e-7, 1e-6, 1e-5),
     "seconds": (0.5, 2.0),

@@ -185,6 +185,7 @@ def budgets(draw: st.DrawFn) -> Budget:
         "verifier_tokens": counts,
         "verifier_calls": st.integers(1, 40),
         "samples": st.integers(1, 40),
+        "requests": st.integers(1, 20),
         "flops": st.sampled_from([1, 30, 300, 1000, 10000]),
         "usd": st.sampled_from([1e-9, 1e-7, 1e-6, 1e-5]),
         "seconds": st.sampled_from([0.5, 2.0, 30.0]),

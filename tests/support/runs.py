@@ -153,6 +153,7 @@ def sum_usages(usages: Iterable[Usage]) -> dict[str, float]:
         "verifier_tokens": sum(u.verifier_tokens for u in each),
         "verifier_calls": sum(u.verifier_calls for u in each),
         "samples": sum(u.samples for u in each),
+        "requests": sum(u.requests or 0 for u in each),
         "flops": sum(u.flops or 0 for u in each),
         "usd": sum(round((u.usd or 0) * USD_UNIT) for u in each),
     }

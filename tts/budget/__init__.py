@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tts.budget.account import Lease as Lease
     from tts.budget.budget import Budget as Budget
     from tts.budget.budget import Rates as Rates
-    from tts.budget.budget import RowCost as RowCost
     from tts.budget.ledger import Books as Books
     from tts.budget.units import USD_UNIT as USD_UNIT
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from tts.budget.units import USD_UNIT, WHOLE_UNITS
+from tts.budget.units import PRICED_UNITS, USD_UNIT, WHOLE_UNITS
 from tts.errors import ConfigError, HintsKeywords, quote, unknown_name
 
 _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the least limits: accounts count whole units
@@ -32,6 +32,8 @@ class Budget(HintsKeywords):
         verifier_calls: Sequences that verifiers score.
         samples: Branches from the root to a leaf. A row from the root costs 1. The first row that continues another
             path costs 0, and each further row after this path costs 1.
+        requests: Calls to backends that write. The rows of one call after one path are one request, and so is each
+            prompt to a model that judges. Calls that only read cost none.
         flops: Floating-point operations, prompts included.
         usd: Dollars, prompts included.
         seconds: Seconds by the clock; exceeded by at most one engine step or one network read.
@@ -52,6 +54,7 @@ class Budget(HintsKeywords):
     verifier_tokens: int | None = None
     verifier_calls: int | None = None
     samples: int | None = None
+    requests: int | None = None
     flops: float | None = None
     seconds: float | None = None
     usd: float | None = None
@@ -126,66 +129,7 @@ class Rates:
 
     def costs(self, *, computed: int = 0, reused: int = 0, generated: int = 0) -> dict[str, int]:
         """Return the cost of tokens in `flops` and in `usd`; see `cost`."""
-        return {
-            unit: self.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class RowCost:
-    """An upper bound of the cost of one row, as a function of the tokens that the row may generate.
-
-    Args:
-        rates: The rates of the model that generates.
-        computed: The most input tokens that are computed when the row begins.
-        reused: The most input tokens that are reused when the row begins.
-        verifier_tokens: A bound on the tokens that declared verifiers compute, as a function of the row's new tokens;
-            never decreasing.
-        verifier_calls: The number of times that declared verifiers score the row.
-        verifier_cost: A bound on the cost of verification in `flops` or `usd`, with the reused path, as a function of
-            the unit and the row's new tokens; never decreasing.
-    """
-
-    rates: Rates = Rates()
-    computed: int = 0
-    reused: int = 0
-    verifier_tokens: Callable[[int], int] = lambda _new: 0
-    verifier_calls: int = 0
-    verifier_cost: Callable[[str, int], int] = lambda _unit, _new: 0
-
-    def bare(self) -> RowCost:
-        """Return the cost without verification."""
-        return RowCost(self.rates, self.computed, self.reused)
-
-    def bound(self, unit: str, generated: int) -> int:
-        """Return the bound in one unit for a row of `generated` tokens."""
-        return self.generation(unit, generated) + self.reserve(unit, generated)
-
-    def bounds(self, units: Iterable[str], generated: int) -> dict[str, int]:
-        """Return the bound in each of some units for a row of `generated` tokens."""
-        return {unit: self.bound(unit, generated) for unit in units}
-
-    def reserves(self, units: Iterable[str], generated: int) -> dict[str, int]:
-        """Return the part of the bound, in each of some units, that is kept for scoring the row."""
-        return {unit: self.reserve(unit, generated) for unit in units}
-
-    def generation(self, unit: str, generated: int) -> int:
-        """Return the part of the bound that generation spends."""
-        if unit in ("tokens", "generated_tokens"):
-            return generated
-        if unit in ("flops", "usd"):
-            return self.rates.cost(unit, computed=self.computed, reused=self.reused, generated=generated)
-        return 0
-
-    def reserve(self, unit: str, generated: int) -> int:
-        """Return the part of the bound that is kept for scoring the row."""
-        if unit == "verifier_calls":
-            return self.verifier_calls
-        if unit in ("tokens", "verifier_tokens"):
-            return self.verifier_tokens(generated)
-        if unit in ("flops", "usd"):
-            return self.verifier_cost(unit, generated)
-        return 0
+        return {unit: self.cost(unit, computed=computed, reused=reused, generated=generated) for unit in PRICED_UNITS}
 
 
 def format_limits(limits: Mapping[str, float]) -> str:
@@ -271,7 +215,7 @@ def divide(total: Budget, parts: int) -> list[Budget]:
     """
     shares: list[dict[str, float]] = [{} for _ in range(parts)]
     for unit, value in total.limits.items():
-        is_count = isinstance(value, int) and unit not in ("flops", "seconds", "usd")
+        is_count = isinstance(value, int) and unit in WHOLE_UNITS
         if is_count and value < parts:
             raise ConfigError(
                 f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tts.budget.budget import Rates
 from tts.budget.ledger import Amounts, check_counts, price_counts
+from tts.budget.units import PLACE_UNITS
 from tts.errors import BudgetExceeded, EngineError
 
 if TYPE_CHECKING:
@@ -103,8 +104,9 @@ class Lease:
         try:
             check_counts(counts, priced)
         except EngineError:
-            tokens, samples = self._amounts.get("tokens", self._call[3]), self._amounts.get("samples", 0)
-            self._counts = {"generated_tokens": tokens, "samples": samples, "estimated": True}
+            tokens = self._amounts.get("tokens", self._call[3])
+            by_place = {unit: self._amounts.get(unit, 0) for unit in PLACE_UNITS}
+            self._counts = {"generated_tokens": tokens, **by_place, "estimated": True}
             self._is_unknown = True
             raise
         self._counts, self._priced = counts, priced

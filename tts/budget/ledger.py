@@ -102,6 +102,7 @@ class Entry(NamedTuple):
     verifier_reused_tokens: int = 0
     verifier_calls: int = 0
     samples: int = 0
+    requests: int = 0
     flops: int | None = 0
     usd: int | None = 0
     seconds: float = 0.0
@@ -191,7 +192,7 @@ def _sum_field(name: str, values: Sequence[Any]) -> Any:
 
 _COUNTS = frozenset(
     ("prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens",
-     "verifier_reused_tokens", "verifier_calls", "samples")
+     "verifier_reused_tokens", "verifier_calls", "samples", "requests")
 )  # fmt: skip
 
 
@@ -232,6 +233,7 @@ def price_counts(
         "verifier_tokens": verifier_tokens,
         "verifier_calls": get("verifier_calls", 0),
         "samples": get("samples", 0),
+        "requests": get("requests", 0),
     }
     if rates is None:
         return Entry(*call, **counts), spent

@@ -14,13 +14,15 @@ class Unit:
     """A unit in which an account counts.
 
     Args:
+        is_tokens: Whether it counts tokens.
         is_whole: Whether users give the limit as a whole number.
         is_generated: Whether each generated token spends one.
-        is_by_place: Whether a row spends it by its place in a call, whatever its length.
+        is_by_place: Whether a row spends it by its place in a call, whatever its length. Scores may spend it too.
         is_verifiers: Whether only verifiers spend it.
         is_priced: Whether a model's rates determine it, prompts included.
     """
 
+    is_tokens: bool = False
     is_whole: bool = True
     is_generated: bool = False
     is_by_place: bool = False
@@ -29,11 +31,12 @@ class Unit:
 
 
 TABLE: Final[Mapping[str, Unit]] = {
-    "tokens": Unit(is_generated=True),
-    "generated_tokens": Unit(is_generated=True),
-    "verifier_tokens": Unit(is_verifiers=True),
+    "tokens": Unit(is_tokens=True, is_generated=True),
+    "generated_tokens": Unit(is_tokens=True, is_generated=True),
+    "verifier_tokens": Unit(is_tokens=True, is_verifiers=True),
     "verifier_calls": Unit(is_verifiers=True),
     "samples": Unit(is_by_place=True),
+    "requests": Unit(is_by_place=True),
     "flops": Unit(is_whole=False, is_priced=True),
     "usd": Unit(is_whole=False, is_priced=True),
 }
@@ -50,7 +53,9 @@ PLACE_UNITS: Final = _where(lambda unit: unit.is_by_place)
 VERIFIER_UNITS: Final = _where(lambda unit: unit.is_verifiers)
 PRICED_UNITS: Final = _where(lambda unit: unit.is_priced)
 LENGTH_UNITS: Final = (*GENERATED_UNITS, *PRICED_UNITS)  # units of which a longer row spends more
+TOKEN_UNITS: Final = _where(lambda unit: unit.is_tokens)
 COUNT_UNITS: Final = tuple(name for name in UNITS if name not in LENGTH_UNITS)
+FIXED_UNITS: Final = tuple(name for name in COUNT_UNITS if name not in TOKEN_UNITS)  # the same however long a row is
 
 
 def to_user_amount(unit: str, amount: int) -> float:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _UNKNOWN = "unknown"
 _USAGE = (
     "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls",
-    "samples", "flops", "usd", "seconds", "estimated",
+    "samples", "requests", "flops", "usd", "seconds", "estimated",
 )  # fmt: skip
 
 
@@ -153,11 +153,13 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
 
 
 def _rate(solution: Solution) -> list[tuple[str, str, str]]:
-    """Return a row of dollars and a row of FLOPs, each only where the budget limits its unit."""
+    """Return a row of requests, of dollars and of FLOPs, each only where the budget limits its unit."""
     usage, remaining = solution.usage, solution.remaining
     usd = _UNKNOWN if usage.usd is None else _decimal(usage.usd)
     flops = _UNKNOWN if usage.flops is None else f"{usage.flops:.3g}"
     rows: list[tuple[str, str, str]] = []
+    if "requests" in remaining:
+        rows.append(("requests", f"{usage.requests or 0:,} ({remaining['requests']:,} left)", ""))
     if "usd" in remaining:
         rows.append(("dollars", f"{usd} ({_decimal(remaining['usd'])} left)", ""))
     if "flops" in remaining:

@@ -64,6 +64,7 @@ class MeteredCalls:
         seconds_left: A function that returns the seconds left; None: time is not limited.
         granted_prompt: The most tokens of prompts that a process model may read first.
         role: The role of the verifier.
+        granted_requests: The most prompts to which the model may reply; None: requests are not limited.
         notes: What the calls add their notes to; None: notes of their own.
         whole: The calls that these calls are a part of.
 
@@ -72,6 +73,7 @@ class MeteredCalls:
         written: The generated tokens so far.
         prompt: The tokens of prompts that a process model read; `computed` does not contain them.
         reused: The tokens that were read again.
+        requests: The prompts that the model was asked to reply to.
         seconds: The seconds of the model's work.
         estimated: Whether a part of the tokens is a bound, because the model reported no number.
         notes: What the calls leave beside scores and costs.
@@ -88,18 +90,20 @@ class MeteredCalls:
         seconds_left: Callable[[], float | None] = lambda: None,
         granted_prompt: int = 0,
         role: str = "",
+        granted_requests: int | None = None,
         notes: CallNotes | None = None,
         whole: MeteredCalls | None = None,
     ) -> None:
         self.task = task
         self.seconds_left = seconds_left
-        self.computed = self.written = self.prompt = self.reused = 0
+        self.computed = self.written = self.prompt = self.reused = self.requests = 0
         self.seconds = 0.0
         self.estimated = False
         self.notes = notes or CallNotes()
         self._backend = backend
         self._granted = granted
         self._granted_prompt = granted_prompt
+        self._granted_requests = granted_requests
         self._handles = handles
         self._stream = stream
         self._role = role
@@ -119,6 +123,7 @@ class MeteredCalls:
             seconds_left=self.seconds_left,
             granted_prompt=self._granted_prompt - self.prompt,
             role=self._role,
+            granted_requests=None if self._granted_requests is None else self._granted_requests - self.requests,
             notes=self.notes,
             whole=self,
         )
@@ -144,6 +149,7 @@ class MeteredCalls:
         written: int = 0,
         prompt: int = 0,
         reused: int = 0,
+        requests: int = 0,
         seconds: float = 0.0,
         estimated: bool = False,
     ) -> None:
@@ -153,6 +159,7 @@ class MeteredCalls:
             calls.written += written
             calls.prompt += prompt
             calls.reused += reused
+            calls.requests += requests
             calls.seconds += seconds
             calls.estimated = calls.estimated or estimated
 
@@ -198,6 +205,7 @@ class MeteredCalls:
             Exhausted: the time is over.
         """
         seconds = self.seconds_left()
+        self._check_requests(len(prompts))
         prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
         handles = await self._open_prompts(prompts, votes * max_tokens)
         row_sets: list[RowSet] = []
@@ -209,6 +217,7 @@ class MeteredCalls:
                 rows = tuple(Row(stream, position=0, max_tokens=max_tokens) for stream in streams)
                 # no prompt may be read again, because a second reading would exceed the bound
                 request = SampleRequest(handle, rows, sampling, StopCondition(), rereads=False, tops=tops)
+                self._count(requests=1)  # a request that the backend refuses counts too
                 with self._blame:
                     row_sets.append(self._backend.sample(request))
             with self._blame:
@@ -321,6 +330,15 @@ class MeteredCalls:
         if self.computed + needed > self._granted:
             raise BudgetExceeded(
                 f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound"
+            )
+
+    def _check_requests(self, needed: int) -> None:
+        if self._granted_requests is not None and self.requests + needed > self._granted_requests:
+            raise BudgetExceeded(
+                f"a verifier asks a model to reply to {needed} prompts, but {self._granted_requests - self.requests} "
+                "requests are left of its bound",
+                hint="the requests of its traits must be the most prompts of one verdict, for example "
+                "Traits(requests=2); without them a score has one prompt",
             )
 
     def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:

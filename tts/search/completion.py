@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 async def responding(search: Search, t: Trajectory) -> Trajectory:
     """End an open thought that leaves room for a response, and return the path with its thought ended.
 
-    Other paths, and thoughts that met the end of the context or whose rows failed, are returned as they are.
+    Other paths, and thoughts that met the end of the context or whose rows failed, are returned as they are. So is a
+    thought for which no request of its own is left: one request then writes thought and response.
 
     Raises:
         SearchEnded: the budget cannot pay the rest of the thought.
@@ -27,7 +28,12 @@ async def responding(search: Search, t: Trajectory) -> Trajectory:
     caps = search.rows.caps_of(t.model)
     if not (t.num_tokens and t.is_thinking and caps.thoughts) or caps.extend == "absent":
         return t
-    (children,) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
+    try:
+        (children,) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
+    except SearchEnded as end:
+        if end.out_of_budget and search.left.get("requests", 0) > 0:
+            return t
+        raise
     path = children[0] if children else t
     if path.is_thinking and path.status in ("active", "finished"):
         (path,) = await search.extend([path], path.marks.close, model=path.model)

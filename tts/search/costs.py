@@ -13,7 +13,7 @@ from tts.budget.budget import Rates
 from tts.budget.ledger import Amounts
 from tts.budget.units import PRICED_UNITS
 from tts.search.plan_rows import Price, Scores
-from tts.verifiers.base import Verifier, stated_bound, traits_of
+from tts.verifiers.base import Verifier, most_requests, stated_bound, traits_of
 
 _MOST_PRICES = 1000  # prices that are kept for further calls
 
@@ -50,6 +50,7 @@ class Costs:
         self._verifiers = verifiers
         self._declared = [role for role in declared if role in verifiers]
         self._pairs = pairs or {}
+        self._requests = {role: most_requests(verifier) for role, verifier in verifiers.items()}  # of one score
         # by role whose verifier has a model of its own: the most tokens that the model reads of a prompt
         self._prompt_bounds: dict[str, Callable[[int], int]] = {}
         for role, verifier in verifiers.items():
@@ -124,6 +125,7 @@ class Costs:
         bounds = {role: self._bound_of(role) for role in self._declared}
         num_calls = sum(self._pairs.get(role, 1) for role in self._declared)
 
+        num_requests = sum(map(self._requests_of, self._declared))
         only_bound = next(iter(bounds.values()))
 
         def scores(unit: str, new: int) -> int:
@@ -133,6 +135,8 @@ class Costs:
                 return sum([bound(prefix, written + new) for bound in bounds.values()])
             if unit == "verifier_calls":
                 return num_calls
+            if unit == "requests":
+                return num_requests
             if unit not in PRICED_UNITS:
                 return 0
             tokens = written + new
@@ -149,6 +153,11 @@ class Costs:
             return partial(stated_bound, self._verifiers[role])
         compared_tokens = self._pairs[role] * comparison.pair_bound
         return lambda prefix, new: compared_tokens  # noqa: ARG005 - a comparison's prompt has a bound of its own
+
+    def _requests_of(self, role: str) -> int:
+        """Return the most requests that a role's verifier takes for a path."""
+        comparison = traits_of(self._verifiers[role]).comparison if role in self._pairs else None
+        return self._requests[role] if comparison is None else self._pairs[role] * comparison.most_requests
 
     def _reading(self, unit: str, root: int, tokens: int) -> int:
         """Return the bound of the declared verifiers' cost to read a prompt.
@@ -193,7 +202,9 @@ class Costs:
         if tokens or has_read_before:
             self._read_prompts.update((role, root) for root in roots)
 
-    def score_cost(self, role: str, tokens: int, calls: int, paths: int, prompts: int) -> dict[str, int]:
+    def score_cost(
+        self, role: str, tokens: int, calls: int, paths: int, prompts: int, requests: int | None = None
+    ) -> dict[str, int]:
         """Return the bound, in each limited unit, of scoring `calls` trajectories.
 
         Args:
@@ -202,8 +213,11 @@ class Costs:
             calls: The number of trajectories to score.
             paths: The tokens of all trajectories together, with their prompts.
             prompts: The tokens of prompts that the verifier's own model may have to read first.
+            requests: The most requests of one verdict; None: those of a score.
         """
         costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}
+        if "requests" in self.account.units:
+            costs["requests"] = calls * (self._requests[role] if requests is None else requests)
         for unit in PRICED_UNITS:
             if unit in self.account.units:
                 reading_cost = self.rates[role].cost(unit, computed=prompts)

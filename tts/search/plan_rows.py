@@ -220,7 +220,8 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
     Raises:
         Exhausted: The amounts left do not pay a single row.
     """
-    count = _payable_places(places, count, left)
+    count = _payable_places(price, places, count, left)
+    left = _less_places(price, places, count, left)
     free = _less_closing(price, closing, left)
     typical, limit = needed, None  # the tokens that must be payable for each row, and those of a row that is given up
     if at_once or (goal is Goal.STEP and not goes_on):
@@ -318,12 +319,23 @@ def _reserve(price: Price, places: Mapping[str, Sequence[int]], count: int, gran
     reserve = {unit: count * amount for unit, amount in price.amounts(grant).items()}
     for unit, costs in places.items():
         if unit in reserve:
-            reserve[unit] = sum(costs[:count])
+            reserve[unit] += sum(costs[:count])
     return reserve
 
 
-def _payable_places(places: Mapping[str, Sequence[int]], count: int, left: Amounts) -> int:
-    """Return the number of rows, from the first, whose costs by place can be paid.
+def _less_places(price: Price, places: Mapping[str, Sequence[int]], count: int, left: Amounts) -> Amounts:
+    """Return the amounts left for scores: without the costs by place of `count` rows, where scores cost the unit too.
+
+    Other units are unchanged.
+    """
+    scored_units = [unit for unit in places if unit in left and price.reserve(unit, 0)]
+    return {**left, **{unit: left[unit] - sum(places[unit][:count]) for unit in scored_units}} if scored_units else left
+
+
+def _payable_places(price: Price, places: Mapping[str, Sequence[int]], count: int, left: Amounts) -> int:
+    """Return the number of rows, from the first, whose costs by place can be paid, and whose scores too.
+
+    The score of the first row need not be payable.
 
     Raises:
         Exhausted: Not one row can be paid.
@@ -334,6 +346,9 @@ def _payable_places(places: Mapping[str, Sequence[int]], count: int, left: Amoun
             if count and not payable:
                 raise Exhausted(unit)
             count = min(count, payable)
+            if score := price.reserve(unit, 0):
+                scored = itertools.accumulate(cost + score for cost in costs)
+                count = min(count, max(1, bisect.bisect_right(list(scored), left[unit])))
     return count
 
 
@@ -370,11 +385,11 @@ def plan_programs(  # noqa: PLR0913 - what a plan depends on, by name
     Raises:
         Exhausted: The amounts left pay no row.
     """
-    count = _payable_places(places, count, left)
+    count = _payable_places(price, places, count, left)
     if not at_once and not left.keys().isdisjoint(LENGTH_UNITS):
         count = min(count, most)
-    for unit in places:
-        wanted = min(wanted, left.get(unit, math.inf))
+    if "samples" in places:  # further rows of a request cost no request
+        wanted = min(wanted, left.get("samples", math.inf))
     sharers = _sharers(price, count, left, wanted=wanted, goes_on=goes_on, spent=spent)
     parts = {unit: amount // sharers for unit, amount in left.items() if unit not in PLACE_UNITS}
     for unit, part in parts.items():
@@ -386,7 +401,9 @@ def plan_programs(  # noqa: PLR0913 - what a plan depends on, by name
             raise Exhausted(unit)
     count = min(count, sharers)
     reserve = {unit: count * part for unit, part in parts.items()}
-    reserve.update({unit: sum(costs[:count]) for unit, costs in places.items() if unit in left})
+    for unit, costs in places.items():
+        if unit in left:
+            reserve[unit] = min(left[unit], sum(costs[:count]) + count * price.reserve(unit, 0))
     lease = {unit: part - price.reserve(unit, cap) for unit, part in parts.items() if unit in PRICED_UNITS}
     return Wave(count, cap, reserve, lease=lease)
 
@@ -423,7 +440,8 @@ def limit_to_share(price: Price, needed: int, closing: int, left: Amounts, share
     allowance = dict(left)
     for unit in shares:
         if unit in allowance:
-            long_row = 1 if unit in PLACE_UNITS else price.amount(unit, closing + _PATIENCE * needed)
+            tokens = closing + _PATIENCE * needed
+            long_row = price.amount(unit, tokens) + (1 if unit in PLACE_UNITS else 0)
             allowance[unit] = min(allowance[unit], max(shares[unit], long_row))
     return allowance
 

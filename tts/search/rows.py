@@ -89,6 +89,7 @@ class Ask:
         model: The role of the model that writes all rows.
         scratch: Whether the rows are of a rollout.
         width: The most rows that begin in one call; 1 where each row is judged before the next.
+        completes: Whether the rows become candidates.
         redraws: Whether another row is drawn in the place of a failed row.
         together: Whether all rows of a fixed number may begin at once (`tts.search.plan_rows`).
         order: The order in which rows are returned. "drawn": no row before an earlier row. "finished": by tokens, then
@@ -114,6 +115,7 @@ class Ask:
     model: str
     scratch: bool = False
     width: int = MOST_ROWS
+    completes: bool = False
     redraws: bool = False
     together: bool = False
     order: Order = "drawn"
@@ -239,8 +241,8 @@ class Call:
     """
 
     __slots__ = (
-        "_backend", "_blame", "_clock", "_lease", "_places", "_received", "_requests", "_row_sets", "_rows", "_started",
-        "_timer", "timed_out",
+        "_backend", "_blame", "_clock", "_lease", "_num_asked", "_places", "_received", "_requests", "_row_sets",
+        "_rows", "_started", "_timer", "timed_out",
     )  # fmt: skip
 
     def __init__(
@@ -262,7 +264,7 @@ class Call:
         self._blame = Blame(f"the backend {backend.name!r}", EngineError)
         self._clock = clock
         self._started = clock()
-        self._received = 0
+        self._received = self._num_asked = 0
         self._row_sets: list[RowSet] = []
         self._places: list[tuple[int, int]] = []  # for each row: its request, and its place in the request
         self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._stop)
@@ -289,6 +291,7 @@ class Call:
         """Start the rows."""
         with self._blame:
             for request in self._requests:
+                self._num_asked += 1  # a request that the backend refuses counts too
                 self._row_sets.append(self._backend.sample(request))
 
     async def next_row(self, order: Order) -> Row:
@@ -373,6 +376,7 @@ class Call:
             "generated_tokens": generated,
             "cancelled_tokens": cancelled,
             "samples": samples,
+            "requests": self._num_asked,
             "seconds": self._clock() - self._started,
             "work_seconds": work_seconds,
             "kv_bytes_per_token": self._backend.kv_bytes_per_token,

@@ -206,7 +206,8 @@ class Scoring:
             return shortage
         readers = paid if self._costs.reads_prompts(role) else ()
         read_roots = {self._tree.root_of(t) for t in readers if t.judged_text.strip() and self._can_resume(t, role)}
-        calls, scorer = self._calls(role, amounts.pop("bound"), amounts.pop("prompts")), self._scorers[role]
+        calls = self._calls(role, amounts.pop("bound"), amounts.pop("prompts"), amounts.get("requests"))
+        scorer = self._scorers[role]
         self.unpaid.difference_update([t.node for t in paid])
         try:
             scores = await self._verify("score", role, len(paid), amounts, calls, partial(scorer, paid))
@@ -248,12 +249,13 @@ class Scoring:
                 f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'"
             )
         self._costs.free(dict.fromkeys(t.node for pair in pairs for t in pair))
-        num_paid = await self._payable_judgements(role, comparison.pair_bound, len(pairs))
+        bound, requests = comparison.pair_bound, comparison.most_requests
+        num_paid = await self._payable_judgements(role, bound, requests, len(pairs))
 
         async def compare(calls: MeteredCalls) -> Sequence[float]:
             return _verdicts(role, num_paid, await comparison.compare(problem, pairs[:num_paid], calls))
 
-        verdicts = await self._judge("compare", role, comparison.pair_bound, num_paid, compare) if num_paid else []
+        verdicts = await self._judge("compare", role, bound, requests, num_paid, compare) if num_paid else []
         return [*verdicts, *[math.nan] * (len(pairs) - len(verdicts))]
 
     async def choose(self, ts: Sequence[Trajectory], role: str, problem: Problem, by: str) -> list[float]:
@@ -276,16 +278,21 @@ class Scoring:
         async def choose(calls: MeteredCalls) -> Sequence[float]:
             return _verdicts(role, len(ts), await choice.choose(problem, ts, calls, by))
 
-        is_paid = await self._payable_judgements(role, choice.bound, 1)
-        shares = await self._judge("choose", role, choice.bound, 1, choose) if is_paid else []
+        bound, requests = choice.bound, choice.most_requests
+        is_paid = await self._payable_judgements(role, bound, requests, 1)
+        shares = await self._judge("choose", role, bound, requests, 1, choose) if is_paid else []
         return [*shares] or [math.nan] * len(ts)
 
-    async def _payable_judgements(self, role: str, bound: int, count: int) -> int:
-        """Return how many of `count` judgements, of `bound` tokens each, can be paid; wait for other searches."""
+    async def _payable_judgements(self, role: str, bound: int, requests: int, count: int) -> int:
+        """Return how many of `count` judgements can be paid; wait for other searches.
+
+        Each judgement takes at most `bound` tokens and `requests` requests.
+        """
         account = self._costs.account
 
         def lacking_unit(number: int) -> str | None:
-            return account.short_of(self._costs.score_cost(role, bound * number, calls=number, paths=0, prompts=0))
+            cost = self._costs.score_cost(role, bound * number, number, paths=0, prompts=0, requests=requests)
+            return account.short_of(cost)
 
         while (unit := lacking_unit(count)) is not None and await self._has_waited(unit):
             pass
@@ -296,13 +303,15 @@ class Scoring:
         kind: str,
         role: str,
         bound: int,
+        requests: int,
         count: int,
         judge: Callable[[MeteredCalls], Awaitable[Sequence[float]]],
     ) -> Sequence[float]:
         """Return the verdicts of one call for `count` judgements; none where the time is over or a model failed."""
-        amounts = self._costs.score_cost(role, bound * count, calls=count, paths=0, prompts=0)
+        amounts = self._costs.score_cost(role, bound * count, count, paths=0, prompts=0, requests=requests)
+        calls = self._calls(role, bound * count, 0, amounts.get("requests"))
         try:
-            return await self._verify(kind, role, count, amounts, self._calls(role, bound * count, 0), judge)
+            return await self._verify(kind, role, count, amounts, calls, judge)
         except Exhausted as shortage:
             self.timed_out = self.timed_out or shortage.unit == "seconds"
         except EngineError as failure:
@@ -339,13 +348,14 @@ class Scoring:
                     verifier_tokens=calls.computed,
                     verifier_reused_tokens=calls.reused,
                     verifier_calls=rows,
+                    requests=calls.requests,
                     seconds=self._clock() - started,
                     work_seconds=calls.seconds,
                     estimated=calls.estimated,
                 )
 
-    def _calls(self, role: str, granted: int, granted_prompt: int) -> MeteredCalls:
-        """Return the calls of a verifier's model, within grants of tokens (see `MeteredCalls`)."""
+    def _calls(self, role: str, granted: int, granted_prompt: int, granted_requests: int | None) -> MeteredCalls:
+        """Return the calls of a verifier's model, within grants of tokens and requests (see `MeteredCalls`)."""
         model = self.get(role).model
         return MeteredCalls(
             self._backends[model],
@@ -356,6 +366,7 @@ class Scoring:
             seconds_left=lambda: self._costs.account.seconds_left,
             granted_prompt=granted_prompt,
             role=role,
+            granted_requests=granted_requests,
             notes=self.notes,
         )
 

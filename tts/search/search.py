@@ -393,6 +393,7 @@ class Search(Finishing):
             model=model,
             width=1 if self._judges and is_drawn else MOST_ROWS,  # one by one where each score may stop the search
             redraws=is_drawn,
+            completes=True,
             together=n is not None and self._decide is None,
             order=order,
         )

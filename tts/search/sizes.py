@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tts.backends.capabilities import count_tokens, require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
-from tts.budget.units import LENGTH_UNITS
+from tts.budget.units import LENGTH_UNITS, PLACE_UNITS
 from tts.search.context import SearchContext
 from tts.search.ends import END, STEP, Thought, Tokens
 from tts.search.lengths import NO_CAP, KnownLengths, Lengths
@@ -27,6 +27,17 @@ def _goal(ask: Ask) -> Goal:
     if ask.until is STEP:
         return Goal.ROLLOUT if ask.scratch else Goal.STEP
     return Goal.TOKENS if isinstance(ask.until, Tokens) else Goal.SOLUTION
+
+
+def _requests(rows: Sequence[Row]) -> list[int]:
+    """Return the cost of each row in requests: the rows of one call after the same path are one request."""
+    asked: set[int] = set()
+    costs: list[int] = []
+    for row in rows:
+        node = row.end.node
+        costs.append(int(node not in asked))
+        asked.add(node)
+    return costs
 
 
 class Sizes:
@@ -83,7 +94,9 @@ class Sizes:
         num_calls = -(-solution_tokens // call_tokens)  # rounded up
         payable: list[int] = []  # by limit: the samples that the limit pays
         for unit in account.units:
-            sample_cost = 1 if unit == "samples" else num_calls * price.amount(unit, call_tokens)
+            sample_cost = num_calls * price.amount(unit, call_tokens)
+            if unit in PLACE_UNITS:  # a sample is one branch, and at most one request for each of its calls
+                sample_cost += 1 if unit == "samples" else num_calls
             if sample_cost > 0:
                 payable.append(account.available(unit) // sample_cost)
         if payable:
@@ -144,6 +157,9 @@ class Sizes:
         if ask.most is None:
             if "samples" in account.units:
                 width = min(width, max(1, account.available("samples")))
+            elif "requests" in account.units and set(account.units).isdisjoint(LENGTH_UNITS):
+                # nothing else bounds the rows of a request: as many as there would be with one row each
+                width = min(width, max(1, account.available("requests")))
             if account.deadline is not None:
                 width = min(width, self._timed_width())
         programs = metadata_of(self._backends[ask.model]).programs
@@ -191,9 +207,16 @@ class Sizes:
                 ask.response = call_price.tokens(closing, left, part=_RESPONSE)
             closing = ask.response
         branches = [0] * len(rows) if goes_on else self._branches(ask, [row.parent for row in rows])
+        places: dict[str, Sequence[int]] = {"samples": branches}
+        resumes = self._resumes(ask.model)
+        if "requests" in left:
+            places["requests"] = _requests(rows)
+            if not (answered or ask.completes):  # one request brings a path to its end
+                left = {**left, "requests": left["requests"] - 1}
+            resumes = resumes and left["requests"] > sum(places["requests"])  # after the last request no row goes on
         # true only if the plan raises: then an assumed length may be the reason
         self._assumes = closing > 0 and not of_kind.ended
-        places, programs, at_once = {"samples": branches}, metadata_of(backend).programs, ask.order != "drawn"
+        programs, at_once = metadata_of(backend).programs, ask.order != "drawn"
         if programs:
             wave = plan_programs(
                 call_price, places, len(rows), left, most=programs, cap=cap, wanted=ask.left, goes_on=goes_on,
@@ -203,7 +226,7 @@ class Sizes:
             wave = plan_rows(
                 call_price, places, len(rows), left, goal=_goal(ask), cap=cap, needed=needed,
                 step=lengths.step if until is STEP else 1, goes_on=goes_on, begun=lengths.begun,
-                is_completed=completed, resumes=self._resumes(ask.model), longest=of_kind.longest, closing=closing,
+                is_completed=completed, resumes=resumes, longest=of_kind.longest, closing=closing,
                 wanted=ask.left, at_once=at_once, together=ask.together,
                 portion=self._portion_of(ask, max([row.written for row in rows]) if goes_on else 0),
             )  # fmt: skip
@@ -281,6 +304,8 @@ class Sizes:
 
         In finish order a call writes all rows to one length, piece by piece.
         """
+        if "requests" in self._costs.account.units:  # each piece would cost a request
+            return self._portion
         if ask.order == "finished" and self._backends[ask.model].caps.streams and self._resumes(ask.model):
             return min(self._portion, max(_PIECE, written // _PIECE_SHARE))
         return self._portion

@@ -11,6 +11,7 @@ from tts.backends.capabilities import count_tokens, require, require_sampling
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import format_limits
+from tts.budget.units import VERIFIER_UNITS
 from tts.checks import check_problem
 from tts.errors import CapabilityError, ConfigError
 from tts.search.algorithms.embedding import NGRAMS, refuse_unpriced
@@ -32,7 +33,6 @@ _LIKE_MATH = (
     "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and "
     "compares answers by value"
 )
-_VERIFIER_UNITS = {"verifier_tokens", "verifier_calls"}  # without a verifier, limits of these bound nothing
 
 
 def check(run: ProblemRun) -> None:
@@ -77,7 +77,7 @@ def check_setup(setup: Setup, limits: Mapping[str, float]) -> None:
         _check_models(setup, limits)
         _check_roles(setup)
         _check_selection(setup, limits)
-        if not units - (set() if setup.declared else _VERIFIER_UNITS):
+        if not units.difference(() if setup.declared else VERIFIER_UNITS):  # without a verifier these bound nothing
             setup.plan.strategy.size(None)  # refuses a strategy that only a budget would end
         _check_verifiers(setup)
         names_and_rates = {role: (backend.name, backend.rates) for role, backend in setup.backends.items()}

@@ -36,6 +36,7 @@ from tts.allocator.performance_file import answers_alone
 from tts.allocator.values import Curved, ProblemStates
 from tts.budget.account import Account
 from tts.budget.ledger import Call
+from tts.budget.units import FIXED_UNITS, PLACE_UNITS, PRICED_UNITS
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.plan import parse
@@ -47,8 +48,6 @@ _WORTH_SAYING = 0.1  # share of a total that may be left without a report
 _FEWEST = 20  # problems from which the population is learnt
 # what a first sample may need: 4 times the typical length, or 2 times the longest sample so far
 _REACH, _AGAIN = 4, 2
-_COUNTED = ("samples", "verifier_calls")  # units of which a long sample costs no more than a short one
-_BEFORE = ("flops", "usd")  # units that a prompt costs, spent before the first round of a problem
 
 
 def _cut(amount: int, ends: Sequence[int]) -> list[int]:
@@ -134,7 +133,9 @@ class SharedBudget:
 
         It has an even share of what its prompt costs, and nothing else.
         """
-        amounts = {unit: amount // len(self._places) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
+        amounts = {
+            unit: amount // len(self._places) if unit in PRICED_UNITS else 0 for unit, amount in self._total.items()
+        }
         return self._account.reserve_part(amounts, noted=noted)
 
     async def next_round(self, place: int, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
@@ -233,7 +234,7 @@ class SharedBudget:
         for unit, amount in available.items():
             share = self._sample_cost[unit][waiting] / amount
             cost = np.maximum(cost, share)
-            most = np.maximum(most, share if unit in _COUNTED else share * reach)
+            most = np.maximum(most, share if unit in FIXED_UNITS else share * reach)
         evidence = {name: values[waiting] for name, values in self._evidence.items()}
         # a first sample is tried with whatever is left
         cost = np.where(evidence["samples"] == 0, np.minimum(cost, 1.0), cost)
@@ -371,7 +372,7 @@ class SharedBudget:
     def _typical(self, search: Search, length: int) -> Mapping[str, float]:
         """Return the cost of one sample of a length, by unit, in whole units."""
         price = search.rows.sample_price()
-        return {unit: 1.0 if unit == "samples" else float(price.amount(unit, length)) for unit in self._total}
+        return {unit: float(price.amount(unit, length) + int(unit in PLACE_UNITS)) for unit in self._total}
 
     def _reach(self, waiting: Whole) -> Floats:
         """Return how many times the typical cost the first sample of each problem may need.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tts.budget.units import PLACE_UNITS
 from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError
 from tts.search.ends import StopDecision
 from tts.search.parts import Selected
@@ -192,7 +193,7 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> It
     price = search.rows.sample_price()
     tokens = search.rows.lengths.of("solve").expected_length()
     needed, needed_for_score = (
-        price.amount(unit, tokens),
+        price.amount(unit, tokens) + int(unit in PLACE_UNITS),
         price.reserve(unit, tokens),
     )  # the latter is a part of the former
     remainder, needed_text = f"{available:,} {unit}", f"{needed:,}"

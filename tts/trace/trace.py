@@ -143,7 +143,7 @@ class Trace:
                 )
             data["nodes"] = tuple(_node(node) for node in data["nodes"])
             data["calls"] = tuple(_call(call) for call in data["calls"])
-            data["usage"] = Usage(**data["usage"])
+            data["usage"] = _usage(data["usage"])
             for name in ("warnings", "kept_tokens", "reasons"):
                 data[name] = tuple(data.get(name, ()))
             data["parts"] = parts_of(data.pop("receipt", None))
@@ -307,5 +307,11 @@ def _judgement(record: dict[str, Any]) -> Judgement:
 
 
 def _call(record: dict[str, Any]) -> Call:
-    record["usage"] = Usage(**record["usage"])
+    record["usage"] = _usage(record["usage"])
     return Call(**record)
+
+
+def _usage(record: dict[str, Any]) -> Usage:
+    """Return a usage; requests are unknown in traces of versions that did not count them."""
+    fields: dict[str, Any] = {"requests": None, **record}
+    return Usage(**fields)

@@ -121,7 +121,8 @@ class Calls(Protocol):
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
         """Return one generated response for each prompt, without its thought; None where the model failed.
 
-        A failure is recorded as by `note_failures`.
+        A failure is recorded as by `note_failures`. Each prompt is one request of the budget. One score may take one,
+        unless the verifier states another bound (`Traits.requests`).
 
         Args:
             prompts: A reply depends on its prompt alone, not on other prompts or calls.
@@ -135,7 +136,8 @@ class Calls(Protocol):
     ) -> list[tuple[str | None, ...]]:
         """Return `votes` generated responses for each prompt, without thoughts; each prompt is read once.
 
-        A reply that ends within its thought has the response "". The first k replies are those of votes=k.
+        A reply that ends within its thought has the response "". The first k replies are those of votes=k. All replies
+        to one prompt are one request (see `generate`).
         """
         ...
 
@@ -202,10 +204,17 @@ class PairComparison:
         compare: A function that returns, for each pair, how far the first is better, from 0 to 1; NaN where unknown. A
             swapped pair gives 1 minus this value.
         pair_bound: The most verifier tokens that comparing one pair computes.
+        requests: The most prompts to which a model replies for one pair; None: 1, or 0 where `pair_bound` is 0.
     """
 
     compare: Callable[[Problem, Sequence[tuple[Trajectory, Trajectory]], Calls], Awaitable[list[float]]]
     pair_bound: int
+    requests: int | None = None
+
+    @property
+    def most_requests(self) -> int:
+        """The most requests of comparing one pair."""
+        return int(self.pair_bound > 0) if self.requests is None else self.requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +226,17 @@ class ListChoice:
             returns for each trajectory the share of replies that name the trajectory, from 0 to 1, over both orders.
             All shares are NaN if unknown.
         bound: The most verifier tokens that one choice computes.
+        requests: The most prompts to which a model replies for one choice; None: 1, or 0 where `bound` is 0.
     """
 
     choose: Callable[[Problem, Sequence[Trajectory], Calls, str], Awaitable[list[float]]]
     bound: int
+    requests: int | None = None
+
+    @property
+    def most_requests(self) -> int:
+        """The most requests of one choice."""
+        return int(self.bound > 0) if self.requests is None else self.requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +277,8 @@ class Traits:
         prompt_bound: A function that maps a prompt's number of policy tokens to the most tokens that the verifier's
             model reads of the prompt. These tokens are booked as prompt tokens each time the prompt is opened, apart
             from `Verifier.bound`.
+        requests: The most prompts to which a model replies for one score: 0 for a verifier that only reads. If it is
+            None, the bound is 1, or 0 where the verifier does not define `bound`.
         filled: A function of the model's record (None for a backend of the caller's) and the backend, which returns the
             verifier with all parameters set. A solver calls it once. It raises ConfigError if a parameter is missing or
             does not fit the model.
@@ -282,6 +300,7 @@ class Traits:
     head: str | None = None
     window: int | None = None
     prompt_bound: Callable[[int], int] | None = None
+    requests: int | None = None
     filled: Callable[[ModelRecord | None, Backend], Verifier] | None = None
     check: Callable[[Problem], None] | None = None
     proves: bool = False
@@ -294,6 +313,7 @@ class Traits:
     def __post_init__(self) -> None:
         check_text("the trait head", self.head, optional=True)
         check_int("the trait window", self.window, 1)
+        check_int("the trait requests", self.requests, 0)
         for name in ("proves", "range_by_scores"):
             value = getattr(self, name)
             if type(value) is not bool:
@@ -389,6 +409,14 @@ def traits_of(verifier: Verifier) -> Traits:
             hint="for example Traits(window=2048), from tts.verifiers.base",
         )
     return traits
+
+
+def most_requests(verifier: Verifier) -> int:
+    """Return the most requests of one score; see `Traits.requests`."""
+    stated = traits_of(verifier).requests
+    if stated is not None:
+        return stated
+    return int(getattr(type(verifier), "bound", None) is not Verifier.bound)
 
 
 def members_of(verifier: Verifier) -> tuple[Verifier, ...]:

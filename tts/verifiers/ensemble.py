@@ -19,7 +19,17 @@ from tts.checks import check_known
 from tts.errors import ConfigError, VerifierError, quote
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, Composition, PairComparison, StepScores, Traits, Verifier, to_unit, traits_of
+from tts.verifiers.base import (
+    Calls,
+    Composition,
+    PairComparison,
+    StepScores,
+    Traits,
+    Verifier,
+    most_requests,
+    to_unit,
+    traits_of,
+)
 from tts.verifiers.making import make_verifier
 from tts.verifiers.ranges import check_scale
 
@@ -113,11 +123,13 @@ class Ensemble(Verifier):
 
     @property
     def traits(self) -> Traits:
-        """Its members, their prompt bounds, how they compare, and their parameters that depend on the model."""
+        """Its members, their bounds, how they compare, and their parameters that depend on the model."""
         bounds = [comparison.pair_bound for _, comparison in self._comparisons]
+        requests = sum(comparison.most_requests for _, comparison in self._comparisons)
         return Traits(
             composition=Composition(self.members, self.with_members),
-            comparison=PairComparison(self.compare, sum(bounds)) if bounds else None,
+            requests=sum(map(most_requests, self.members)),
+            comparison=PairComparison(self.compare, sum(bounds), requests=requests) if bounds else None,
             prompt_bound=self.prompt_bound,
             filled=self.fill,
         )

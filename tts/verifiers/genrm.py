@@ -89,6 +89,11 @@ class VerdictVerifier(ReplyingVerifier):
         return self.max_tokens + self._turn if self.votes else 0
 
     @property
+    def requests(self) -> int:
+        """The most prompts to which the model replies for one question."""
+        return int(self.votes > 0)
+
+    @property
     def _turn(self) -> int:
         return len(self._ask.encode()) + _TEMPLATE if self.verdict == "logprobs" and self.votes else 0
 
@@ -306,6 +311,11 @@ class MultiAspect(VerdictVerifier):
     votes: int = 1
     verdict: str = "words"
     name = "multi_aspect"
+
+    @property
+    def requests(self) -> int:
+        """The most prompts to which the model replies for one score: one an aspect."""
+        return len(self.aspects) * int(self.votes > 0)
 
     @property
     def _questions(self) -> list[str]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Backend
 from tts.checks import Text, number, whole
 from tts.errors import CapabilityError
+from tts.models.registry import ModelRecord
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, PairComparison, StepScores, Traits
 from tts.verifiers.compatibility import check_one_token
@@ -83,12 +84,25 @@ class Grader(AskingVerifier):
     missing: Annotated[float, number(0, 1 - 1e-9)] = 0.01
     question: Text = QUESTION
     pair_question: Text = PAIR_QUESTION
+    writes: bool = field(default=True, init=False, repr=False)
     name = "grader"
 
     @property
     def traits(self) -> Traits:
         """A prompt size that depends on the backend, and comparisons of pairs."""
-        return Traits(filled=self.fill, comparison=PairComparison(self.compare, 4 * self.bound(0, 0)))
+        comparison = PairComparison(self.compare, 4 * self.bound(0, 0), requests=2 * self.requests)
+        return Traits(filled=self.fill, requests=self.requests, comparison=comparison)
+
+    @property
+    def requests(self) -> int:
+        """The most prompts to which the model replies for one score: none where it shows any probability."""
+        return int(self.writes)
+
+    def fill(self, record: ModelRecord | None, backend: Backend) -> Self:
+        """Return the verifier as `AskingVerifier.fill` does. It knows then whether the model must write a token."""
+        verifier = super(Grader, self).fill(record, backend)
+        object.__setattr__(verifier, "writes", backend.caps.next_logprobs == "absent")
+        return verifier
 
     @property
     def grades(self) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class ProcessVerifier(_HeadVerifier):
     @property
     def traits(self) -> Traits:
         """The head, and the bound of a prompt."""
-        return Traits(head=self.head, prompt_bound=self.prompt_bound)
+        return Traits(head=self.head, prompt_bound=self.prompt_bound, requests=0)
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the new tokens: the process model has the policy's tokenizer and reads each token once."""

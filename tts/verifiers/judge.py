@@ -120,8 +120,9 @@ class Judge(ReplyingVerifier):
         two_prompts = 2 * self.bound(0, 0)
         return Traits(
             filled=self.fill,
-            comparison=PairComparison(self.compare, two_prompts),
-            choice=ListChoice(self.choose, two_prompts),
+            requests=self.requests,
+            comparison=PairComparison(self.compare, two_prompts, requests=2),
+            choice=ListChoice(self.choose, two_prompts, requests=2),
         )
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:

@@ -38,8 +38,13 @@ class AskingVerifier(Verifier):
 
     @property
     def traits(self) -> Traits:
-        """A prompt size that depends on the backend."""
-        return Traits(filled=self.fill)
+        """A prompt size that depends on the backend, and the requests of a score."""
+        return Traits(filled=self.fill, requests=self.requests)
+
+    @property
+    def requests(self) -> int:
+        """The most prompts to which the model replies for one score."""
+        return 1
 
     @property
     def behind_prompt(self) -> int:

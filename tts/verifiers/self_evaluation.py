@@ -60,7 +60,7 @@ class SelfEvaluation(Verifier):
     @property
     def traits(self) -> Traits:
         """Parameters that the model's record has."""
-        return Traits(filled=self.fill)
+        return Traits(filled=self.fill, requests=0)
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> SelfEvaluation:
         """Return the verifier with all parameters set.

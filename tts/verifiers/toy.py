@@ -10,7 +10,7 @@ from tts.checks import Rule, number
 from tts.errors import ConfigError, VerifierError
 from tts.randomness import hash64
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores, Verifier
+from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
 
 def _check_seed(name: str, value: Any) -> None:
@@ -48,6 +48,11 @@ class ToyVerifier(Verifier):
     seed: Annotated[int, Rule(_check_seed)] = 0
     name = "toy"
     needs = ("value",)
+
+    @property
+    def traits(self) -> Traits:
+        """It only reads."""
+        return Traits(requests=0)
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score for each step."""

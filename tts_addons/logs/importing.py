@@ -384,6 +384,7 @@ def _import_problem(
         generated_tokens=sum(sample.tokens for sample in drawn),
         verifier_tokens=sum(sample.verifier_tokens for sample in drawn),
         samples=len(drawn),
+        requests=None,
         flops=None,
         usd=sum(dollars) if len(dollars) == len(drawn) else None,
         estimated=samples.estimated,

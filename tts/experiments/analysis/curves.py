@@ -49,6 +49,7 @@ class Axis:
 # Costs of one problem. Cancelled tokens were computed, and count.
 AXES: Final[Mapping[str, Axis]] = {
     "samples": Axis("samples per problem", "samples", lambda usage: usage.samples),
+    "requests": Axis("requests per problem", "requests", lambda usage: usage.requests),
     "generated_tokens": Axis(
         "generated tokens per problem",
         "generated tokens",

@@ -144,7 +144,7 @@ def result_of(row: int, cell: Cell, body: str, drawn: bytes | None, lost_tokens:
     """
     with reading("results", row):
         fields = value_in(body, dict)
-        fields["usage"] = whole_record(Usage(**fields["usage"]))
+        fields["usage"] = whole_record(_usage_of(fields["usage"]))
         fields["warnings"] = tuple(fields.get("warnings", ()))
         fields["confidence"] = _number(fields["confidence"])
         candidates = None if drawn is None else _unpack_samples(row, drawn)
@@ -162,7 +162,17 @@ def tokens_of(row: int, body: str) -> int:
         ConfigError: The result is damaged.
     """
     with reading("results", row):
-        return whole_record(Usage(**value_in(body, dict)["usage"])).tokens
+        return whole_record(_usage_of(value_in(body, dict)["usage"])).tokens
+
+
+def _usage_of(record: Mapping[str, Any]) -> Usage:
+    """Return a usage from its fields that differ from their defaults.
+
+    Requests are unknown where a version that did not count them stored written tokens.
+    """
+    usage = Usage(**record)
+    is_unknown = "requests" not in record and usage.generated_tokens + usage.cancelled_tokens > 0
+    return dataclasses.replace(usage, requests=None) if is_unknown else usage
 
 
 class ResultRow(NamedTuple):

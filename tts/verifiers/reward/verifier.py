@@ -113,7 +113,8 @@ class Reward(Verifier):
     @property
     def traits(self) -> Traits:
         """A model of its own, loaded by a solver and opened for each search."""
-        return Traits(prompt_bound=self.prompt_bound, filled=self.fill, own_model=OwnModel(self.rates, self.open))
+        own_model = OwnModel(self.rates, self.open)
+        return Traits(prompt_bound=self.prompt_bound, requests=0, filled=self.fill, own_model=own_model)
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Reward:
         """Return the verifier with its model loaded, and with the policy's function that counts tokens.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from tts.budget.units import FIXED_UNITS, PRICED_UNITS, TOKEN_UNITS
 from tts.search.ends import END, STEP, SearchEnded, Stops, Tokens, Until
 from tts.search.lengths import waves_of
 from tts.search.search import Search
@@ -20,15 +21,17 @@ from tts.types import Candidate, Trajectory
 
 MAX_STEPS = 40
 _IDLE = 64  # consecutive rounds that may spend no limited unit, as a path of many steps costs one sample
+_OF_READING = (*PRICED_UNITS, "requests")  # units that a call without a new token may spend
 _TRIES = 3  # tries of a call whose rows all fail; each try has draws of its own
 
 
 def spent_amounts(search: Search) -> dict[str, float]:
-    """Return the amounts spent in tokens, calls and samples.
+    """Return the amounts spent in tokens, verifier calls and samples.
 
-    FLOPs and dollars are left out: they follow from the other units, and input tokens alone cost some.
+    FLOPs and dollars are left out: they follow from the other units, and input tokens alone cost some. So are requests,
+    which write nothing where a model has nothing to add.
     """
-    return {unit: amount for unit, amount in search.account.spent.items() if unit not in ("flops", "usd")}
+    return {unit: amount for unit, amount in search.account.spent.items() if unit not in _OF_READING}
 
 
 def rounds(search: Search, n: int | None) -> Iterator[int]:
@@ -60,7 +63,7 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
 
 def _tokens(spent: Mapping[str, float]) -> float:
     """Return the number of tokens among the amounts spent."""
-    return sum(spent[unit] for unit in ("tokens", "generated_tokens", "verifier_tokens"))
+    return sum(spent[unit] for unit in TOKEN_UNITS)
 
 
 async def affordable_width(search: Search, temperature: float | None = None, *, stepwise: bool = True) -> int:
@@ -76,7 +79,7 @@ async def affordable_width(search: Search, temperature: float | None = None, *, 
     Raises:
         SearchEnded: the budget is used up.
     """
-    limits_by_length = search.left.keys() - {"samples", "verifier_calls", "seconds"}
+    limits_by_length = search.left.keys() - {*FIXED_UNITS, "seconds"}
     if not search.candidates and limits_by_length:
         await search.complete([search.root], temperature=temperature)
     return search.affordable_samples(stepwise=stepwise) or 1

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
+from tts.budget.units import FIXED_UNITS
 from tts.checks import Count, member
 from tts.search.ends import SearchEnded
 from tts.search.parts import Selection
@@ -42,7 +43,7 @@ EDGE_COSTS: Mapping[str, Callable[[float, float, int], float]] = {
     "unit": lambda _before, _after, steps: 1.0 / steps,
 }
 FRONTIERS = ("global", "local")
-_COUNTED = ("tokens", "samples", "verifier_calls")  # units that the warning about the rest names
+_COUNTED = ("tokens", *FIXED_UNITS)  # units that the warning about the rest names
 
 
 class OpenPath(NamedTuple):
