@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from tests.budget.test_spending import FORMS, THINKING
 from tests.support.chaos import ChaosBackend
 from tests.support.judging import ApprovingToy, JudgingToy
 from tests.support.revising import RevisingTask
-from tests.support.runs import Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, change_setup, check_books, make_run, solve_and_show
 from tts.backends.base import RowSet, SampleRequest, Sampling
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -53,7 +52,7 @@ class CountedApproving(CountedToy):
 
 def solved(plan: str, limits: Budget, backend: Any, verifiers: dict[str, Any], seed: int = 0) -> Solved:
     run = make_run(PROBLEM, limits, plan, backend, verifiers=verifiers, seed=seed)
-    return solve_and_show(dataclasses.replace(run, task=RevisingTask()))
+    return solve_and_show(change_setup(run, task=RevisingTask()))
 
 
 def check(end: Solved, backend: CountedToy, limit: int) -> None:

@@ -136,7 +136,7 @@ class Searches:
     runs: list[ProblemRun]
 
     async def solve(self) -> list[Solution]:
-        solutions = await asyncio.gather(*(run.solve() for run in self.runs))
+        solutions = await asyncio.gather(*(solve_problem(run) for run in self.runs))
         while self.backend.late:
             await asyncio.sleep(0)
         return list(solutions)

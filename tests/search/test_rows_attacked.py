@@ -239,7 +239,7 @@ def test_rows_that_a_later_request_for_fewer_leaves_waiting_are_kept() -> None:
 def test_rows_that_are_given_up_for_others_are_said() -> None:
     order: dict[int, int] = {}
     endless = words(lambda seed: 10**6 if order.setdefault(seed, len(order)) == 3 else 5)
-    solution = solve_and_show(make_run("2 + 2", 4000, "best_of_n(n=12) | majority", endless)).solution
+    solution = solve_and_show(make_run("2 + 2", 500, "best_of_n(n=12) | majority", endless)).solution
     assert any(
         re.fullmatch(r"\d+ of 12 samples came to their end, \d+ were given up for others", line)
         for line in solution.warnings

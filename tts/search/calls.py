@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,33 +21,12 @@ from tts.budget.account import Exhausted
 from tts.budget.budget import Rates
 from tts.errors import BudgetExceeded, EngineError
 from tts.randomness import hash64
+from tts.search.scoring import CallNotes
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.types import Prompt, Trajectory, prompt_text
 from tts.verifiers.base import Judgement, Verifier
 from tts.verifiers.compatibility import token_rates
-
-
-@dataclass(slots=True)
-class CallNotes:
-    """What verifiers' calls leave beside their scores and costs.
-
-    Attributes:
-        unknown: The counts of texts that could not be read, by what and kind (see `Calls.note_unread`).
-        judgements: The prompts to models, with the replies.
-        failures: The number of replies and scores in which a model or its server failed, by kind.
-        causes: The cause of the first failure of each kind.
-    """
-
-    unknown: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    judgements: list[Judgement] = field(default_factory=list[Judgement])
-    failures: Counter[str] = field(default_factory=Counter[str])
-    causes: dict[str, str] = field(default_factory=dict[str, str])
-
-    def note_failures(self, kind: str, cause: str, number: int) -> None:
-        """Count failures of a kind."""
-        self.failures[kind] += number
-        self.causes.setdefault(kind, cause)
 
 
 class MeteredCalls:

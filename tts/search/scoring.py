@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +25,11 @@ from tts.errors import ConfigError, EngineError, VerifierError, quote, unknown_n
 from tts.randomness import hash64
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import NGRAMS, Embedder
-from tts.search.calls import CallNotes, MeteredCalls
 from tts.search.context import SearchContext
 from tts.search.prompts import Prompts
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import (
+    Judgement,
     Scale,
     Scorer,
     StepScores,
@@ -41,9 +43,34 @@ from tts.verifiers.base import (
 )
 from tts.verifiers.ranges import no_scale, range_of
 
+if TYPE_CHECKING:
+    from tts.search.calls import MeteredCalls
+
 T = TypeVar("T")
 # trajectories of a call where time is limited: time is checked between calls, because a verifier may never pause
 _IN_TIME = 1024
+
+
+@dataclass(slots=True)
+class CallNotes:
+    """What verifiers' calls leave beside their scores and costs.
+
+    Attributes:
+        unknown: The counts of texts that could not be read, by what and kind (see `Calls.note_unread`).
+        judgements: The prompts to models, with the replies.
+        failures: The number of replies and scores in which a model or its server failed, by kind.
+        causes: The cause of the first failure of each kind.
+    """
+
+    unknown: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    judgements: list[Judgement] = field(default_factory=list[Judgement])
+    failures: Counter[str] = field(default_factory=Counter[str])
+    causes: dict[str, str] = field(default_factory=dict[str, str])
+
+    def note_failures(self, kind: str, cause: str, number: int) -> None:
+        """Count failures of a kind."""
+        self.failures[kind] += number
+        self.causes.setdefault(kind, cause)
 
 
 class Scoring:
@@ -356,6 +383,8 @@ class Scoring:
 
     def _calls(self, role: str, granted: int, granted_prompt: int, granted_requests: int | None) -> MeteredCalls:
         """Return the calls of a verifier's model, within grants of tokens and requests (see `MeteredCalls`)."""
+        from tts.search.calls import MeteredCalls  # most searches have no verifier
+
         model = self.get(role).model
         return MeteredCalls(
             self._backends[model],

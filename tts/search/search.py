@@ -39,7 +39,6 @@ from tts.search.ends import (
     end_of,
 )
 from tts.search.finishing import Finishing
-from tts.search.forks import check_fork, fork_path
 from tts.search.lengths import MOST_ROWS
 from tts.search.prompts import Prompts, content_of
 from tts.search.rows import Ask, Order, Row
@@ -537,6 +536,8 @@ class Search(Finishing):
             ConfigError: there is no such place, or the place is inside of a character. SearchEnded: the budget cannot
                 pay the reading.
         """
+        from tts.search.forks import check_fork, fork_path  # few searches fork
+
         place = check_fork(t, at, self._backends[t.model], self.tree)
         await self._leave_stream()
         with self._call(writes=True):
