@@ -70,9 +70,9 @@ def test_the_first_solution_is_the_one_that_the_search_would_end_with() -> None:
 
 def test_lengths_of_another_kind_of_prompt_are_revised_once_solutions_are_known() -> None:
     lengths = KnownLengths(LongTask(), None)
-    assert lengths.of("program").expected_length() == 256
-    lengths.of("solve").note(0, LENGTH, ended=True)
-    assert lengths.of("program").expected_length() == LENGTH
+    assert lengths.get("program").expected_length() == 256
+    lengths.get("solve").note(0, LENGTH, ended=True)
+    assert lengths.get("program").expected_length() == LENGTH
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from tts.budget.budget import Budget
 from tts.registry import Registry
 from tts.search.lengths import MOST_ROWS as MOST_OF_A_WAVE
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
-from tts.search.rows import Ask, Row
+from tts.search.rows import RequestedRow, RowRequest
 from tts.search.selections.league import fixtures
 from tts.types import Solution
 from tts.verifiers.function import FunctionVerifier
@@ -201,15 +201,15 @@ def test_a_number_of_a_selection_is_not_laid_out_before_it_is_paid(name: str, nu
 )
 def test_a_wave_takes_no_more_rows_than_can_begin(plan: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
-    take = Ask.take
+    take = RowRequest.take
 
-    def count(ask: Ask, number: int) -> list[Row]:
+    def count(ask: RowRequest, number: int) -> list[RequestedRow]:
         nonlocal taken
         rows = take(ask, number)
         taken += len(rows)
         return rows
 
-    monkeypatch.setattr(Ask, "take", count)
+    monkeypatch.setattr(RowRequest, "take", count)
     solution, _, rows = measure(f"{plan.format(WIDTH)} | majority", unit)
     assert solution.error is None
     assert taken < 10 * rows

@@ -816,7 +816,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[st
 
 
 def comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an outcome without what a usage counts but the other's does not: one of them is of another version."""
+    """Return an outcome without what its usage counts and the other's, of another version, does not."""
     unknown = {name.removeprefix("usage.") for name in one.keys() - other.keys() if name.startswith("usage.")}
     if not unknown or "calls" not in one:
         return one

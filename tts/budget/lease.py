@@ -6,15 +6,12 @@ import asyncio
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from tts.budget.budget import Rates
 from tts.budget.ledger import Amounts, check_counts, price_counts
 from tts.budget.units import PLACE_UNITS
 from tts.errors import BudgetExceeded, EngineError
-
-if TYPE_CHECKING:
-    from tts.budget.account import Account
 
 # the leases of the calls that run this code: a model or a verifier may itself be a search
 ENCLOSING: Final[ContextVar[tuple[Lease, ...]]] = ContextVar("enclosing", default=())
@@ -40,15 +37,13 @@ class Lease:
     A block that says no spend leaves no row in the ledger.
 
     Attributes:
-        account: The account that pays.
+        account: The account that pays (an `Account`).
         is_open: Whether the call is under way.
     """
 
     __slots__ = ("_amounts", "_call", "_counts", "_is_unknown", "_priced", "_rates", "_token", "account", "is_open")
 
-    def __init__(
-        self, account: Account, amounts: Amounts, call: tuple[str, str, int, int], rates: Rates | None
-    ) -> None:
+    def __init__(self, account: Any, amounts: Amounts, call: tuple[str, str, int, int], rates: Rates | None) -> None:
         self.account = account
         self.is_open = False
         self._amounts = amounts

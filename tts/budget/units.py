@@ -42,18 +42,18 @@ TABLE: Final[Mapping[str, Unit]] = {
 }
 
 
-def _where(has: Callable[[Unit], bool]) -> tuple[str, ...]:
+def _select(has: Callable[[Unit], bool]) -> tuple[str, ...]:
     return tuple(name for name, unit in TABLE.items() if has(unit))
 
 
 UNITS: Final = tuple(TABLE)
-WHOLE_UNITS: Final = _where(lambda unit: unit.is_whole)
-GENERATED_UNITS: Final = _where(lambda unit: unit.is_generated)
-PLACE_UNITS: Final = _where(lambda unit: unit.is_by_place)
-VERIFIER_UNITS: Final = _where(lambda unit: unit.is_verifiers)
-PRICED_UNITS: Final = _where(lambda unit: unit.is_priced)
+WHOLE_UNITS: Final = _select(lambda unit: unit.is_whole)
+GENERATED_UNITS: Final = _select(lambda unit: unit.is_generated)
+PLACE_UNITS: Final = _select(lambda unit: unit.is_by_place)
+VERIFIER_UNITS: Final = _select(lambda unit: unit.is_verifiers)
+PRICED_UNITS: Final = _select(lambda unit: unit.is_priced)
 LENGTH_UNITS: Final = (*GENERATED_UNITS, *PRICED_UNITS)  # units of which a longer row spends more
-TOKEN_UNITS: Final = _where(lambda unit: unit.is_tokens)
+TOKEN_UNITS: Final = _select(lambda unit: unit.is_tokens)
 COUNT_UNITS: Final = tuple(name for name in UNITS if name not in LENGTH_UNITS)
 FIXED_UNITS: Final = tuple(name for name in COUNT_UNITS if name not in TOKEN_UNITS)  # the same however long a row is
 

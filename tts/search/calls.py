@@ -1,4 +1,4 @@
-"""Calls of a verifier's model, within a grant. `MeteredCalls` charges the tokens to the problem of the verifier."""
+"""Calls of a verifier's model within a grant, charged to the problem of the verifier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tts.budget.account import Exhausted
 from tts.budget.budget import Rates
 from tts.errors import BudgetExceeded, EngineError
 from tts.randomness import hash64
-from tts.search.scoring import CallNotes
+from tts.search.ends import CallNotes
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.types import Prompt, Trajectory, prompt_text

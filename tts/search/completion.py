@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.ends import MOST_TOKENS, SearchEnded, Thought
+from tts.search.scoring import Scoring
+from tts.search.tree import Tree
+from tts.search.writer import Writer
 from tts.types import Trajectory
 from tts.verifiers.base import estimate_unknown
 
-if TYPE_CHECKING:
-    from tts.search.search import Search
+
+class Completing(Protocol):
+    """What is asked of a search here; see `tts.search.search.Search`."""
+
+    root: Any
+    left: Any
+    rows: Writer
+    tree: Tree
+    scoring: Scoring
+
+    async def expand(self, ts: Sequence[Trajectory], n: int, until: Thought, /, *, model: str) -> Any:
+        """See `Search.expand`."""
+
+    async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str) -> Any:
+        """See `Search.extend`."""
+
+    async def complete(self, ts: Sequence[Trajectory]) -> Any:
+        """See `Search.complete`."""
+
+    def finish(self, t: Trajectory) -> Any:
+        """See `Search.finish`."""
 
 
-async def responding(search: Search, t: Trajectory) -> Trajectory:
+async def responding(search: Completing, t: Trajectory) -> Trajectory:
     """End an open thought that leaves room for a response, and return the path with its thought ended.
 
     Other paths, and thoughts that met the end of the context or whose rows failed, are returned as they are. So is a
@@ -40,7 +63,7 @@ async def responding(search: Search, t: Trajectory) -> Trajectory:
     return path
 
 
-def best_active(search: Search) -> Trajectory:
+def best_active(search: Completing) -> Trajectory:
     """Return the live trajectory most worth completing, or the root.
 
     The greatest score by the first verifier decides, then whether the path is the plain sample's, then its length.
@@ -56,7 +79,7 @@ def best_active(search: Search) -> Trajectory:
     return leaves[order.index(max(order))] if leaves else search.root
 
 
-async def complete_best(search: Search) -> None:
+async def complete_best(search: Completing) -> None:
     """Complete the best active trajectory, or draw a plain sample. The reserve for this purpose pays.
 
     Raises:
@@ -70,7 +93,7 @@ async def complete_best(search: Search) -> None:
         search.finish(best)
 
 
-async def learn_length(search: Search, end: SearchEnded) -> bool:
+async def learn_length(search: Completing, end: SearchEnded) -> bool:
     """Complete a path where only an assumed length keeps rows from beginning; return whether it did.
 
     This happens once in a search. Until a path has ended, the reserve for the end of a path is the task's constant.

@@ -1,4 +1,4 @@
-"""Costs: upper bounds of the costs of rows and scores, the account that pays for both, and what it owes for scores."""
+"""Costs: prices of rows and scores, the account that pays for both, and what it owes for scores."""
 
 from __future__ import annotations
 
@@ -249,14 +249,14 @@ class Costs:
         """Whether an amount is held for the scores of a node."""
         return node in self._owed
 
-    def owed(self) -> dict[str, int]:
+    def reserves(self) -> dict[str, int]:
         """Return the amounts that are held for scores, by unit."""
         total: Counter[str] = Counter()
         for _account, amounts in self._owed.values():
             total.update(amounts)
         return dict(total)
 
-    def add_owed(self, node: int, left: dict[str, int]) -> None:
+    def add_reserve(self, node: int, left: dict[str, int]) -> None:
         """Add what is held for a node's scores to amounts that are left of the account that pays now."""
         account, amounts = self._owed.get(node, (self.account, {}))
         for unit, amount in amounts.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,6 +15,7 @@ from tts.checks import check_int, check_number, check_text
 from tts.errors import BudgetExceeded, ConfigError, quote
 from tts.tasks.base import Task
 from tts.thoughts import ThoughtMarks
+from tts.verifiers.base import Judgement
 
 
 class Until(Enum):
@@ -250,6 +252,28 @@ class Notes:
         self.timed = self.timed or timed
         if line not in self.warnings:
             self.warnings.append(line)
+
+
+@dataclass(slots=True)
+class CallNotes:
+    """What verifiers' calls leave beside their scores and costs.
+
+    Attributes:
+        unknown: The counts of texts that could not be read, by what and kind (see `Calls.note_unread`).
+        judgements: The prompts to models, with the replies.
+        failures: The number of replies and scores in which a model or its server failed, by kind.
+        causes: The cause of the first failure of each kind.
+    """
+
+    unknown: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    judgements: list[Judgement] = field(default_factory=list[Judgement])
+    failures: Counter[str] = field(default_factory=Counter[str])
+    causes: dict[str, str] = field(default_factory=dict[str, str])
+
+    def note_failures(self, kind: str, cause: str, number: int) -> None:
+        """Count failures of a kind."""
+        self.failures[kind] += number
+        self.causes.setdefault(kind, cause)
 
 
 class SearchEnded(Exception):

@@ -1,4 +1,4 @@
-"""Forks inside of a node: the node is divided at a token or before a text, and later draws branch off there."""
+"""Forks inside of a node, which is divided at a token or before a text."""
 
 from __future__ import annotations
 

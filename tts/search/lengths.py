@@ -170,7 +170,7 @@ class KnownLengths:
         self._step_tokens = 0  # of all steps that have ended
         self._num_steps = 0  # steps that have ended
 
-    def of(self, kind: str) -> Lengths:
+    def get(self, kind: str) -> Lengths:
         """Return the known lengths of paths after a kind of prompt."""
         lengths = self._by_kind.get(kind)
         if lengths is None:
@@ -191,7 +191,7 @@ class KnownLengths:
         if kind == "solve":
             return round(self._typical(kind) * self._scale)
         solution_constant = max(1, self._typical("solve"))
-        return round(self.of("solve").expected_length() * self._typical(kind) / solution_constant)
+        return round(self.get("solve").expected_length() * self._typical(kind) / solution_constant)
 
     def _typical(self, kind: str) -> int:
         """Return the task's constant for a kind of prompt; the constant of "solve" for a kind that the task lacks."""
@@ -224,7 +224,7 @@ class KnownLengths:
         if above in self.forced:
             self.forced.add(path.node)
             return False
-        self.of(path.root_kind).note(path.node, path.num_tokens, ended=path.status == "finished", above=above)
+        self.get(path.root_kind).note(path.node, path.num_tokens, ended=path.status == "finished", above=above)
         return True
 
     def note_step(self, tokens: int) -> None:

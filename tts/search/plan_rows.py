@@ -114,7 +114,7 @@ class Price:
         }
 
     def rows(self, tokens: int, left: Amounts) -> float:
-        """Return the number of rows of some tokens that the limits pay, units by place apart; infinity: no limit."""
+        """Return the number of rows of some tokens that the limits pay, units by place apart."""
         return min(
             [left[unit] // amount for unit, amount in self.amounts(tokens).items() if amount > 0], default=math.inf
         )
@@ -199,7 +199,7 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
 
     Args:
         price: The price of one row.
-        places: By unit that rows cost by their place: the amount that each row costs, in draw order.
+        places: The amounts that rows cost by their place in the call, in draw order, by unit.
         count: The number of rows that may be written.
         left: The amount of each limit that is neither spent nor held, in whole units.
         goal: The goal of the rows.
@@ -255,7 +255,7 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
 
 
 def pays_plenty(price: Price, needed: int, wanted: float, left: Amounts) -> bool:
-    """Whether what is left pays each wanted row many times its expected length, so that doubling would save nothing."""
+    """Whether what is left pays each wanted row many times its expected length."""
     return price.rows(_PLENTY * needed, left) >= wanted
 
 
@@ -365,10 +365,11 @@ def plan_programs(  # noqa: PLR0913 - what a plan depends on, by name
     spent: Amounts,
     at_once: bool = False,
 ) -> Wave:
-    """Return the next call of rows that are programs with leases. The remaining rows get equal parts of what is left.
+    """Return the next call of rows that are programs with leases.
 
-    Where no limit is shared, all rows begin at once. Where the number of rows is open, the mean cost of a row so far
-    limits how many begin. At most half of the part of a row is kept for the score of the row.
+    The remaining rows get equal parts of what is left. Where no limit is shared, all rows begin at once. Where the
+    number of rows is open, the mean cost of a row so far limits how many begin. At most half of the part of a row is
+    kept for the score of the row.
 
     Args:
         price: As in `plan_rows`, like `places`, `count`, `left`, `cap`, `wanted`, `goes_on` and `at_once`.

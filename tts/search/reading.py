@@ -1,4 +1,4 @@
-"""The reading half of a search: scores, questions to the model, embeddings, and other work beside the models."""
+"""The calls of a search that read: scores, questions to the model, embeddings, work beside models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 _FEW_CHARACTERS = 20_000  # texts up to this size are embedded as n-grams without a thread
 
 
-class Reading:
+class ReadingCalls:
     """The calls of a search that read and do not write.
 
     Args:

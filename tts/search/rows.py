@@ -28,7 +28,7 @@ OUT_OF_TIME = "out of time"
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class RequestedRow:
     """One continuation of a path, written in one call or in several.
 
     Args:
@@ -76,7 +76,7 @@ class Row:
 
 
 @dataclass(slots=True, eq=False)
-class Ask:
+class RowRequest:
     """What a strategy wants written: rows after paths, in draw order.
 
     First children of all paths come before second children.
@@ -119,7 +119,7 @@ class Ask:
     redraws: bool = False
     together: bool = False
     order: Order = "drawn"
-    begun: deque[Row] = field(default_factory=deque[Row])
+    begun: deque[RequestedRow] = field(default_factory=deque[RequestedRow])
     most: int | None = None
     count: int = 0
     given_up: int = 0
@@ -129,7 +129,7 @@ class Ask:
     response: int = 0
     distinct: int = 1
     _num_made: int = 0
-    _given_back: deque[Row] = field(default_factory=deque[Row])
+    _given_back: deque[RequestedRow] = field(default_factory=deque[RequestedRow])
 
     def __post_init__(self) -> None:
         self.most = None if self.n is None else self.n * len(self.paths)
@@ -146,7 +146,7 @@ class Ask:
         return math.inf if self.most is None else self.most - self.count
 
     @property
-    def open_rows(self) -> list[Row]:
+    def open_rows(self) -> list[RequestedRow]:
         """The rows that were begun and are not over."""
         return [row for row in self.begun if not row.over]
 
@@ -174,22 +174,22 @@ class Ask:
             return None
         return self.paths[self._num_made % len(self.paths)] if self.paths else None
 
-    def take(self, count: int) -> list[Row]:
+    def take(self, count: int) -> list[RequestedRow]:
         """Take up to `count` rows to begin: first the rows that were given back."""
         rows = [self._given_back.popleft() for _ in range(min(count, len(self._given_back)))]
         paths, num_made = self.paths, self._num_made
         num_new = count - len(rows) if paths else 0
         if self.n is not None:
             num_new = min(num_new, self.n * len(paths) - num_made)
-        rows += [Row(place, paths[place % len(paths)]) for place in range(num_made, num_made + num_new)]
+        rows += [RequestedRow(place, paths[place % len(paths)]) for place in range(num_made, num_made + num_new)]
         self._num_made += max(0, num_new)
         return rows
 
-    def give_back(self, rows: Sequence[Row]) -> None:
+    def give_back(self, rows: Sequence[RequestedRow]) -> None:
         """Put rows that did not begin back to the head, as new rows of the same places."""
-        self._given_back.extendleft(Row(row.place, row.parent) for row in reversed(rows))
+        self._given_back.extendleft(RequestedRow(row.place, row.parent) for row in reversed(rows))
 
-    def begin(self, rows: Sequence[Row]) -> None:
+    def begin(self, rows: Sequence[RequestedRow]) -> None:
         """Note rows as begun."""
         self.begun.extend(rows)
         self.count += len(rows)
@@ -197,7 +197,7 @@ class Ask:
         if self.order != "drawn":
             self.most = self.count
 
-    def pop_over(self, last: Row, *, ends: bool) -> Iterator[Row]:
+    def pop_over(self, last: RequestedRow, *, ends: bool) -> Iterator[RequestedRow]:
         """Take the rows that may be returned, one by one, after a row was received.
 
         This is for rows that arrive or finish; in draw order the writer takes the leading rows that are over. In finish
@@ -207,7 +207,7 @@ class Ask:
             last: The row that was received.
             ends: Whether this row was the last row of its call.
         """
-        ready_rows: list[Row] = []
+        ready_rows: list[RequestedRow] = []
         if self.order == "arrived":
             ready_rows = [last] if last.over else []
         elif ends:
@@ -220,10 +220,10 @@ class Ask:
 
     def put_back(self, paths: Sequence[Trajectory]) -> None:
         """Put rows that are over, and were returned before, back to the head; `paths`: their paths, in order."""
-        self.begun.extendleft(Row(0, t.parent, t, over=True) for t in reversed(paths) if t.parent is not None)
+        self.begun.extendleft(RequestedRow(0, t.parent, t, over=True) for t in reversed(paths) if t.parent is not None)
 
 
-class Call:
+class RowCall:
     """One call for rows: sent at once, received in draw order, and closed with its cost.
 
     Args:
@@ -247,7 +247,7 @@ class Call:
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[RequestedRow],
         handles: Sequence[object],
         backend: Backend,
         *,
@@ -294,7 +294,7 @@ class Call:
                 self._num_asked += 1  # a request that the backend refuses counts too
                 self._row_sets.append(self._backend.sample(request))
 
-    async def next_row(self, order: Order) -> Row:
+    async def next_row(self, order: Order) -> RequestedRow:
         """Return the row to receive next: the next in draw order, or, by arrival, the first that has ended."""
         while order == "arrived":
             for index in range(self._received, len(self._rows)):
@@ -349,7 +349,10 @@ class Call:
         await cancelled_and_done(self._row_sets)
 
     def close(self) -> dict[str, Any]:
-        """Return the call's cost by the fields of a ledger's row. Rows that were not received count as cancelled."""
+        """Return the call's cost by the fields of a ledger's row.
+
+        Rows that were not received count as cancelled.
+        """
         if self._timer is not None:
             self._timer.cancel()
         samples = generated = cancelled = 0
@@ -394,7 +397,7 @@ class Call:
             with self._blame:
                 self._backend.release(unused_handles)
 
-    def _most_tokens(self, row: Row) -> int:
+    def _most_tokens(self, row: RequestedRow) -> int:
         """Return the most tokens that a row may have generated: its grant, or as many as its lease pays."""
         most_tokens = row.grant
         for unit, amount in self._lease.items():

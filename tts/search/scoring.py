@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,10 +24,10 @@ from tts.randomness import hash64
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import NGRAMS, Embedder
 from tts.search.context import SearchContext
+from tts.search.ends import CallNotes
 from tts.search.prompts import Prompts
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import (
-    Judgement,
     Scale,
     Scorer,
     StepScores,
@@ -49,28 +47,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # trajectories of a call where time is limited: time is checked between calls, because a verifier may never pause
 _IN_TIME = 1024
-
-
-@dataclass(slots=True)
-class CallNotes:
-    """What verifiers' calls leave beside their scores and costs.
-
-    Attributes:
-        unknown: The counts of texts that could not be read, by what and kind (see `Calls.note_unread`).
-        judgements: The prompts to models, with the replies.
-        failures: The number of replies and scores in which a model or its server failed, by kind.
-        causes: The cause of the first failure of each kind.
-    """
-
-    unknown: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    judgements: list[Judgement] = field(default_factory=list[Judgement])
-    failures: Counter[str] = field(default_factory=Counter[str])
-    causes: dict[str, str] = field(default_factory=dict[str, str])
-
-    def note_failures(self, kind: str, cause: str, number: int) -> None:
-        """Count failures of a kind."""
-        self.failures[kind] += number
-        self.causes.setdefault(kind, cause)
 
 
 class Scoring:
@@ -473,7 +449,7 @@ class Scoring:
         scores, node = self._tree.scores, t
         while node.node not in freed and (node.node, role) not in scores:
             freed[node.node] = None
-            self._costs.add_owed(node.node, left)
+            self._costs.add_reserve(node.node, left)
             if node.parent is None:
                 return
             node = node.parent

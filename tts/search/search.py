@@ -38,12 +38,11 @@ from tts.search.ends import (
     Until,
     end_of,
 )
-from tts.search.finishing import Finishing
+from tts.search.finishing import CandidateStream, Finishing, Show
 from tts.search.lengths import MOST_ROWS
 from tts.search.prompts import Prompts, content_of
-from tts.search.rows import Ask, Order, Row
+from tts.search.rows import Order, RequestedRow, RowRequest
 from tts.search.scoring import Scoring
-from tts.search.streaming import CandidateStream, Show
 from tts.search.writer import Done, Writer
 from tts.thoughts import THINK
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory
@@ -258,7 +257,7 @@ class Search(Finishing):
             return children
         ask = self.rows.ask(ts, n, until, sampling=sampling, model=model)
 
-        async def add_child(row: Row) -> None:
+        async def add_child(row: RequestedRow) -> None:
             """Put the path of a row among the children of its parent, unless the row failed."""
             path = row.path
             if path is not None and path.status != "failed":
@@ -373,7 +372,9 @@ class Search(Finishing):
         if stream is not None:
             await stream.close()
 
-    async def _ask_to_end(self, ts: Sequence[Trajectory], n: int | None, model: str, *sampling: Any) -> Ask | None:
+    async def _ask_to_end(
+        self, ts: Sequence[Trajectory], n: int | None, model: str, *sampling: Any
+    ) -> RowRequest | None:
         """Return the request of whole solutions; None where there is nothing to complete."""
         check_int("n", n, 1)
         await self._leave_stream()
@@ -399,7 +400,7 @@ class Search(Finishing):
         self.notes.timed = self.notes.timed or ask.order == "arrived"
         return ask
 
-    async def _complete(self, ask: Ask, show: Show | None = None) -> None:
+    async def _complete(self, ask: RowRequest, show: Show | None = None) -> None:
         """Write a request of whole solutions, in calls; `show` gets each candidate. See `complete`."""
         num_before, failed_waves, free_waves = len(self.candidates), 0, 0
         spent_before = self._spend()
@@ -431,7 +432,7 @@ class Search(Finishing):
             why = given_up if ask.given_up else "budget: the others could not begin at once"
             self._warn_short(ask, num_before, why)
 
-    async def _write(self, ask: Ask, done: Done) -> None:
+    async def _write(self, ask: RowRequest, done: Done) -> None:
         """Make one call for rows of a request; `done` gets the rows that are over."""
         with self._call(writes=True):
             has_answer = self.candidates.votes.total > 0
@@ -458,7 +459,7 @@ class Search(Finishing):
             raise SearchEnded("nothing is spent any more")
         return free_waves
 
-    async def _finish_rows(self, ask: Ask, paths: list[Trajectory], show: Show | None) -> None:
+    async def _finish_rows(self, ask: RowRequest, paths: list[Trajectory], show: Show | None) -> None:
         """Make one call for rows of a request, and finish the rows that have ended; append their paths to `paths`."""
 
         async def finish(t: Trajectory) -> None:
@@ -468,7 +469,7 @@ class Search(Finishing):
                 await show(candidate)
                 self.is_busy = was_busy
 
-        async def add(row: Row) -> None:
+        async def add(row: RequestedRow) -> None:
             path = row.path
             if path is not None and path.status != "failed":
                 paths.append(path)
@@ -482,7 +483,7 @@ class Search(Finishing):
             for t in paths:
                 await finish(t)
 
-    def _leave(self, ask: Ask, num_before: int, reason: str) -> None:
+    def _leave(self, ask: RowRequest, num_before: int, reason: str) -> None:
         """Cancel the open rows of a request after a stop rule; otherwise keep them for a later request."""
         if self.notes.stop is not None:
             self.drop(self.rows.discard(ask))
@@ -490,7 +491,7 @@ class Search(Finishing):
             self.rows.interrupt(ask)
             self._warn_short(ask, num_before, reason)
 
-    def _warn_short(self, ask: Ask, num_before: int, why: str) -> None:
+    def _warn_short(self, ask: RowRequest, num_before: int, why: str) -> None:
         """Warn if not all of a fixed number of rows came to their end; `num_before`: the candidates before them."""
         paths = [c.trajectory for c in self.candidates[num_before:]]
         paths += [row.path for row in ask.begun if row.path is not None]
@@ -561,7 +562,7 @@ class Search(Finishing):
             sampling, parents = self.rows.sampling_at(temperature), [ends[i] for i in indices]
             ask = self.rows.ask(parents, 1, STEP, sampling=sampling, model="policy", scratch=True)
 
-            async def replace(row: Row, indices: Sequence[int] = indices) -> None:
+            async def replace(row: RequestedRow, indices: Sequence[int] = indices) -> None:
                 if row.made is not None:
                     ends[indices[row.place]] = row.made
 

@@ -1,4 +1,4 @@
-"""Sizes: what limits pay, how many rows of a request the next call writes, and how far each may be written."""
+"""Sizes: what limits pay, and how many rows the next call writes, and how far."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tts.search.ends import END, STEP, Thought, Tokens
 from tts.search.lengths import NO_CAP, KnownLengths, Lengths
 from tts.search.plan_rows import Goal, Price, Wave, branches_of, limit_to_share, pays_plenty, plan_programs, plan_rows
 from tts.search.prompts import Prompts
-from tts.search.rows import Ask, Row
+from tts.search.rows import RequestedRow, RowRequest
 from tts.types import Trajectory
 
 _RESPONSE = 0.25  # the part of the amount left before a thought that is reserved for the response
@@ -23,13 +23,13 @@ _PIECE = 16  # the fewest tokens of a piece of rows in finish order
 _PIECE_SHARE = 16  # a longer piece of these rows is this part of their length
 
 
-def _goal(ask: Ask) -> Goal:
+def _goal(ask: RowRequest) -> Goal:
     if ask.until is STEP:
         return Goal.ROLLOUT if ask.scratch else Goal.STEP
     return Goal.TOKENS if isinstance(ask.until, Tokens) else Goal.SOLUTION
 
 
-def _requests(rows: Sequence[Row]) -> list[int]:
+def _requests(rows: Sequence[RequestedRow]) -> list[int]:
     """Return the cost of each row in requests: the rows of one call after the same path are one request."""
     asked: set[int] = set()
     costs: list[int] = []
@@ -84,12 +84,12 @@ class Sizes:
 
     def sample_cost(self, model: str, unit: str) -> int:
         """Return the cost of a plain sample of expected length by a model, in whole units."""
-        return self.sample_price(model).amount(unit, self.lengths.of("solve").expected_length())
+        return self.sample_price(model).amount(unit, self.lengths.get("solve").expected_length())
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """See `Search.affordable_samples`."""
         price, account = self.sample_price(), self._costs.account
-        solution_tokens = self.lengths.of("solve").expected_length()
+        solution_tokens = self.lengths.get("solve").expected_length()
         call_tokens = min(solution_tokens, self.lengths.step) if stepwise else solution_tokens
         num_calls = -(-solution_tokens // call_tokens)  # rounded up
         payable: list[int] = []  # by limit: the samples that the limit pays
@@ -130,14 +130,14 @@ class Sizes:
         context = self._backends[model].context
         return NO_CAP if context is None else context - self._tree.path_tokens(t)
 
-    def _fills(self, ask: Ask, path: Trajectory) -> bool:
+    def _fills(self, ask: RowRequest, path: Trajectory) -> bool:
         """Whether a path leaves no room in the context; False for a root, whose length was checked before."""
         context = self._backends[ask.model].context
         return context is not None and path.parent is not None and self._tree.path_tokens(path) >= context
 
     # The next call ----------------------------------------------------------------------------------------------------
 
-    def _upcoming(self, ask: Ask, *, completed: bool) -> list[Row]:
+    def _upcoming(self, ask: RowRequest, *, completed: bool) -> list[RequestedRow]:
         """Take the rows of a request that may begin now, up to the first that fills the context."""
         if ask.until is STEP:
             require(self._backends[ask.model], ["steps"], "expanding step by step")
@@ -150,7 +150,7 @@ class Sizes:
                     return rows[:place]
         return rows
 
-    def _width(self, ask: Ask, *, completed: bool) -> int:
+    def _width(self, ask: RowRequest, *, completed: bool) -> int:
         """Return the most rows that may begin now. The plan of a call may begin fewer."""
         account = self._costs.account
         width = min(ask.left, ask.width)
@@ -170,7 +170,7 @@ class Sizes:
             width = min(width, max(ask.distinct, self._payable(ask, path, completed=completed)))
         return int(width)
 
-    def _payable(self, ask: Ask, path: Trajectory, *, completed: bool) -> float:
+    def _payable(self, ask: RowRequest, path: Trajectory, *, completed: bool) -> float:
         """Return the most rows after a path that `plan_rows` begins, where it begins more than one row."""
         left = self._costs.account.all_available()
         price = self._costs.price(self._backends[ask.model], self._tree.path_tokens(path))
@@ -179,23 +179,30 @@ class Sizes:
             return min(by_samples, price.rows(1, left))
         cap = min(ask.sampling.max_tokens or NO_CAP, self.room(ask.model, path))
         if ask.order != "drawn":
-            needed = self.lengths.of(path.root_kind).expected_length(path.num_tokens) - path.num_tokens
+            needed = self.lengths.get(path.root_kind).expected_length(path.num_tokens) - path.num_tokens
             return min(by_samples, price.rows(max(1, min(cap, needed)), left))
         doubled = 2 * self.lengths.begun if completed else 0
         if completed and ask.together:
-            expected = self.lengths.of(path.root_kind).expected_length(path.num_tokens) - path.num_tokens
+            expected = self.lengths.get(path.root_kind).expected_length(path.num_tokens) - path.num_tokens
             doubled = ask.left if pays_plenty(price, max(1, min(cap, expected)), ask.left, left) else doubled
         return min(by_samples, max(doubled, price.rows(cap, left)))
 
     def _size(
-        self, ask: Ask, rows: Sequence[Row], *, goes_on: bool, answered: bool, completed: bool, is_patient: bool
+        self,
+        ask: RowRequest,
+        rows: Sequence[RequestedRow],
+        *,
+        goes_on: bool,
+        answered: bool,
+        completed: bool,
+        is_patient: bool,
     ) -> tuple[Wave, Sequence[int], Price]:
         """Return the plan of a call, the samples that its rows cost, and the price of a row from its parent on."""
         until, lengths, backend = ask.until, self.lengths, self._backends[ask.model]
         parents = list({row.parent.node: row.parent for row in rows}.values())
-        of_kind, longest = lengths.of(parents[0].root_kind), max([t.num_tokens for t in parents])
+        of_kind, longest = lengths.get(parents[0].root_kind), max([t.num_tokens for t in parents])
         price, call_price = self._prices(ask, rows, parents, goes_on=goes_on)
-        cap, needed = self._expected(ask, rows, parents, of_kind, goes_on=goes_on)
+        cap, needed = self._expectation(ask, rows, parents, of_kind, goes_on=goes_on)
         closing = 0
         if not (answered or until is END):
             if not (goes_on and ask.closing):  # all calls of a row have the same reserve: results depend on no cuts
@@ -233,8 +240,14 @@ class Sizes:
         self._assumes = False
         return wave, branches, price
 
-    def _expected(
-        self, ask: Ask, rows: Sequence[Row], parents: Sequence[Trajectory], of_kind: Lengths, *, goes_on: bool
+    def _expectation(
+        self,
+        ask: RowRequest,
+        rows: Sequence[RequestedRow],
+        parents: Sequence[Trajectory],
+        of_kind: Lengths,
+        *,
+        goes_on: bool,
     ) -> tuple[int, int]:
         """Return the most tokens that a row of the next call may take, and those that it is expected to take.
 
@@ -253,7 +266,7 @@ class Sizes:
         return cap, max(1, min(cap, of_kind.expected_length(longest) - longest))
 
     def _allowance(
-        self, open_rows: Sequence[Row], price: Price, needed: int, closing: int, *, is_patient: bool
+        self, open_rows: Sequence[RequestedRow], price: Price, needed: int, closing: int, *, is_patient: bool
     ) -> Mapping[str, int]:
         """Return the amounts that a call is planned with: all that is left, but only an equal part of a shared limit.
 
@@ -267,7 +280,7 @@ class Sizes:
         if self._costs.owes:
             for row in open_rows:
                 if row.path is not None:
-                    self._costs.add_owed(row.path.node, left)
+                    self._costs.add_reserve(row.path.node, left)
         shares = account.fair_shares() if account.is_shared else {}
         if not shares:
             return left
@@ -277,7 +290,7 @@ class Sizes:
         return limit_to_share(price, needed, closing, left, shares)
 
     def _prices(
-        self, ask: Ask, rows: Sequence[Row], parents: Sequence[Trajectory], *, goes_on: bool
+        self, ask: RowRequest, rows: Sequence[RequestedRow], parents: Sequence[Trajectory], *, goes_on: bool
     ) -> tuple[Price, Price]:
         """Return the price of a row from its parent on, and the price of the row's next call."""
         backend, tree, costs = self._backends[ask.model], self._tree, self._costs
@@ -299,7 +312,7 @@ class Sizes:
             return {unit: account.limit(unit) for unit in account.units}
         return {unit: account.spending(unit) // max(1, num_begun) for unit in account.units}
 
-    def _portion_of(self, ask: Ask, written: int) -> int:
+    def _portion_of(self, ask: RowRequest, written: int) -> int:
         """Return the most tokens of a row in one call, after `written` tokens.
 
         In finish order a call writes all rows to one length, piece by piece.
@@ -315,7 +328,7 @@ class Sizes:
         backend = self._backends[model]
         return backend.caps.steps != "absent" and metadata_of(backend).resumes()
 
-    def _branches(self, ask: Ask, parents: Sequence[Trajectory]) -> list[int]:
+    def _branches(self, ask: RowRequest, parents: Sequence[Trajectory]) -> list[int]:
         """Return the cost of each row in samples, if all rows were started in this order."""
         return branches_of(parents, self._scratch_children_of if ask.scratch else self._tree.children_of)
 
@@ -326,7 +339,7 @@ class Sizes:
         """
         return self._scratch_children.get(t.node, 0) if t.node in self._tree.scratch else 1
 
-    def _remainder(self, ask: Ask, row: Row) -> int:
+    def _remainder(self, ask: RowRequest, row: RequestedRow) -> int:
         """Return the tokens that a row may still take.
 
         Consecutive pieces of given sizes count as one row for the cap.
@@ -337,11 +350,11 @@ class Sizes:
             remainder = min(remainder, ask.until.count - written)
         return min(remainder, self.room(ask.model, row.end))
 
-    def _cap_remainder(self, ask: Ask, row: Row) -> int:
+    def _cap_remainder(self, ask: RowRequest, row: RequestedRow) -> int:
         """Return the tokens that the cap of a row still allows."""
         return (ask.sampling.max_tokens or NO_CAP) - self._chain(ask, row) - row.written
 
-    def _chain(self, ask: Ask, row: Row) -> int:
+    def _chain(self, ask: RowRequest, row: RequestedRow) -> int:
         """Return the tokens of the pieces before a row that were written under the same cap."""
         if not self._chains:
             return 0

@@ -26,7 +26,7 @@ from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Tokens, Until,
 from tts.search.lengths import MOST_ROWS
 from tts.search.plan_rows import Price, Wave, branches_of
 from tts.search.prompts import Prompts
-from tts.search.rows import OUT_OF_TIME, Ask, Call, Row
+from tts.search.rows import OUT_OF_TIME, RequestedRow, RowCall, RowRequest
 from tts.search.sizes import Sizes
 from tts.thoughts import ThoughtMarks
 from tts.types import Status, Trajectory
@@ -38,7 +38,7 @@ _STATUS: Mapping[str, Status] = {
     "error": "failed",
 }  # fmt: skip
 
-Done = Callable[[Row], Awaitable[None]]  # gets a row that is over
+Done = Callable[[RequestedRow], Awaitable[None]]  # gets a row that is over
 # Appends a text after trajectories on a model. The last argument is the number of samples that this costs.
 Extend = Callable[[Sequence[Trajectory], str, str, int], Awaitable[list[Extension]]]
 
@@ -86,11 +86,11 @@ class Writer(Sizes):
         spreads = any(not {"spreads", "tops"}.isdisjoint(verifier.needs) for verifier in context.verifiers.values())
         self._sample_options = {"spreads": spreads, "sampling_logprobs": sampling_logprobs}
         self._unscorable = unscorable
-        self._interrupted: dict[tuple[object, ...], deque[Row]] = {}  # by `Ask.key`
+        self._interrupted: dict[tuple[object, ...], deque[RequestedRow]] = {}  # by `RowRequest.key`
         self._rollout_paths: list[Trajectory] = []  # the nodes of the last rollout
         self._stops: dict[tuple[ThoughtMarks, object], StopCondition] = {}  # by marks and kind of end
         self._took_assumption = False
-        self._calls: list[Call] = []  # under way
+        self._calls: list[RowCall] = []  # under way
         self._handed: set[int] = set()  # nodes whose scores were owed while their call went on
 
     def sampling_at(
@@ -129,19 +129,19 @@ class Writer(Sizes):
 
     def ask(
         self, paths: Sequence[Trajectory], n: int | None, until: Until | Tokens | Share | Stops, **options: Any
-    ) -> Ask:
+    ) -> RowRequest:
         """Return the request of n rows after each path. Interrupted rows of an earlier request lead it.
 
         Args:
             paths: The paths that the rows continue.
             n: The number of rows after each path; None: as many as the budget pays.
             until: The end of each row.
-            options: Further arguments of `Ask`.
+            options: Further arguments of `RowRequest`.
         """
         if isinstance(until, Share):
-            solution_tokens = self.lengths.of(paths[0].root_kind).expected_length()
+            solution_tokens = self.lengths.get(paths[0].root_kind).expected_length()
             until = Tokens(max(1, round(until.part * solution_tokens)))
-        ask = Ask(paths, n, until, **options)
+        ask = RowRequest(paths, n, until, **options)
         if not ask.redraws and any(t.parent is not None for t in paths):
             # rows that cost no sample begin first: paths go on before copies of them branch off
             first_rows = ask.take(len(paths))  # in later rounds every row costs a sample
@@ -150,11 +150,11 @@ class Writer(Sizes):
                 [row for paid in (0, 1) for row, branch in zip(first_rows, branches, strict=True) if branch == paid]
             )
         if self._interrupted:
-            self._take_interrupted(ask)
+            self._take_waiting_rows(ask)
         return ask
 
-    def _take_interrupted(self, ask: Ask) -> None:
-        interrupted_rows = self._interrupted.pop(ask.key, deque[Row]())
+    def _take_waiting_rows(self, ask: RowRequest) -> None:
+        interrupted_rows = self._interrupted.pop(ask.key, deque[RequestedRow]())
         while interrupted_rows and ask.left > 0:
             row = interrupted_rows.popleft()
             row.place = ask.count
@@ -164,7 +164,7 @@ class Writer(Sizes):
         if interrupted_rows:
             self._interrupted[ask.key] = interrupted_rows
 
-    def interrupt(self, ask: Ask) -> None:
+    def interrupt(self, ask: RowRequest) -> None:
         """Keep the rows of a request that were not returned, for a later request of the same key.
 
         These rows come before the rows that already wait under this key.
@@ -172,7 +172,7 @@ class Writer(Sizes):
         if ask.begun:
             self._interrupted[ask.key] = ask.begun + self._interrupted.get(ask.key, deque())
 
-    def discard(self, ask: Ask) -> list[Trajectory]:
+    def discard(self, ask: RowRequest) -> list[Trajectory]:
         """Book the rows that wait in a request as cancelled, after a stop rule fired, and return their nodes."""
         written_rows = [row for row in ask.begun if row.path is not None]
         tokens = sum(row.written for row in written_rows)
@@ -183,7 +183,7 @@ class Writer(Sizes):
         ask.begun.clear()
         return [row.path for row in written_rows if row.path is not None]
 
-    def leave_off(self, rows: deque[Row]) -> Iterator[Row]:
+    def leave_off(self, rows: deque[RequestedRow]) -> Iterator[RequestedRow]:
         """Give up the open rows of a request; yield its written rows, in draw order."""
         for row in rows:
             if not row.over:
@@ -199,7 +199,7 @@ class Writer(Sizes):
         interrupted_rows = chain.from_iterable(self._interrupted.values())
         return [row.path for row in interrupted_rows if row.path is not None]
 
-    def conclude(self) -> Iterator[Row]:
+    def conclude(self) -> Iterator[RequestedRow]:
         """Give up every interrupted row; yield the rows that have text, in draw order."""
         for rows in self._interrupted.values():
             yield from self.leave_off(rows)
@@ -207,7 +207,7 @@ class Writer(Sizes):
 
     # One call ---------------------------------------------------------------------------------------------------------
 
-    async def write(self, ask: Ask, done: Done, *, answered: bool, completed: bool) -> None:
+    async def write(self, ask: RowRequest, done: Done, *, answered: bool, completed: bool) -> None:
         """Make one call for rows of a request, and hand out the rows that are over, in the request's order.
 
         The call continues the open rows. Where no row is open, new rows begin. Whatever `done` raises cancels the rows
@@ -230,7 +230,7 @@ class Writer(Sizes):
                 return
             await self._open_abroad(ask)
         rows, rest, wave, price, lease = await self._admit(ask, goes_on=goes_on, answered=answered, completed=completed)
-        call: Call | None = None
+        call: RowCall | None = None
         try:
             with lease:
                 # the lease comes before reserves of other scores
@@ -257,7 +257,7 @@ class Writer(Sizes):
                 self.timed_out = self.timed_out or call.timed_out
                 self._owe_scores(rows, price)
 
-    async def _receive(self, ask: Ask, call: Call, num_rows: int, done: Done) -> None:
+    async def _receive(self, ask: RowRequest, call: RowCall, num_rows: int, done: Done) -> None:
         """Send a call, add its rows to the tree, and hand out those that are over; a failure cancels the others."""
         self._calls.append(call)
         try:
@@ -283,7 +283,7 @@ class Writer(Sizes):
         What the lease holds for a row's scores is then owed by its node.
         """
 
-        async def hand_out(row: Row) -> None:
+        async def hand_out(row: RequestedRow) -> None:
             path = row.path
             if path is not None and self._costs.keeps_scores and path.status != "failed":
                 scores = price.scores(row.written)
@@ -294,7 +294,7 @@ class Writer(Sizes):
 
         return hand_out
 
-    async def _end_full_rows(self, ask: Ask, done: Done) -> bool:
+    async def _end_full_rows(self, ask: RowRequest, done: Done) -> bool:
         """End the next rows whose context is full; return whether no other row is to begin in this call.
 
         Raises:
@@ -308,7 +308,7 @@ class Writer(Sizes):
                 return True
         raise SearchEnded("nothing is spent any more")
 
-    async def _open_abroad(self, ask: Ask) -> None:
+    async def _open_abroad(self, ask: RowRequest) -> None:
         """Let the model read the next path, if another model wrote the path.
 
         The reading is paid before a row is granted all that is left.
@@ -319,8 +319,8 @@ class Writer(Sizes):
             await self._prompts.handles([path], ask.model)
 
     async def _admit(
-        self, ask: Ask, *, goes_on: bool, answered: bool, completed: bool
-    ) -> tuple[list[Row], list[Row], Wave, Price, Lease]:
+        self, ask: RowRequest, *, goes_on: bool, answered: bool, completed: bool
+    ) -> tuple[list[RequestedRow], list[RequestedRow], Wave, Price, Lease]:
         """Return the rows of the next call, the rows that it leaves out, its plan, the price of scores and its lease.
 
         Where other searches hold the lacking amounts for now, wait until they free some.
@@ -343,8 +343,8 @@ class Writer(Sizes):
                     is_patient = False
 
     def _plan(
-        self, ask: Ask, *, goes_on: bool, answered: bool, completed: bool, is_patient: bool
-    ) -> tuple[list[Row], list[Row], Wave, Price, Lease]:
+        self, ask: RowRequest, *, goes_on: bool, answered: bool, completed: bool, is_patient: bool
+    ) -> tuple[list[RequestedRow], list[RequestedRow], Wave, Price, Lease]:
         """Plan the next call and lease its reserve: the open rows, or else new rows; see `_admit`.
 
         Args:
@@ -395,7 +395,7 @@ class Writer(Sizes):
             raise
         return rows, rest, wave, price, lease
 
-    def _draw_stream(self, ask: Ask, row: Row) -> None:
+    def _draw_stream(self, ask: RowRequest, row: RequestedRow) -> None:
         """Take the next child index of a row's parent, and with the index the row's random stream."""
         parent = row.parent
         if ask.scratch:  # rollouts have their own indices
@@ -405,10 +405,10 @@ class Writer(Sizes):
             index = self._tree.next_child(parent)
         row.stream = child_stream(parent.stream, parent.num_tokens, index)
 
-    def _call(self, ask: Ask, rows: Sequence[Row], handles: Sequence[object], wave: Wave) -> Call:
+    def _call(self, ask: RowRequest, rows: Sequence[RequestedRow], handles: Sequence[object], wave: Wave) -> RowCall:
         """Return the call for rows that have begun."""
         backend, account = self._backends[ask.model], self._costs.account
-        of_kind = self.lengths.of(rows[0].end.root_kind)
+        of_kind = self.lengths.get(rows[0].end.root_kind)
         request = {
             **self._sample_options,
             "sampling": ask.sampling,
@@ -417,12 +417,12 @@ class Writer(Sizes):
             "limited": not set(account.units).issubset(COUNT_UNITS),
             "expected": of_kind.longest or of_kind.expected_length(),
         }
-        return Call(
+        return RowCall(
             rows, handles, backend, clock=self._clock, seconds=account.seconds_left, lease=wave.lease,
             word=SCRATCH_WORD if ask.scratch else MAIN_WORD, request=request,
         )  # fmt: skip
 
-    def _stop_of(self, ask: Ask) -> StopCondition:
+    def _stop_of(self, ask: RowRequest) -> StopCondition:
         """Return the stop condition of a request's rows, besides their grants."""
         key = (ask.paths[0].marks, ask.until if not isinstance(ask.until, Tokens) else type(ask.until))
         stop = self._stops.get(key)
@@ -430,7 +430,9 @@ class Writer(Sizes):
             stop = self._stops[key] = stop_of(ask.until, ask.paths[0].marks, self._task)
         return stop
 
-    def _put_back(self, ask: Ask, rows: list[Row], price: Price, *, goes_on: bool, are_behind: bool = False) -> None:
+    def _put_back(
+        self, ask: RowRequest, rows: list[RequestedRow], price: Price, *, goes_on: bool, are_behind: bool = False
+    ) -> None:
         """Put rows back that did not begin, or did not go on, and empty the list.
 
         Open rows that a call leaves out are given up where they would fall behind the others (`are_behind`).
@@ -445,7 +447,7 @@ class Writer(Sizes):
             ask.give_back(rows)
         rows.clear()
 
-    def _owe_scores(self, rows: Sequence[Row], price: Price) -> None:
+    def _owe_scores(self, rows: Sequence[RequestedRow], price: Price) -> None:
         """Hold what scoring the written part of these rows may cost."""
         if self._costs.keeps_scores:
             tokens: dict[int, int] = {}
@@ -468,7 +470,7 @@ class Writer(Sizes):
 
     # What becomes of a sample -----------------------------------------------------------------------------------------
 
-    def _take(self, ask: Ask, row: Row, sample: Sample, *, timed_out: bool) -> None:
+    def _take(self, ask: RowRequest, row: RequestedRow, sample: Sample, *, timed_out: bool) -> None:
         """Add a call's sample of a row to the tree."""
         finish = sample.finish
         if sample.error or finish == "error":  # counted also where a retry of the backend succeeded
@@ -497,7 +499,7 @@ class Writer(Sizes):
         elif not ask.scratch:
             self._learn(ask, row, row.path)
 
-    def _learn(self, ask: Ask, row: Row, path: Trajectory) -> None:
+    def _learn(self, ask: RowRequest, row: RequestedRow, path: Trajectory) -> None:
         """Learn from the length of a row whose written path is `path`."""
         if not self.lengths.note(path, above=row.parent.node):
             return
@@ -506,14 +508,14 @@ class Writer(Sizes):
         if ask.until is STEP and row.over:
             self.lengths.note_step(path.num_tokens - row.parent.num_tokens)
 
-    def fills_context(self, ask: Ask) -> bool:
+    def fills_context(self, ask: RowRequest) -> bool:
         """Whether the next row has no room in the context: a model with a longer context wrote its path."""
         if self._backends[ask.model].context is None:
             return False
         path = ask.next_path if ask.left > 0 else None
         return path is not None and self._fills(ask, path)
 
-    def _end_unwritten(self, ask: Ask) -> Row:
+    def _end_unwritten(self, ask: RowRequest) -> RequestedRow:
         """Begin the next row and end it without a token, because the context is full."""
         (row,) = ask.take(1)
         self._tree.check_usable([row.parent])
@@ -523,7 +525,7 @@ class Writer(Sizes):
         self._take(ask, row, empty_sample, timed_out=False)
         return row
 
-    def _note_failed(self, ask: Ask, row: Row) -> None:
+    def _note_failed(self, ask: RowRequest, row: RequestedRow) -> None:
         """Note a failed row, and, if the request redraws, let another row be drawn in its place."""
         if not ask.scratch:
             self._tree.count_failed_child(row.parent)
@@ -531,7 +533,9 @@ class Writer(Sizes):
             ask.count -= 1
             ask.give_back([row])
 
-    def _is_over(self, ask: Ask, row: Row, path: Trajectory, written_before: int, *, timed_out: bool) -> bool:
+    def _is_over(
+        self, ask: RowRequest, row: RequestedRow, path: Trajectory, written_before: int, *, timed_out: bool
+    ) -> bool:
         """Return whether a row that met its grant ends there. The row is given up, unless `until` asks for this length.
 
         Args:
@@ -555,13 +559,13 @@ class Writer(Sizes):
             self._give_up(row)
         return row.over or timed_out
 
-    def _give_up(self, row: Row, status: Status = "truncated") -> None:
+    def _give_up(self, row: RequestedRow, status: Status = "truncated") -> None:
         """End a row at its present length."""
         row.over = True
         if row.path is not None and row.path.status == "active":
             row.path = self._tree.replace(dataclasses.replace(row.path, status=status))
 
-    def _grow(self, ask: Ask, row: Row, sample: Sample) -> Trajectory:
+    def _grow(self, ask: RowRequest, row: RequestedRow, sample: Sample) -> Trajectory:
         """Return the path of a row with a sample appended: the row's node grows, or begins."""
         new_tokens = sample.num_tokens - sample.lost_tokens
         status, tree = _STATUS[sample.finish], self._tree

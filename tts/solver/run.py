@@ -100,11 +100,11 @@ async def _solve_in(run: ProblemRun, account: Account) -> Solution:
         reports = nullcontext() if reporter is None or not run.live else reporter.report_drafts(search)
         await _explore(run, search, outcome, reports)
         # amounts kept for the scores of the choice become available again where the scores cost less
-        available_before = {unit: account.available(unit) for unit in costs.owed()}
+        available_before = {unit: account.available(unit) for unit in costs.reserves()}
         selected = _abstain(run, await _choose(run, search, outcome), outcome)
         if search.notes.timed_out and outcome.stopped_by == "done":
             outcome.stopped_by = "budget: seconds"
-        outcome.held = costs.owed()
+        outcome.held = costs.reserves()
         outcome.cheaper = {unit: account.available(unit) - before for unit, before in available_before.items()}
     finally:
         costs.free_all()

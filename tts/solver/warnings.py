@@ -164,7 +164,7 @@ def _cut_short(search: Search, usage: Usage, *, capped: bool) -> Iterator[str]:
     share = usage.truncated_tokens / max(1, usage.generated_tokens)
     if share <= _WORTH_SAYING:
         return
-    lengths = search.rows.lengths.of("solve")
+    lengths = search.rows.lengths.get("solve")
     about = f"about {lengths.expected_length():,}" if lengths.ended else f"more than {lengths.longest:,}"
     num_cut = sum(c.truncated and c.answer is None for c in search.candidates)
     yield (
@@ -191,7 +191,7 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> It
     if not available or available < _WORTH_SAYING * account.limit(unit):
         return
     price = search.rows.sample_price()
-    tokens = search.rows.lengths.of("solve").expected_length()
+    tokens = search.rows.lengths.get("solve").expected_length()
     needed, needed_for_score = (
         price.amount(unit, tokens) + int(unit in PLACE_UNITS),
         price.reserve(unit, tokens),

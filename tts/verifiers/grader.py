@@ -99,7 +99,10 @@ class Grader(AskingVerifier):
         return int(self.writes)
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Self:
-        """Return the verifier as `AskingVerifier.fill` does. It knows then whether the model must write a token."""
+        """Return the verifier as `AskingVerifier.fill` does.
+
+        It knows then whether the model must write a token.
+        """
         verifier = super(Grader, self).fill(record, backend)
         object.__setattr__(verifier, "writes", backend.caps.next_logprobs == "absent")
         return verifier
