@@ -17,18 +17,16 @@ search waits (`wait_for_more`) and tries again.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any, NoReturn, Self
 
 from tts._core.display import grid
 from tts.budget.budget import Budget, Rates, check_units, format_limits
-from tts.budget.lease import ENCLOSING, Exhausted, Lease
+from tts.budget.lease import ENCLOSING, Exhausted, Lease, Waiter
 from tts.budget.ledger import Amounts, Books, Call, Entry, Ledger
 from tts.budget.units import UNITS, to_user_amount
 from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
@@ -115,7 +113,7 @@ class Account(HintsKeywords):
         self._process = os.getpid()
         self._lock: threading.RLock = threading.RLock() if parent is None else parent._lock
         # by unit that this account limits: the calls that wait for an amount, oldest first
-        self._waiting: dict[str, dict[_Waiter, None]] = {unit: {} for unit in limits}
+        self._waiting: dict[str, dict[Waiter, None]] = {unit: {} for unit in limits}
         # by unit that this account limits: what accounts below hold for calls and scores, without their parts' limits
         self._holders: dict[str, dict[Account, int]] = {unit: {} for unit in limits}
         self.num_asleep = 0  # calls of this account that wait
@@ -647,7 +645,7 @@ class Account(HintsKeywords):
         """
         await self.wait_for(unit, self.available(unit) + 1 if unit in self._payers else 1)
 
-    def _begin_waiting(self, unit: str, amount: int) -> _Waiter:
+    def _begin_waiting(self, unit: str, amount: int) -> Waiter:
         """Return a new waiter for an amount of a unit; raise Exhausted if others hold too little of the unit."""
         owner = self._payers[unit][-1]
         held_by_others = sum(held for holder, held in owner._holders[unit].items() if self not in holder._chain)
@@ -656,14 +654,14 @@ class Account(HintsKeywords):
         loop = asyncio.get_running_loop()
         leases = (lease for lease in ENCLOSING.get() if lease.is_open and lease.account._lock is self._lock)
         enclosing: tuple[Account, ...] = tuple(lease.account for lease in leases)
-        waiter = _Waiter(self, amount, loop, loop.create_future(), enclosing)
+        waiter = Waiter(self, amount, loop, loop.create_future(), enclosing)
         owner._waiting[unit][waiter] = None
         for account in waiter.sleepers:
             account.num_asleep += 1
         owner._wake(unit)
         return waiter
 
-    async def _wait(self, unit: str, waiter: _Waiter) -> None:
+    async def _wait(self, unit: str, waiter: Waiter) -> None:
         """Wait until a waiter is woken; raise Exhausted if the time is over or the waiter was refused."""
         owner = self._payers[unit][-1]
         try:
@@ -701,37 +699,6 @@ class Account(HintsKeywords):
         for waiter in refused:
             waiter.is_refused = True
             waiter.wake()
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class _Waiter:
-    """A call of an account that waits for an amount of a unit.
-
-    `enclosing` has the accounts whose own calls run the code that waits. They wait as well.
-    """
-
-    account: Account
-    amount: int
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[None]
-    enclosing: tuple[Account, ...] = ()
-    is_woken: bool = False
-    is_refused: bool = False
-
-    @property
-    def sleepers(self) -> tuple[Account, ...]:
-        """The accounts that can free nothing while the call waits."""
-        return (self.account, *self.enclosing)
-
-    def wake(self) -> None:
-        """End the wait, in the loop of the waiting call."""
-        if self.is_woken:
-            return
-        self.is_woken = True
-        for account in self.sleepers:
-            account.num_asleep -= 1
-        with suppress(RuntimeError):  # the loop of the call has ended
-            self.loop.call_soon_threadsafe(lambda: self.future.done() or self.future.set_result(None))
 
 
 def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget | Account:

@@ -1,10 +1,11 @@
-"""The lease of one call: the amounts that the call may spend, and the booking of its spend."""
+"""The lease of one call, which holds amounts and books their spend, and a call that waits for amounts."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 from contextvars import ContextVar, Token
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -105,3 +106,34 @@ class Lease:
             self._is_unknown = True
             raise
         self._counts, self._priced = counts, priced
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A call of an account that waits for an amount of a unit.
+
+    `enclosing` has the accounts whose own calls run the code that waits. They wait as well.
+    """
+
+    account: Any
+    amount: int
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[None]
+    enclosing: tuple[Any, ...] = ()
+    is_woken: bool = False
+    is_refused: bool = False
+
+    @property
+    def sleepers(self) -> tuple[Any, ...]:
+        """The accounts that can free nothing while the call waits."""
+        return (self.account, *self.enclosing)
+
+    def wake(self) -> None:
+        """End the wait, in the loop of the waiting call."""
+        if self.is_woken:
+            return
+        self.is_woken = True
+        for account in self.sleepers:
+            account.num_asleep -= 1
+        with suppress(RuntimeError):  # the loop of the call has ended
+            self.loop.call_soon_threadsafe(lambda: self.future.done() or self.future.set_result(None))
