@@ -21,7 +21,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Self
 
 from tts._core.display import grid
@@ -699,25 +699,3 @@ class Account(HintsKeywords):
         for waiter in refused:
             waiter.is_refused = True
             waiter.wake()
-
-
-def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget | Account:
-    """Return an account unchanged, and any other value as `Budget.of` reads it.
-
-    Raises:
-        ConfigError: The value is neither an account nor a budget.
-    """
-    return given if isinstance(given, Account) else Budget.of(given)
-
-
-def divide_account(total: Account, parts: int) -> list[Account]:
-    """Return equal parts of the amounts that are left of an account.
-
-    A part may have nothing. A remainder goes to the first parts, one unit to each.
-    """
-    available = {unit: total.available(unit) for unit in total.units}
-    accounts: list[Account] = []
-    for place in range(parts):
-        amounts = {unit: amount // parts + int(place < amount % parts) for unit, amount in available.items()}
-        accounts.append(total.reserve_part(amounts))
-    return accounts

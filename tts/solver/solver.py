@@ -21,7 +21,7 @@ from tts.allocator.default import choose_plan
 from tts.allocator.shipped import describe_verifier
 from tts.backends.base import Sampling, sampling_with
 from tts.backends.metadata import metadata_of
-from tts.budget.account import Account, divide_account, read_limits
+from tts.budget.account import Account
 from tts.budget.budget import Budget, divide
 from tts.checks import check_int, check_problem
 from tts.errors import ConfigError, HintsKeywords, TTSError, VerifierError, hint_methods, quote
@@ -45,7 +45,7 @@ from tts.solver.model_cache import (
     with_prices,
 )
 from tts.solver.run import solve_problem
-from tts.solver.setup import OnError, ProblemRun, Setup
+from tts.solver.setup import OnError, ProblemRun, Setup, divide_account, read_limits
 from tts.tasks import make_task
 from tts.tasks.base import Task
 from tts.tasks.by_references import choose_task, with_final_answers
