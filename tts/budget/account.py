@@ -431,12 +431,10 @@ class Account(HintsKeywords):
 
     def __str__(self) -> str:
         """Return the spend of each limit, in one line."""
-        limits, unspent = self.limits, self.remainder()
-        spend_texts = [f"{limits[unit] - unspent[unit]:,.12g} of {limits[unit]:,.12g} {unit}" for unit in limits]
-        spend = ", ".join(spend_texts) or "nothing"
-        name = f"the account {self.name!r}" if self.name else "an account"
+        unspent, name = self.remainder(), f"the account {self.name!r}" if self.name else "an account"
+        spends = [f"{most - unspent[unit]:,.12g} of {most:,.12g} {unit}" for unit, most in self.limits.items()]
         state = ", closed" if self._is_closed else ""
-        return f"{name}: {spend} spent{state}"
+        return f"{name}: {', '.join(spends) or 'nothing'} spent{state}"
 
     def __repr__(self) -> str:
         return f"<tts.Account: {self}>"
