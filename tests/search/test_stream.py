@@ -178,13 +178,3 @@ def test_a_failure_between_candidates_is_the_strategys() -> None:
     end = searched(stream, tokens=5000)
     assert "ZeroDivisionError" in str(end.solution.error)
     assert len(end.search.candidates) == 1
-
-
-def test_a_first_row_whose_score_cannot_be_paid_keeps_its_lease() -> None:
-    async def do(search: Search) -> None:
-        async for _ in search.stream([search.root], 1):
-            pass
-
-    for limits in ({"generated_tokens": 9, "flops": 30}, {"requests": 1}, {"requests": 2}):
-        end = searched(do, "best", **limits)
-        assert end.solution.error is None
