@@ -145,6 +145,17 @@ def _check_counters(ends: list[Solved], backend: ChaosBackend) -> None:
     assert not backend.live, f"{len(backend.live)} handles were never released"
 
 
+def test_a_streamed_row_whose_score_cannot_be_paid_keeps_its_lease() -> None:
+    program = Program(ops=(("stream", 0, 0, 0), ("expand", 0, 0, 0)), verifiers=())
+    for verifier, limits in (
+        (ToyVerifier(error=0.1), {"generated_tokens": 9, "flops": 30}),
+        (Judge(), {"requests": 1}),
+    ):
+        case = Case(program, Budget(**limits), None, "weighted", 0, None)
+        chaos = {"seed": 0, "fail": 0.0, "slow": 1, "broken": 0.0, "unread": 0.0, "rates": RATES[0]}
+        run_world({"main": verifier}, [case], chaos)
+
+
 QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": True}
 
 

@@ -165,6 +165,7 @@ class Wave(NamedTuple):
         reserve: The amounts that are held for the call, by limited unit.
         limit: The tokens after which an unfinished row is given up; None: no row is given up.
         lease: The flops and dollars that each row may spend, where rows are programs.
+        pays_scores: Whether `reserve` pays the scores of the rows too.
     """
 
     rows: int
@@ -172,6 +173,7 @@ class Wave(NamedTuple):
     reserve: Amounts
     limit: int | None = None
     lease: Amounts = {}  # noqa: RUF012 - it is never written
+    pays_scores: bool = True
 
 
 def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
@@ -298,7 +300,8 @@ def _plan_first_row(price: Price, places: Mapping[str, Sequence[int]], free: Amo
     """Return the call of a search's first row, with a reserve for its scores if they can be paid too."""
     grant = _grant(price.bare(), 1, cap, free)
     pays_scores = all(amount <= free[unit] for unit, amount in price.amounts(grant).items())
-    return Wave(1, grant, _reserve(price if pays_scores else price.bare(), places, 1, grant))
+    reserve = _reserve(price if pays_scores else price.bare(), places, 1, grant)
+    return Wave(1, grant, reserve, pays_scores=pays_scores)
 
 
 def _grant(price: Price, count: int, cap: int, free: Amounts) -> int:
@@ -402,11 +405,14 @@ def plan_programs(  # noqa: PLR0913 - what a plan depends on, by name
             raise Exhausted(unit)
     count = min(count, sharers)
     reserve = {unit: count * part for unit, part in parts.items()}
+    pays_scores = True
     for unit, costs in places.items():
         if unit in left:
-            reserve[unit] = min(left[unit], sum(costs[:count]) + count * price.reserve(unit, 0))
+            wanted_amount = sum(costs[:count]) + count * price.reserve(unit, 0)
+            reserve[unit] = min(left[unit], wanted_amount)
+            pays_scores = pays_scores and wanted_amount <= left[unit]
     lease = {unit: part - price.reserve(unit, cap) for unit, part in parts.items() if unit in PRICED_UNITS}
-    return Wave(count, cap, reserve, lease=lease)
+    return Wave(count, cap, reserve, lease=lease, pays_scores=pays_scores)
 
 
 def _sharers(price: Price, count: int, left: Amounts, *, wanted: float, goes_on: bool, spent: Amounts) -> int:

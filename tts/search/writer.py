@@ -242,9 +242,9 @@ class Writer(Sizes):
                     ask.begin(rows)
                 call = self._call(ask, rows, handles, wave)
                 try:
-                    await self._receive(
-                        ask, call, len(rows), self._handing(lease, price, done) if ask.is_streamed else done
-                    )
+                    hands_scores = ask.is_streamed and wave.pays_scores
+                    hand_out = self._handing(lease, price, done) if hands_scores else done
+                    await self._receive(ask, call, len(rows), hand_out)
                 finally:
                     try:
                         call.release()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import warnings
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.experiments.made import cell, result
 from tts.errors import ConfigError
+from tts.experiments.store.rows import result_body, result_of
 from tts.experiments.store.store import CellCounts, LargeRow, Store, default_store
 from tts.experiments.study.record import RecordedSample, Result
 from tts.types import Usage
@@ -80,6 +82,15 @@ def test_results_come_back_as_they_were(store):
         assert store.finish("w", each)
     assert repr(list(store.results(study))) == repr([odd, *plain])  # NaN is not equal to itself
     assert [each.drawn for each in store.results(study, drawn=False)] == [None] * 3
+
+
+def test_requests_that_an_earlier_version_did_not_store_are_unknown():
+    body = result_body(result(cell(), usage=Usage(generated_tokens=3, samples=1, requests=1)))
+    assert result_of(0, cell(), body, None, 0).usage.requests == 1
+    earlier = json.loads(body)
+    del earlier["usage"]["requests"]
+    usage = result_of(0, cell(), json.dumps(earlier), None, 0).usage
+    assert (usage.samples, usage.requests) == (1, None)
 
 
 def test_confidence_that_is_unknown_stays_unknown(store, study):

@@ -119,7 +119,7 @@ def result_body(result: Result) -> str:
     """Return a result without its cell, candidates and lost tokens, which the store keeps elsewhere."""
     body = _nondefault_fields(result, _RESULT)
     body["confidence"] = plain_values(result.confidence)
-    body["usage"] = _nondefault_fields(result.usage, _USAGE)
+    body["usage"] = {**_nondefault_fields(result.usage, _USAGE), "requests": result.usage.requests}
     return to_json(body)
 
 
@@ -166,13 +166,9 @@ def tokens_of(row: int, body: str) -> int:
 
 
 def _usage_of(record: Mapping[str, Any]) -> Usage:
-    """Return a usage from its fields that differ from their defaults.
-
-    Requests are unknown where a version that did not count them stored written tokens.
-    """
-    usage = Usage(**record)
-    is_unknown = "requests" not in record and usage.generated_tokens + usage.cancelled_tokens > 0
-    return dataclasses.replace(usage, requests=None) if is_unknown else usage
+    """Return a usage from its stored fields. Requests are unknown where a version that did not count them wrote it."""
+    fields: dict[str, Any] = {"requests": None, **record}
+    return Usage(**fields)
 
 
 class ResultRow(NamedTuple):

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from tts._core.logs import get_logger
 from tts.backends.base import Backend, Sampling
 from tts.backends.metadata import metadata_of
+from tts.budget.units import PRICED_UNITS
 from tts.solver.model_cache import LOOP
 from tts.verifiers.compatibility import check_rates
 from tts_addons.gateway.access import Client
@@ -30,7 +31,7 @@ from tts_addons.gateway.bodies import read_body, read_in_turn
 from tts_addons.gateway.completions.body import CompletionBody, prompts_of
 from tts_addons.gateway.completions.replies import choice_of, report_of, usage_of
 from tts_addons.gateway.completions.searches import heading, search_response, wait_for_disconnect
-from tts_addons.gateway.completions.work import CompletionCost, CompletionOrder, Told, Written, complete
+from tts_addons.gateway.completions.work import PIECE, CompletionCost, CompletionOrder, Told, Written, complete
 from tts_addons.gateway.failures import ApiError, JsonReply, api_error
 from tts_addons.gateway.gateway import Gateway
 from tts_addons.gateway.offers import Offer
@@ -185,7 +186,7 @@ class ModelCall:
         order, limit = self.order, self.config.limits.tokens
         rows = order.choices * len(order.prompts)
         written_tokens = rows * order.max_tokens
-        rated_limits = {unit: payer.limits[unit] for unit in ("flops", "usd") if unit in payer.limits}
+        rated_limits = {unit: payer.limits[unit] for unit in PRICED_UNITS if unit in payer.limits}
         check_rates(rated_limits, {"policy": (backend.name, backend.rates)}, {})
         prompt_tokens = sum(map(backend.count, order.prompts)) if order.top is not None or rated_limits else 0
         read_tokens = 0
@@ -201,6 +202,7 @@ class ModelCall:
                 code="too_long",
             )
         bounds = {"tokens": written_tokens + read_tokens, "generated_tokens": written_tokens, "samples": rows}
+        bounds["requests"] = rows * -(-order.max_tokens // PIECE)  # a stream may be written in pieces
         computed_tokens = (1 + order.choices) * prompt_tokens + read_tokens
         for unit in rated_limits:
             bounds[unit] = backend.rates.cost(unit, computed=computed_tokens, generated=written_tokens)
@@ -217,6 +219,7 @@ class ModelCall:
             "tokens": cost.read + cost.generated,
             "generated_tokens": cost.generated,
             "samples": self.order.choices * len(self.order.prompts),
+            "requests": cost.requests,
             **backend.rates.costs(computed=cost.computed, reused=cost.reused, generated=cost.generated),
             "seconds": int(seconds * SECONDS_UNIT),
         }

@@ -24,7 +24,7 @@ from tts.errors import CapabilityError, EngineError
 from tts.randomness import child_stream, hash64
 
 Told = Callable[[int, str], None]
-_PIECE = 16  # the tokens of one piece of a stream
+PIECE = 16  # the tokens of one piece of a stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +71,7 @@ class CompletionCost:
         reused: The input tokens that were reused from a cache.
         read: The input tokens whose log-probabilities were read.
         generated: The tokens that were drawn.
+        requests: The requests to the backend that write.
     """
 
     prompt: int = 0
@@ -78,6 +79,7 @@ class CompletionCost:
     reused: int = 0
     read: int = 0
     generated: int = 0
+    requests: int = 0
 
     def add(self, replies: Sequence[Reply[Any]]) -> int:
         """Count the input tokens of replies, and return their number."""
@@ -264,7 +266,7 @@ class _ChoiceRow:
         try:
             while True:
                 tokens_left = order.max_tokens - num_tokens
-                piece_tokens = min(tokens_left, _PIECE) if writes_pieces else tokens_left
+                piece_tokens = min(tokens_left, PIECE) if writes_pieces else tokens_left
                 sample = await self._draw_row(handle, Row(stream, num_tokens, piece_tokens))
                 num_tokens += sample.num_tokens
                 handle = sample.handle
@@ -288,6 +290,7 @@ class _ChoiceRow:
             EngineError: the model failed.
         """
         stop = StopCondition(self.order.stops, at_step=bool(self.order.stops))
+        self.cost.requests += 1
         rows = self.backend.sample(SampleRequest(handle, (row,), self.order.sampling, stop, self.text))
         try:
             sample = await rows.row(0)
