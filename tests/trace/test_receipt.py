@@ -86,6 +86,7 @@ def check_sums(solution: tts.Solution) -> None:
     receipt, total = solution.receipt(), sum_usage([call.usage for call in solution.trace.calls])
     assert sum(phase.calls for phase in receipt.phases) == len(solution.trace.calls)
     assert sum(phase.tokens for phase in receipt.phases) == receipt.tokens == total.tokens == solution.usage.tokens
+    assert sum(phase.requests or 0 for phase in receipt.phases) == total.requests == solution.usage.requests
     assert sum(phase.prompt_tokens for phase in receipt.phases) == total.prompt_tokens == solution.usage.prompt_tokens
     assert math.fsum(phase.seconds for phase in receipt.phases) == pytest.approx(total.seconds)
     dollars = [phase.usd for phase in receipt.phases]

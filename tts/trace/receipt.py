@@ -46,6 +46,7 @@ class Phase:
         role: The role in the ledger, such as "policy" or "main".
         work: "write": a model wrote or read texts; "score": a verifier scored; "search": the search's own work.
         calls: The number of calls.
+        requests: The number of requests to models that write; None: not counted.
         prompt_tokens: The input tokens that were computed and are no part of `tokens`.
         tokens: The tokens that count against the limit `tokens`.
         usd: Dollars; None without prices.
@@ -55,6 +56,7 @@ class Phase:
     role: str
     work: Work
     calls: int
+    requests: int | None
     prompt_tokens: int
     tokens: int
     usd: float | None
@@ -141,6 +143,7 @@ def _phase(role: str, work: Work, usages: Sequence[Usage]) -> Phase:
         role=role,
         work=work,
         calls=len(usages),
+        requests=total.requests,
         prompt_tokens=total.prompt_tokens,
         tokens=total.tokens,
         usd=total.usd,
