@@ -156,6 +156,16 @@ def test_a_streamed_row_whose_score_cannot_be_paid_keeps_its_lease() -> None:
         run_world({"main": verifier}, [case], chaos)
 
 
+def test_a_search_ends_where_a_stream_s_loop_has_paid_the_scores() -> None:
+    first = Program(ops=(("extend", 11, 6, 5),), verifiers=("main",))
+    before = Case(first, Budget(tokens=100, flops=1), 2, "majority", 2, None)
+    ops = (("stream", 11, 8, 1), ("score", 8, 5, 2), ("rollout", 6, 4, 6), ("score", 9, 2, 2), ("rollout", 8, 3, 4))
+    ops = (*ops, ("expand", 9, 7, 9), ("finish", 11, 2, 1), ("keep", 4, 0, 8), ("complete", 1, 0, 0))
+    case = Case(Program(ops=ops), Budget(verifier_tokens=100, verifier_calls=35, seconds=30.0), 2, "weighted", 1, None)
+    chaos = {"seed": 46963, "fail": 0.1, "slow": 3, "broken": 0.0, "unread": 0.0, "rates": RATES[2]}
+    run_world({"main": ToyVerifier(error=0.1)}, [before, case], chaos)
+
+
 QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": True}
 
 

@@ -12,9 +12,10 @@ import pytest
 
 import tts
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import check_books, make_run, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
+from tts.search.finishing import CandidateStream
 from tts.search.search import Search
 from tts.types import Candidate, Solution
 from tts.verifiers.toy import ToyVerifier
@@ -178,3 +179,45 @@ def test_a_failure_between_candidates_is_the_strategys() -> None:
     end = searched(stream, tokens=5000)
     assert "ZeroDivisionError" in str(end.solution.error)
     assert len(end.search.candidates) == 1
+
+
+def test_a_stream_that_is_cancelled_while_it_closes_books_its_rows_and_ends() -> None:
+    async def run() -> list[str]:
+        ended: list[str] = []
+
+        async def complete(_show: Any) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                ended.append("booked")
+
+        stream = CandidateStream(complete)
+        first = asyncio.create_task(stream.next())
+        await asyncio.sleep(0.01)
+        closing = asyncio.create_task(stream.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        ends = await asyncio.gather(first, closing, return_exceptions=True)
+        return [*ended, *(type(end).__name__ for end in ends)]
+
+    assert asyncio.run(run()) == ["booked", "CancelledError", "CancelledError"]
+
+
+@pytest.mark.parametrize("turn", range(12, 40))
+def test_a_cancellation_of_a_search_that_leaves_streams_ends_it(turn: int) -> None:
+    async def leave(search: Search) -> None:
+        for _ in range(3):
+            stream = search.stream([search.root], 6)
+            async for _ in stream:
+                await stream.aclose()
+
+    plan = Doing(leave) | cast("Any", tts.parse("single | majority").selection)
+    run = make_run(PROBLEM, tts.Budget(samples=60), plan, ChaosBackend(ToyBackend(), seed=0, slow=4))
+    (end,) = asyncio.run(solve_runs([run], [turn]))
+    if end.search is not None:
+        check_books(end.search)
+        assert isinstance(end.solution, Solution)
+        assert end.solution.error is None
+        assert end.solution.stopped_by in ("interrupted", "done")

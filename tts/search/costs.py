@@ -48,7 +48,7 @@ class Costs:
         self.account = self.whole = account
         self.rates = rates
         self._verifiers = verifiers
-        self._declared = [role for role in declared if role in verifiers]
+        self.declared = [role for role in declared if role in verifiers]
         self._pairs = pairs or {}
         self._requests = {role: most_requests(verifier) for role, verifier in verifiers.items()}  # of one score
         # by role whose verifier has a model of its own: the most tokens that the model reads of a prompt
@@ -111,7 +111,7 @@ class Costs:
         key = (backend, prefix, computed, written)
         price = None if reading else self._prices.get(key)
         if price is None:
-            scores = self._score_bound(prefix, written) if self._declared else None
+            scores = self._score_bound(prefix, written) if self.declared else None
             reused = 0 if computed else prefix + written
             price = Price(self.account.units, backend.rates, computed, reused, scores, reading)
             if not reading:
@@ -122,10 +122,10 @@ class Costs:
 
     def _score_bound(self, prefix: int, written: int) -> Scores:
         """Return the bound of the declared scores of a row, by unit and the row's new tokens."""
-        bounds = {role: self._bound_of(role) for role in self._declared}
-        num_calls = sum(self._pairs.get(role, 1) for role in self._declared)
+        bounds = {role: self._bound_of(role) for role in self.declared}
+        num_calls = sum(self._pairs.get(role, 1) for role in self.declared)
 
-        num_requests = sum(map(self._requests_of, self._declared))
+        num_requests = sum(map(self._requests_of, self.declared))
         only_bound = next(iter(bounds.values()))
 
         def scores(unit: str, new: int) -> int:
@@ -167,7 +167,7 @@ class Costs:
         if unit not in self.account.units or root in self._owed:
             return 0
         return sum(
-            self.rates[role].cost(unit, computed=self.unread_prompt(role, root, tokens)) for role in self._declared
+            self.rates[role].cost(unit, computed=self.unread_prompt(role, root, tokens)) for role in self.declared
         )
 
     def unread_prompt(self, role: str, root: int, tokens: int, *, again: bool = False) -> int:
@@ -238,7 +238,7 @@ class Costs:
     @property
     def keeps_scores(self) -> bool:
         """Whether rows keep a reserve for the scores of some role."""
-        return bool(self._declared)
+        return bool(self.declared)
 
     @property
     def owes(self) -> bool:

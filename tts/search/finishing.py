@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Literal
 
 from tts.errors import ConfigError
@@ -156,13 +156,13 @@ class Finishing(ReadingCalls):
                 self._stop_rule_scores[t.node] = {role: score}
 
     async def _score_candidates(self) -> bool:
-        """Score the candidates that have a reserve for a score; return whether there were such candidates."""
+        """Score the candidates that have a reserve for a score; return whether a reserve was freed."""
         reserved = [c.trajectory for c in self.candidates if self._costs.is_owed(c.trajectory.node)]
         if not reserved or not self._asked_of_all:
             return False
         for role in self._asked_of_all:
             await self.score(reserved, role, required=False)
-        return True
+        return not all(self._costs.is_owed(t.node) for t in reserved)
 
     @contextmanager
     def stop_rule(self, should_stop: Decide, order: Literal["drawn", "finished"]) -> Generator[None]:
@@ -245,8 +245,15 @@ class CandidateStream:
         await self._asked
 
     async def close(self) -> None:
-        """Leave the request: its open rows are cancelled and charged."""
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
+        """Leave the request: its open rows are cancelled and charged, even if the caller is cancelled meanwhile."""
+        if self._task is None or self._task.done():
+            return
+        self._task.cancel()
+        cancelled: asyncio.CancelledError | None = None
+        while not self._task.done():
+            try:
                 await asyncio.wait([self._task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled

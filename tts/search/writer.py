@@ -460,7 +460,8 @@ class Writer(Sizes):
                     or path.status == "failed"
                     or path.node in self._unscorable
                     or path.node in self._handed
-                ):
+                    or all((path.node, role) in self._tree.scores for role in self._costs.declared)
+                ):  # a loop over a stream may have paid the scores already
                     continue
                 tokens[path.node] = path.num_tokens - row.parent.num_tokens
                 if reads:
