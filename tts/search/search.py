@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Container, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -605,7 +605,8 @@ class Search(Finishing):
     ) -> None:
         """End the strategy: unless a stop rule ended it, the interrupted rows become candidates."""
         try:
-            await self._leave_stream()
+            with suppress(asyncio.CancelledError):  # the strategy is over: the rest is to book what was written
+                await self._leave_stream()
             if self.notes.stop is None:
                 for row in list(self.rows.conclude()):
                     if row.made is not None:
