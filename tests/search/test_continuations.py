@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import tts
-from tests.search.written import PROBLEM, Body, on_pocket, run, toy
+from tests.search.written import PROBLEM, Body, Written, on_pocket, run, toy
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import Solved, make_run, solve
+from tests.support.runs import Solved, make_run, solve, solve_and_show
 from tts.backends.base import Caps
 from tts.backends.function import Answer, Ask, FunctionBackend
+from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget, Rates
 from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.randomness import child_stream
@@ -24,6 +25,19 @@ from tts.search.strategies._common.stepping import spent_amounts
 from tts.trace.trace import Trace
 from tts.types import Candidate
 from tts.verifiers.toy import ToyVerifier
+
+
+def test_a_rollout_that_was_written_in_pieces_leaves_no_state() -> None:
+    async def body(search: Search) -> None:
+        for _ in range(2):  # the second drops the rows of the first
+            await search.rollout([search.root], 1)
+
+    backend = ChaosBackend(ToyBackend(), seed=0)
+    plan: Any = Written(body)
+    end = solve_and_show(make_run(PROBLEM, Budget(tokens=400), plan, backend), portion=1)
+    assert [call.kind for call in end.solution.trace.calls].count("rollout") > 2
+    assert not backend.live
+
 
 # Paths that go on behind their end ------------------------------------------------------------------------------------
 

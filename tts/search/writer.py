@@ -670,4 +670,4 @@ class Writer(Sizes):
     def drop_scratch(self) -> list[Trajectory]:
         """Return the nodes of the last rollout, which are to be dropped."""
         dropped_paths, self._rollout_paths = self._rollout_paths, []
-        return dropped_paths
+        return [self._tree.nodes[t.node] for t in dropped_paths]  # a row that went on has another state since
