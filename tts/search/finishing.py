@@ -245,7 +245,10 @@ class CandidateStream:
         await self._asked
 
     async def close(self) -> None:
-        """Leave the request: its open rows are cancelled and charged, even if the caller is cancelled meanwhile."""
+        """Leave the request: its open rows are cancelled and charged.
+
+        If the caller is cancelled meanwhile, it is cancelled after that.
+        """
         if self._task is None or self._task.done():
             return
         self._task.cancel()
