@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM = false
 # tests start many processes: each would compile the package again, and each collection would rewrite all assertions
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-smollm2 curve test test-core test-addons test-docs test-slow test-vllm test-llama test-clients test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
+.PHONY: demo demo-smollm2 curve test test-core test-addons test-docs test-near test-slow checked test-vllm test-llama test-clients test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
 
 # a countdown that one sample misses and a search solves, the page of that search, and a figure of accuracy against FLOPs on twenty others, beside a
 # stored study of 300 with three seeds, whose intervals tell the methods apart.
@@ -47,14 +47,22 @@ test-core: $(VENV)/.dev
 test-addons: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not gpu and not docs" tests/addons
 
+# the tests near to what changed since SINCE, by default since this branch left origin/main
+test-near: $(VENV)/.dev
+	near=$$($(BIN)/python scripts/near.py $(SINCE)) && OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not gpu" $$near
+
 # documents, examples, notebooks, pages in a browser, benchmarks and research at their smallest size
 test-docs: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "docs and not slow and not gpu"
 
-# what `make test` leaves out, and more examples of what hypothesis draws
+# what `make test` leaves out, and more examples of what hypothesis draws; SHARD=3/12 is the third of twelve parts
+SHARD ?= 1/1
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -m "slow and not gpu"
-	$(BIN)/python -m pytest -q -m "hypothesis and not slow and not gpu and not docs" --hypothesis-profile=many
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -rs --shard $(SHARD) --hypothesis-profile=many -m "(slow or (hypothesis and not docs)) and not gpu"
+
+# all suites, or those named in SUITES, each with its row of docs/results/checked.md; CI runs two of them in turn
+checked: $(VENV)/.dev
+	$(BIN)/python scripts/checked.py run $(SUITES)
 
 # the backend vllm and vLLM's server, each on the contract of all backends, in an environment of their own: twenty minutes on two cores
 test-vllm: $(VENV)-vllm/.tests

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import itertools
 import signal
+import zlib
 from collections.abc import Generator
 from pathlib import Path
 
@@ -154,6 +156,20 @@ class Places:
         return self.of(cls, where) + sum(self.of(value, where, cls, name) for name, value in params.items())
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shard", type=_shard, default=(1, 1), metavar="K/N", help="run the K-th of N parts, by the names of the tests"
+    )
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """Read K/N. A test stays in its part when others come and go: the part follows from its name alone."""
+    k, _, n = text.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part: K/N with 1 <= K <= N, such as 3/12")
+    return int(k), int(n)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files of which no test would be run."""
     if "not docs" in config.option.markexpr.split(" and ") and _name(collection_path).startswith(DOCS):
@@ -185,8 +201,8 @@ def _name(path: Path) -> str:
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of what users read and run as `docs`, and most of a product's cases as `slow`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of what users read and run as `docs`, and most of a product's cases as `slow`; take one shard."""
     places, names, products = Places(), dict[Path, str](), dict[str, list[tuple[int, pytest.Item]]]()
     for item in items:
         if item.path not in names:
@@ -208,6 +224,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, item in cases:
             if (place - first) % ONE_IN.get(test, ONE_IN.get(name, 1)):
                 item.add_marker("slow")
+    k, n = config.getoption("shard")
+    if n > 1:
+        shards = [zlib.crc32(item.nodeid.partition("[")[0].encode()) % n + 1 for item in items]
+        config.hook.pytest_deselected(items=[item for item, shard in zip(items, shards, strict=True) if shard != k])
+        items[:] = [item for item, shard in zip(items, shards, strict=True) if shard == k]
 
 
 @pytest.fixture(autouse=True)

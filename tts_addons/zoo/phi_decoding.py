@@ -120,16 +120,15 @@ class PhiDecoding(Strategy):
             ends = await search.rollout(steps, foresight, temperature=temperature)  # line 2
             texts = [end.full_text[len(t.full_text) :] or t.text for t, end in zip(steps, ends, strict=True)]
             step_values = [mean_continuation_logprob(t, end) for t, end in zip(steps, ends, strict=True)]
-            advantages = np.array(step_values) - np.array([earlier_values[i] for i in likely])
             groups = most_clusters(await search.embed(texts), min(self.clusters, len(texts)))  # line 3
             shares = np.bincount(groups)[groups] / len(steps)
-            weights = (softmax(advantages, _SHARP) + softmax(shares)) / 2  # line 4
-            chosen_places = sorted(rng.choice(len(steps), min(beams, len(steps)), replace=False, p=weights).tolist())
+            gains = [value - earlier_values[i] for value, i in zip(step_values, likely, strict=True)]
+            chosen_places = draw_places(gains, shares, min(beams, len(steps)), rng)  # line 4
             for i in chosen_places:
                 search.finish(steps[i])
             chosen_places = [i for i in chosen_places if steps[i].status == "active"]
             paths, values = [steps[i] for i in chosen_places], [step_values[i] for i in chosen_places]
-            beams = len(paths)
+            beams = len(chosen_places)
             search.keep(paths)
             continuations_agree = len({*texts}) == 1 or shares.max() >= self.agreement
             if not paths or (level + 1 >= self.least and continuations_agree):  # line 5
@@ -142,6 +141,19 @@ def mean_continuation_logprob(t: Trajectory, end: Trajectory) -> float:
     later_steps = end.path[t.depth + 1 :]
     logprobs = list(chain.from_iterable(step.logprobs for step in later_steps))
     return math.fsum(logprobs) / len(logprobs) if logprobs else step_logprob(t)
+
+
+def draw_places(gains: Sequence[float], shares: NDArray[np.float64], n: int, rng: np.random.Generator) -> list[int]:
+    """Return the places of n steps, in order, drawn by what they gain and by how many continue alike.
+
+    Args:
+        gains: How much each step raises the value of its path.
+        shares: The share of steps in each step's cluster.
+        n: How many steps are drawn.
+        rng: What draws.
+    """
+    weights = (softmax(np.array(gains), _SHARP) + softmax(shares)) / 2
+    return sorted(rng.choice(len(gains), n, replace=False, p=weights).tolist())
 
 
 def wide_enough(logprobs: NDArray[np.float64], beams: int, deviations: float, rng: np.random.Generator) -> list[int]:

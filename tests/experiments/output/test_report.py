@@ -121,7 +121,16 @@ def test_figures_trees_and_their_controls_work(html: str, tmp_path: Path) -> Non
     assert page.log == []
     assert page.body.get("data-ready") == "true"
     log = json.loads(page.body["data-log"])
-    assert log["axes"] == ["tokens", "samples", "requests", "generated tokens", "FLOPs", "seconds", "KV bytes", "by group"]
+    assert log["axes"] == [
+        "tokens",
+        "samples",
+        "requests",
+        "generated tokens",
+        "FLOPs",
+        "seconds",
+        "KV bytes",
+        "by group",
+    ]
     assert log["first"] == ["figure-tokens"]
     assert log["second"] == ["figure-samples"]
     assert log["titles"][0] != log["titles"][1]
