@@ -17,7 +17,7 @@ has half of the vote, at least 3 branches. Periods of 500 tokens are ours: the c
 - A thought is ended before it is probed. A branch that responds already is not probed; it keeps its last answer until
   it ends.
 - After a probe a branch goes on as a further child of its path: with draws of its own, for one sample.
-- Where the budget ends the search, the last probes vote.
+- Where the budget ends the search, the last probes vote. A budget that pays one sample alone pays a plain one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tts.search.needs import Needs
 from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
-from tts.search.strategies._common.stepping import advance, affordable_width, rounds
+from tts.search.strategies._common.stepping import advance, affordable_width, draw, rounds
 from tts.tasks.base import Task
 from tts.types import Candidate, Trajectory
 
@@ -129,6 +129,9 @@ class ParallelProbe(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write branches until they agree; if n is None, again until the budget is used up."""
         for _ in rounds(search, None if self.n is None else 1):
+            if search.affordable_samples(stepwise=False) == 1:  # a branch and its probe take two
+                await draw(search, [search.root], self.temperature)
+                continue
             width = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // 2))
             branches: list[Branch] = []
             try:
