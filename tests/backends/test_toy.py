@@ -41,7 +41,7 @@ def test_a_prompt_of_tokens_is_the_sum_that_they_spell() -> None:
 
 
 def test_it_has_one_value_head() -> None:
-    with pytest.raises(CapabilityError, match="head is 'worth', but the toy model has only 'truth'"):
+    with pytest.raises(CapabilityError, match="head.*'worth',.*model.*'truth'"):
         asyncio.run(ToyBackend().value([], "worth"))
 
 
@@ -52,7 +52,7 @@ def test_it_has_one_value_head() -> None:
 )  # fmt: skip
 def test_a_sum_inside_of_a_larger_expression_is_refused(text: str):
     for problem in (text, f"What is {text}?", f"Compute {text} = "):
-        with pytest.raises(ConfigError, match="the toy model solves sums only"):
+        with pytest.raises(ConfigError, match="solves sums"):
             read_sum(problem)
 
 

@@ -107,13 +107,13 @@ def test_a_wrong_setting_is_refused_with_its_cure(change: dict[str, Any], cause:
 
 def test_a_wrong_yaml_is_refused_with_its_cure() -> None:
     pytest.importorskip("yaml")
-    with pytest.raises(tts.ConfigError, match=r"the study is 'none.yaml', but it cannot be read: No such file"):
+    with pytest.raises(tts.ConfigError, match="study.*'none.yaml',.*read:.*file"):
         tts.Study.from_yaml("none.yaml")
-    with pytest.raises(tts.ConfigError, match=r"^the study: this is no YAML at line 2"):
+    with pytest.raises(tts.ConfigError, match="study: this.*YAML.*2"):
         tts.Study.from_yaml("name: toy\nmodels: [toy")
-    with pytest.raises(tts.ConfigError, match=r"^the study: the setting 'name.x' is 1, but name has no keys below it"):
+    with pytest.raises(tts.ConfigError, match="study:.*setting 'name.x'.*1"):
         tts.Study.from_yaml(YAML, **{"name.x": 1})
-    with pytest.raises(tts.ConfigError, match=r"^the study: key of the study is 'seed'"):
+    with pytest.raises(tts.ConfigError, match="study:.*study.*'seed'"):
         tts.Study.from_yaml(YAML, seed=1)
 
 
@@ -140,7 +140,7 @@ def test_a_run_that_is_stopped_says_so_and_the_next_goes_on(monkeypatch: pytest.
         patched.setattr(
             "tts.experiments.api.run", lambda _, store, **__: RunSummary(1, store.counts(1), interrupted=True)
         )
-        with pytest.raises(KeyboardInterrupt, match="the study 'toy' was stopped; finished cells are kept"):
+        with pytest.raises(KeyboardInterrupt, match="'toy'.*stopped"):
             study.run(progress=False)
     assert study.run(progress=False).counts.done == 24
 
@@ -186,7 +186,7 @@ def test_parts_of_a_study_are_run_apart() -> None:
     done = [study.run(f"{i}.sqlite", shard=(i, 2), progress=False).counts.done for i in (1, 2)]
     assert sum(done) == 24
     assert all(done)
-    with pytest.raises(tts.ConfigError, match=r"shard is \(3, 2\), but must be \(i, n\) with i from 1 to n"):
+    with pytest.raises(tts.ConfigError, match=r"shard.*\(3, 2\)"):
         study.run(shard=(3, 2))
 
 
@@ -197,7 +197,7 @@ def test_a_stored_study_is_read_and_resumed(study: tts.Study) -> None:
     assert stored.name == "toy"
     assert stored.run(progress=False).counts.done == 24
     assert tts.Study.from_store("1").table() == study.table()
-    with pytest.raises(tts.ConfigError, match="study is 'toi', but no study has that name"):
+    with pytest.raises(tts.ConfigError, match="study.*'toi',.*study"):
         tts.Study.from_store("toi").table()
     with pytest.raises(tts.ConfigError, match=r"store none.sqlite is not there"):
         tts.Study.from_store(store="none.sqlite").table()
@@ -220,7 +220,7 @@ def test_the_table_is_that_of_the_command_line(study: tts.Study) -> None:
         row.accuracy.value for row in rows
     ]
     assert len(json.loads(study.table("json"))) == len(rows)
-    with pytest.raises(tts.ConfigError, match="form is 'html', but no form has that name"):
+    with pytest.raises(tts.ConfigError, match="form.*'html',.*form"):
         study.table("html")
 
 
@@ -235,9 +235,9 @@ def test_a_notebook_shows_its_name_and_its_table(study: tts.Study) -> None:
 
 def test_a_figure_goes_somewhere_and_has_known_options() -> None:
     study = tts.Study(**SETTINGS)
-    with pytest.raises(tts.ConfigError, match="there is no path and no ax, but the figure must go somewhere"):
+    with pytest.raises(tts.ConfigError, match="there.*somewhere"):
         study.plot()
-    with pytest.raises(tts.ConfigError, match=r"option of a figure is 'legnd', .* did you mean legend"):
+    with pytest.raises(tts.ConfigError, match="figure.*'legnd', .*legend"):
         study.plot("curve.svg", legnd="below")
 
 
@@ -251,7 +251,7 @@ def test_a_study_without_results_says_so() -> None:
         lambda: study.plot("x.png"),
         lambda: study.report("x.html"),
     ):
-        with pytest.raises(tts.ConfigError, match=r"the study 'toy' has no results in \.tts/store\.sqlite") as caught:
+        with pytest.raises(tts.ConfigError, match=r"'toy'.*results.*\.tts/store\.sqlite") as caught:
             read()
         assert caught.value.hint == "call its run() first"
     tts.Study(**{**SETTINGS, "seeds": [7]}).run(progress=False)
@@ -293,9 +293,9 @@ def test_a_figure_is_written(study: tts.Study) -> None:
     (compared,) = study.plot("compared.png", baseline="best_of_n | majority")
     assert (compared.label, compared.base) == ("best_of_n | best", "best_of_n | majority")
     assert Path("compared.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(tts.ConfigError, match="axis is 'token', but no axis has that name"):
+    with pytest.raises(tts.ConfigError, match="axis.*'token',.*axis"):
         study.plot("curve.svg", x="token")
-    with pytest.raises(tts.ConfigError, match=r"the figure is 'curve.jpg', but must end in \.png, \.svg, \.pdf"):
+    with pytest.raises(tts.ConfigError, match="figure.*'curve.jpg'"):
         study.plot("curve.jpg")
     with pytest.raises(tts.ConfigError, match="baseline is 'single'"):
         study.plot("curve.svg", baseline="single")
@@ -307,11 +307,11 @@ def test_a_page_is_written(study: tts.Study) -> None:
     page = Path("page.html").read_text(encoding="utf-8")
     assert "<title>toy" in page
     assert "best_of_n | majority" in page
-    with pytest.raises(tts.ConfigError, match=r"the page is 'page.txt', but must end in \.html"):
+    with pytest.raises(tts.ConfigError, match="page.*'page.txt'"):
         study.report("page.txt")
-    with pytest.raises(tts.ConfigError, match="axis is 'token', but no axis has that name"):
+    with pytest.raises(tts.ConfigError, match="axis.*'token',.*axis"):
         study.report("page.html", x="token")
-    with pytest.raises(tts.ConfigError, match=r"the page 'none/page.html' cannot be written: No such file"):
+    with pytest.raises(tts.ConfigError, match="page 'none/page.html'.*written"):
         study.report("none/page.html")
 
 
@@ -349,15 +349,15 @@ def test_a_figure_has_replayed_curves_too(study: tts.Study) -> None:
 
 
 def test_what_cannot_be_replayed_is_refused(study: tts.Study) -> None:
-    with pytest.raises(tts.ConfigError, match="the study has no pool of samples: 24 did not record their candidates"):
+    with pytest.raises(tts.ConfigError, match="samples: 24.*record"):
         study.replay()
     pool = study.sample(4, name="mine", progress=False)
     assert tts.Study.from_store("mine").name == pool.name == "mine"
-    with pytest.raises(tts.ConfigError, match="a size is 8 samples, but the largest pool has 4"):
+    with pytest.raises(tts.ConfigError, match="size.*8.*largest.*4"):
         pool.replay(sizes=[8])
-    with pytest.raises(tts.ConfigError, match="strategy is 'beam', but what is replayed is pass@k, pass"):
+    with pytest.raises(tts.ConfigError, match="strategy.*'beam',.*what.*replayed"):
         pool.replay(["beam"])
-    with pytest.raises(tts.ConfigError, match="n is 0, but must be a whole number of at least 1"):
+    with pytest.raises(tts.ConfigError, match="n.*0,.*whole.*1"):
         study.sample(0)
 
 
@@ -370,5 +370,5 @@ def test_results_that_are_no_pools_are_counted() -> None:
         }
     )
     study.run(progress=False)
-    with pytest.warns(PartialResults, match="12 results are no pools of samples: 12 were ended by a stop rule"):
+    with pytest.warns(PartialResults, match="12.*samples: 12.*ended"):
         study.replay(["best_of_n | majority"])

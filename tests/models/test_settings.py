@@ -144,12 +144,10 @@ def test_behind_a_url_any_name_is_a_model_and_a_known_one_keeps_its_record() -> 
 
 def test_a_file_of_records_that_cannot_be_read_or_written_is_named(users_files: Path) -> None:
     (users_files / "models.json").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"the file of models '.*models\.json' cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match=r"'.*models\.json'.*read:.*directory"):
         read_records()
     (users_files / "models.json").rmdir()
     users_files.rmdir()
     users_files.symlink_to(users_files.parent / "nowhere")
-    with pytest.raises(
-        ConfigError, match=r"the file of models '.*models\.json' cannot be written: .+correct its permissions"
-    ):
+    with pytest.raises(ConfigError, match=r"'.*models\.json'.*written:.*permissions"):
         write_record("fast", {"url": "http://host"})

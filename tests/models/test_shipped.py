@@ -99,9 +99,7 @@ def test_a_file_that_no_checksum_vouches_for_is_refused(copies: Path, file: str)
 
 def test_a_file_beside_the_shipped_ones_is_refused_since_it_could_be_loaded_instead(copies: Path) -> None:
     (copies / "policy" / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(
-        ConfigError, match=r"has policy/model\.safetensors\.index\.json, which was not shipped"
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"policy/model\.safetensors\.index\.json,.*shipped") as refused:
         locate(get("pocket"))
     assert refused.value.hint == REINSTALL
 
@@ -136,7 +134,7 @@ def test_the_pair_names_its_parts() -> None:
 def test_what_is_no_process_model_is_not_served_as_one() -> None:
     assert process_records(get("toy")) == {}
     other = ModelRecord(name="mine", backend="engine", process_model="smollm2")
-    with pytest.raises(ConfigError, match="process_model of model 'mine' is 'smollm2', whose record has no readout"):
+    with pytest.raises(ConfigError, match="process_model.*'mine'.*'smollm2',.*readout"):
         process_records(other)
     with pytest.raises(ConfigError, match="did you mean"):
         process_records(dataclasses.replace(other, process_model="pocket-proces"))
@@ -146,11 +144,11 @@ def test_further_process_models_are_found_by_their_value_heads() -> None:
     record = ModelRecord(name="mine", backend="engine", process_models=(("other", "pocket-process"),))
     assert process_records(record) == {"other": get("pocket-process")}
     assert process_records(dataclasses.replace(record, process_model="pocket-process")).keys() == {"process", "other"}
-    with pytest.raises(ConfigError, match="process_models of model 'mine' names the value head 'process' twice"):
+    with pytest.raises(ConfigError, match="process_models.*'mine' names.*'process'"):
         process_records(
             dataclasses.replace(record, process_model="pocket-process", process_models=(("process", "pocket-process"),))
         )
-    with pytest.raises(ConfigError, match="process_models of model 'mine' is 'smollm2', whose record has no readout"):
+    with pytest.raises(ConfigError, match="process_models.*'mine'.*'smollm2',.*readout"):
         process_records(dataclasses.replace(record, process_models=(("other", "smollm2"),)))
 
 

@@ -231,15 +231,15 @@ def test_the_tables_of_the_card_are_written_between_their_marks(tmp_path: Path) 
     for written in (name, "tts/models/pocket/evaluation.json"):
         assert (tmp_path / written).read_text() == (ROOT / written).read_text()
     (tmp_path / name).write_text("no marks")
-    with pytest.raises(SystemExit, match=r"README\.md has 0 places for tables"):
+    with pytest.raises(SystemExit, match=r"README\.md.*0.*tables"):
         card.fill(measured, tmp_path)
-    with pytest.raises(SystemExit, match=r"README\.md is no output of research\.pocket\.evaluate --json"):
+    with pytest.raises(SystemExit, match=r"README\.md.*output.*research\.pocket\.evaluate"):
         card.fill(tmp_path / name, tmp_path)
 
 
 def test_methods_without_choices_end_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    with pytest.raises(SystemExit, match=r"methods_choices\.json cannot be read \(hint: run --choose-range"):
+    with pytest.raises(SystemExit, match=r"methods_choices\.json.*read \(hint"):
         main_of(
             "research.methods.__main__",
             "--out",

@@ -48,9 +48,7 @@ def test_results_of_two_commits_are_not_mixed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("research.stamps.commit", lambda: f"{COMMIT} with changes")
     assert running.run(study(), store, 1) == number, "the same commit goes on, though pages were written"
     monkeypatch.setattr("research.stamps.commit", lambda: "f" * 40)
-    with pytest.raises(
-        SystemExit, match=r"commit 0123456789, and this is version \d+, commit ffffffffff; a page must not mix them"
-    ):
+    with pytest.raises(SystemExit, match="0123456789,.*this.*ffffffffff"):
         running.run(study(), store, 1)
     stamps.refuse_mixture(tmp_path / "none.sqlite")
 

@@ -151,9 +151,9 @@ def test_what_was_cut_short_does_not_go_on_and_expand_says_what_does() -> None:
         (made,) = await search.complete([search.root])
         await search.expand([made.trajectory])
 
-    with pytest.raises(TTSError, match="is truncated, but only an active or finished trajectory"):
+    with pytest.raises(TTSError, match="truncated,.*active"):
         run(cut)
-    with pytest.raises(TTSError, match=r"is finished, but only an active trajectory .*extend"):
+    with pytest.raises(TTSError, match="active.*extend"):
         run(ended)
 
 
@@ -352,7 +352,7 @@ def test_a_fork_at_a_token_needs_the_text_of_single_tokens() -> None:
 
     backend = toy()
     backend.metadata = dataclasses.replace(backend.metadata, text_of=None)
-    with pytest.raises(TTSError, match="needs the text of single tokens, which the backend 'toy' does not show"):
+    with pytest.raises(TTSError, match="'toy'.*show"):
         run(body, backend)
 
 

@@ -138,13 +138,13 @@ def test_what_is_no_needs_is_named() -> None:
     class Names(Twice):
         needs = ("steps",)  # type: ignore[assignment]
 
-    with pytest.raises(tts.ConfigError, match=r"the needs of Odd are 'steps', but must be tts\.Needs"):
+    with pytest.raises(tts.ConfigError, match=r"'steps',.*tts\.Needs"):
         solved(Odd)
-    with pytest.raises(tts.ConfigError, match=r"the needs of Names are \('steps',\), but must be tts\.Needs"):
+    with pytest.raises(tts.ConfigError, match=r"Names.*\('steps',\),.*tts\.Needs"):
         solved(Names)
-    with pytest.raises(tts.ConfigError, match=r"capabilities is 'steps', but must be a tuple of names"):
+    with pytest.raises(tts.ConfigError, match="capabilities.*'steps',.*tuple"):
         tts.Needs(capabilities="steps")  # type: ignore[arg-type]
-    with pytest.raises(tts.ConfigError, match=r"a capability of Needs is 'step', but no .*steps"):
+    with pytest.raises(tts.ConfigError, match="capability.*Needs.*'step',.*steps"):
         tts.Needs(capabilities=("step",))
 
 
@@ -162,13 +162,11 @@ def test_a_function_of_a_search_is_made_a_strategy() -> None:
 
     needing = tts.as_strategy(nothing, tts.Needs(verifiers=("main",)))
     assert len(solved(tts.as_strategy(nothing)).candidates) == 3
-    with pytest.raises(tts.ConfigError, match="scores with the role 'main', but no verifier has it"):
+    with pytest.raises(tts.ConfigError, match="scores.*'main'"):
         solved(needing)
-    with pytest.raises(
-        tts.ConfigError, match=r"must begin with a strategy \(hint: write tts\.as_strategy\(FUNCTION\)\)"
-    ):
+    with pytest.raises(tts.ConfigError, match=r"begin.*\(hint:.*tts\.as_strategy\(FUNCTION\)\)"):
         solved(nothing)
-    with pytest.raises(tts.ConfigError, match=r"but must be an async function of a search \(hint: write async def\)"):
+    with pytest.raises(tts.ConfigError, match=r"async.*\(hint:.*def\)"):
         tts.as_strategy(lambda search: search.candidates)
 
 
@@ -181,14 +179,12 @@ def test_a_step_strategy_spends_and_scores_within_its_budget() -> None:
     solution = solved(Guided(verifier="main"), verifier="toy(error=0.05)")
     assert solution.usage.verifier_tokens > 0
     assert solution.usage.tokens <= 600
-    with pytest.raises(tts.ConfigError, match="scores with the role 'judge', but no verifier has it"):
+    with pytest.raises(tts.ConfigError, match="scores.*'judge'"):
         solved(Guided(), verifier="toy(error=0.05)")
 
 
 def test_a_capability_that_is_missing_is_refused_before_anything_is_spent() -> None:
-    with pytest.raises(
-        tts.CapabilityError, match="needs the capability 'next_logprobs', which the backend 'callable' lacks"
-    ):
+    with pytest.raises(tts.CapabilityError, match="capability 'next_logprobs',.*'callable'"):
         tts.solve("x", 100, backend=lambda ask: "no", strategy=Declaring, verifier=lambda problem, text: 0.5)
 
 
@@ -219,7 +215,7 @@ def test_what_a_class_says_is_sized_by_the_budget_must_be_bounded_by_it() -> Non
         depth: int | None = None
 
     assert Wide().size(4) == Wide()
-    with pytest.raises(tts.ConfigError, match="wide has no width or depth and the budget does not bound it"):
+    with pytest.raises(tts.ConfigError, match="wide.*depth"):
         Wide().size(None)
 
 
@@ -242,7 +238,7 @@ def test_an_n_left_out_must_be_bounded_by_the_budget() -> None:
             return await search.complete([search.root], n=self.n)
 
     assert Sized().size(4) == Sized()
-    with pytest.raises(tts.ConfigError, match="sized has no n and the budget does not bound it"):
+    with pytest.raises(tts.ConfigError, match="sized.*bound"):
         Sized().size(None)
     assert len(solved(Sized(n=3)).candidates) == 3
 
@@ -291,9 +287,7 @@ def test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place() ->
 
     here = f"{__name__}:test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place.<locals>.Local"
     assert str(Local()) == here
-    with pytest.raises(
-        tts.ConfigError, match=r"Local' is defined within a function, where no name reaches it \(hint: "
-    ):
+    with pytest.raises(tts.ConfigError, match=r"Local'.*defined.*\(hint"):
         tts.parse(f"{here} | majority")
 
 
@@ -322,9 +316,7 @@ def test_parameters_that_are_no_fields_are_written_as_they_were() -> None:
     assert str(places.Init(3)) == "tests.search.places:Init(...)"  # who made it knows
     assert solved(places.Init(3)).strategy == "tests.search.places:Init(...) | majority"
     assert solved(places.Init).strategy == "tests.search.places:Init | majority"
-    with pytest.raises(
-        tts.ConfigError, match=r"the parameters of tests.search.places:Init are not known.*a frozen dataclass"
-    ):
+    with pytest.raises(tts.ConfigError, match="tests.search.places:Init.*known.*a.*dataclass"):
         tts.parse("tests.search.places:Init(...) | majority")
 
 
@@ -385,7 +377,7 @@ def test_a_place_that_holds_no_such_part_is_one_line(text: str, why: str) -> Non
 def test_the_nearest_module_of_the_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_parts.py").write_text("import os\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(tts.ConfigError, match=r"no module 'my_own_prats' .*did you mean my_own_parts:Two\?"):
+    with pytest.raises(tts.ConfigError, match=r"module 'my_own_prats' .*did.*my_own_parts:Two\?"):
         tts.parse("my_own_prats:Two")
 
 

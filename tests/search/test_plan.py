@@ -87,7 +87,7 @@ def test_an_unknown_name_keeps_its_nearest_names() -> None:
     )
     with pytest.raises(
         ConfigError,
-        match=r"parameter of the verifier toy is 'eror'.*\(character 5 of 'toy\(eror=1\)'\) \(hint: did you",
+        match=r"parameter.*toy.*'eror'.*\(character 5",
     ):
         parse_call(VERIFIERS, " toy(eror=1)")
     with pytest.raises(
@@ -198,24 +198,18 @@ def test_a_part_without_its_base_class_is_told_which_one_to_write(attempt: Any) 
 
 
 def test_so_are_a_stop_rule_and_a_selection() -> None:
-    with pytest.raises(
-        ConfigError, match=r"Rule has should_stop, but is no tts.StopRule \(hint: write class Rule\(tts.StopRule\)"
-    ):
+    with pytest.raises(ConfigError, match="Rule.*should_stop, but.*tts.StopRule"):
         parse("single") | Rule()
-    with pytest.raises(
-        ConfigError, match=r"Choice has select, but is no tts.Selection \(hint: write class Choice\(tts.Selection\)"
-    ):
+    with pytest.raises(ConfigError, match=r"select, but.*tts.Selection \(hint"):
         parse("single") | Choice
-    with pytest.raises(ConfigError, match=r"the stop rule is .*, but must be a tts\.StopRule"):
+    with pytest.raises(ConfigError, match=r"stop rule.*,.*tts\.StopRule"):
         Plan(parse("single").strategy, Majority())  # type: ignore[arg-type]
 
 
 def test_a_class_stands_for_itself_with_defaults() -> None:
     assert isinstance(Plan.of(Whole).strategy, Whole)
     assert (Plan.of(Whole) | Majority).selection == Majority()
-    with pytest.raises(
-        ConfigError, match=r"Needy cannot be made without parameters: .*'width'.*give an object, not its class"
-    ):
+    with pytest.raises(ConfigError, match="Needy.*parameters: .*'width'.*give"):
         Plan.of(Needy)
 
 

@@ -118,7 +118,7 @@ def test_it_can_be_kept_as_a_vote() -> None:
     assert isinstance(found.error, VerifierError)
     assert 0 < found.confidence <= 1
     assert found.answer is not None
-    with pytest.raises(ConfigError, match="on_error is 'ignore', but must be 'raise' or 'keep'"):
+    with pytest.raises(ConfigError, match="on_error.*'ignore',.*'raise'"):
         tts.solve(PROBLEM, BUDGET, model="toy", on_error="ignore")  # type: ignore[arg-type]
 
 
@@ -163,7 +163,7 @@ class Scores:
 def test_a_function_with_other_parameters_is_refused_before_anything_is_spent(
     function: Any, requests: Sequence[SampleRequest]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be called with \(problem, text\)") as caught:
+    with pytest.raises(ConfigError, match=r"called.*\(problem, text\)") as caught:
         tts.solve(PROBLEM, BUDGET, model="toy", verifier=function)
     assert caught.value.hint == "define it as: def score(problem, text)"
     assert not requests
@@ -210,7 +210,7 @@ def test_scores_between_0_and_1_are_taken_as_they_are() -> None:
 
 
 def test_a_stated_range_still_holds() -> None:
-    with pytest.raises(VerifierError, match=r"returned 1.5, but states the range \[0.0, 1.0\]"):
+    with pytest.raises(VerifierError, match=r"1.5,.*states.*\[0.0, 1.0\]"):
         tts.solve(
             PROBLEM,
             BUDGET,

@@ -60,14 +60,14 @@ def test_what_a_model_is():
 
 @pytest.mark.parametrize("model", [None, 5, ToyBackend, ["toy"]])
 def test_what_is_no_model_is_refused(model):
-    with pytest.raises(ConfigError, match="but must be a name, a record, a backend or a function") as refused:
+    with pytest.raises(ConfigError, match="record,.*function") as refused:
         resolve(model, None, None)
     assert refused.value.hint
 
 
 def test_a_process_model_is_refused_by_name_and_by_record():
     for model in ("pocket-process", dataclasses.replace(TOY, readout="head.safetensors")):
-        with pytest.raises(ConfigError, match="a process model, but it scores steps and writes nothing"):
+        with pytest.raises(ConfigError, match="writes nothing"):
             resolve(model, None, None)
 
 
@@ -231,7 +231,7 @@ def test_a_forked_child_solves_as_its_parent_does():
 
 
 def test_a_record_without_a_name_is_refused_where_no_server_can_tell_it():
-    with pytest.raises(ConfigError, match="the model is not named, but the backend 'toy' needs a name"):
+    with pytest.raises(ConfigError, match="model.*named,.*'toy'"):
         resolve(dataclasses.replace(TOY, name=""), None, None)
 
 
@@ -243,5 +243,5 @@ class SizedBackend(ToyBackend):
 
 def test_options_that_a_backend_does_not_take_are_named_with_its_reason():
     record = dataclasses.replace(TOY, backend=f"{__name__}:SizedBackend", options=(("size", "large"),))
-    with pytest.raises(ConfigError, match="does not take the options size='large': size must be a number"):
+    with pytest.raises(ConfigError, match="options size='large'"):
         ModelCache().backend(record)

@@ -104,7 +104,7 @@ def test_it_says_that_there_is_no_performance_model():
 
 
 def test_a_model_that_is_not_there_is_refused_before_anything_is_spent():
-    with pytest.raises(ConfigError, match=r"performance model .nowhere\.json. cannot be read"):
+    with pytest.raises(ConfigError, match=r"performance.*.nowhere\.json."):
         tts.solve("1 + 1", 200, model="toy", strategy="auto(model='nowhere.json')")
 
 

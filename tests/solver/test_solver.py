@@ -368,7 +368,7 @@ def test_what_would_be_left_aside_is_refused(options, message):
 
 
 def test_an_option_that_there_is_not_is_refused_by_its_name():
-    with pytest.raises(ConfigError, match="option is 'modle', but no option has that name \\(hint: did you mean model"):
+    with pytest.raises(ConfigError, match=r"option.*'modle',.*option.*\(hint"):
         tts.solve("1 + 1", 90, modle="toy")  # type: ignore[call-arg]
 
 
@@ -452,8 +452,6 @@ def test_a_selection_that_the_budget_ends_leaves_the_choice_to_the_votes():
 
 def test_a_strategy_that_forks_at_tokens_is_refused_where_their_texts_are_not_shown(monkeypatch):
     monkeypatch.setattr(ToyBackend, "metadata", dataclasses.replace(ToyBackend.metadata, text_of=None))
-    with pytest.raises(
-        CapabilityError, match="forks at a token, but the backend 'toy' does not show the text of single tokens"
-    ) as refused:
+    with pytest.raises(CapabilityError, match="forks.*'toy'") as refused:
         tts.solve(PROBLEMS[0], 400, model="toy", strategy="power_sampling")
     assert refused.value.hint.startswith("the nearest strategy that can run here is ")

@@ -105,7 +105,7 @@ def test_the_records_verifier_is_left_out_with_a_note_where_the_backend_lacks_it
 
 
 def test_one_that_was_asked_for_is_refused_where_the_backend_lacks_it() -> None:
-    with pytest.raises(CapabilityError, match=r"'value', which the backend 'transformers' lacks.*have it: engine, toy"):
+    with pytest.raises(CapabilityError, match="'value',.*'transformers' lacks.*have.*engine"):
         tts.solve(PROBLEM, 300, model=pair.record(), backend="transformers", verifier="process")
 
 
@@ -130,7 +130,7 @@ def test_a_problem_of_another_task_goes_without_it_and_the_others_do_not() -> No
         assert (plain.error, other.error) == (None, None)
         assert (scored(plain), scored(other)) == (True, False)
         assert "but those of the task 'text'" in other.warnings[0]
-        with pytest.raises(CapabilityError, match="but those of the task 'text'"):
+        with pytest.raises(CapabilityError, match="task 'text'"):
             Solver(pair.record(), verifiers="process").solve(Problem(PROBLEM, task="text"), 400)
 
 
@@ -144,7 +144,7 @@ def test_self_evaluation_takes_what_is_left_out_from_the_models_record() -> None
         question="s?", yes="o", no="n", tokens=2
     )
     assert SelfEvaluation(question="then?", tokens=9).fill(pair.record(), backend).bound(5, 5) == 9
-    with pytest.raises(ConfigError, match="tokens is 1, but the question 's\\?' may be 2 to this model"):
+    with pytest.raises(ConfigError, match=r"tokens.*1,.*question 's\?'"):
         SelfEvaluation(tokens=1).fill(pair.record(), backend)
 
 
@@ -174,7 +174,7 @@ def test_what_no_record_says_is_an_error_before_anything_is_spent(model: Any, me
 
 def test_an_answer_of_several_tokens_is_refused_before_anything_is_spent() -> None:
     record = dataclasses.replace(pair.record(), self_evaluation=Question(question="s?", yes="yes", no="n"))
-    with pytest.raises(ConfigError, match="yes is 'yes', which is 3 tokens to this model, but must be exactly one"):
+    with pytest.raises(ConfigError, match="yes.*'yes', which.*exactly"):
         Solver(record, verifiers="self_evaluation")
 
 
@@ -230,5 +230,5 @@ def test_a_verifier_of_a_model_that_is_not_there_is_refused() -> None:
     class JudgeVerifier(ToyVerifier):
         model = "large"
 
-    with pytest.raises(ConfigError, match="the verifier 'main' calls the model 'large', but no model has that role"):
+    with pytest.raises(ConfigError, match="'main' calls.*'large'"):
         tts.solve(PROBLEM, 600, model="toy", verifier=JudgeVerifier(), strategy="best_of_n(n=2) | best")

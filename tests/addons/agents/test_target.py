@@ -127,7 +127,7 @@ def test_a_solution_applies_its_patch_after_the_workspace_was_closed(tmp_path):
     assert solution.patch is not None
     solution.apply()
     assert (folder / "add.py").read_text() == "def add(a, b):\n    return a + b\n"
-    with pytest.raises(ConfigError, match=r"'add\.py' in .* has changed since the start"):
+    with pytest.raises(ConfigError, match=r"'add\.py'.*since"):
         solution.apply()
 
 

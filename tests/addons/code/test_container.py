@@ -230,9 +230,7 @@ def test_what_docker_fails_in_is_one_line(daemon: Docker, monkeypatch: pytest.Mo
         raise RuntimeError("no space\nleft on device")
 
     monkeypatch.setattr(daemon, "create", create)
-    with pytest.raises(
-        VerifierError, match=r"the container failed: RuntimeError: no space left on device \(hint: Docker must run"
-    ):
+    with pytest.raises(VerifierError, match=r"container failed: RuntimeError:.*\(hint"):
         ran(RIGHT)
 
 
@@ -255,9 +253,7 @@ def test_a_daemon_that_does_not_answer_is_told_before_anything_is_spent(monkeypa
     pytest.importorskip("llm_sandbox")
     pytest.importorskip("docker")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    with pytest.raises(
-        CapabilityError, match=r"sandbox is 'docker', but no Docker daemon answers: .* \(hint: Docker must run, and"
-    ) as caught:
+    with pytest.raises(CapabilityError, match="sandbox.*'docker',.*daemon answers") as caught:
         solve()
     assert "\n" not in str(caught.value)
     del caught
@@ -269,5 +265,5 @@ def test_where_it_is_not_installed_that_is_told_before_anything_is_spent(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependency, match=r"code\(sandbox='docker'\) needs the optional dependency llm-sandbox"):
+    with pytest.raises(MissingDependency, match=r"code\(sandbox='docker'\).*dependency"):
         solve()

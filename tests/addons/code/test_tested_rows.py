@@ -107,9 +107,7 @@ def test_files_are_read_end_to_end(tmp_path: Path) -> None:
             json.dumps(row) for row in (lcb(), lcb(question_id="b", question_content="B.", private_test_cases="*"))
         )
     )
-    with pytest.warns(
-        RowsLeftOut, match="line 2: its private_test_cases is '\\*', but must be JSON, or base64 of zlib of a pickle"
-    ):
+    with pytest.warns(RowsLeftOut, match=r"2:.*private_test_cases.*'\*',.*pickle"):
         [problem] = load(str(file))
     program = "a, b = input().split()\nprint('ü' if a == 'é' else int(a) + int(b))"
     result = Code(sandbox="none").outcome(program, problem.answer or "")

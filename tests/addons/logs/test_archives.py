@@ -15,7 +15,7 @@ from tts.errors import ConfigError
 def test_an_archive_without_a_header_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "log.eval", "w") as archive:
         archive.writestr("samples/a_epoch_1.json", "{}")
-    with pytest.raises(ConfigError, match=r"log\.eval: it has neither header\.json nor _journal/start\.json"):
+    with pytest.raises(ConfigError, match=r"log\.eval:.*neither header\.json.*_journal/start\.json"):
         tts.Pool.from_inspect(tmp_path / "log.eval")
 
 
@@ -36,9 +36,7 @@ def test_members_that_are_compressed_with_zstandard_are_read(tmp_path, monkeypat
         write_log(path, compression=zipfile.ZIP_STORED)
     path.write_bytes(_marked(path.read_bytes(), method=93))
     if broken:
-        with pytest.raises(
-            ConfigError, match=r"log\.eval: it is damaged: samples/2_epoch_1\.json cannot be decompressed"
-        ):
+        with pytest.raises(ConfigError, match=r"log\.eval: it.*damaged:.*decompressed"):
             tts.Pool.from_inspect(path)
     else:
         assert tts.Pool.from_inspect(path).report.samples == 4

@@ -173,9 +173,9 @@ def test_a_pool_has_a_page(study: Study, tmp_path: Path):
 def test_what_cannot_be_exported_is_named(study: Study, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"form is 'inspct'.*inspect"):
         study.export(tmp_path / "x.json", "inspct")
-    with pytest.raises(ConfigError, match=r"the form inspect must end in \.json or \.eval"):
+    with pytest.raises(ConfigError, match="form inspect"):
         study.export(tmp_path / "x.jsonl", "inspect")
-    with pytest.raises(ConfigError, match="no result of the study 'one' has recorded samples, but these are exported"):
+    with pytest.raises(ConfigError, match="'one'.*exported"):
         export_samples([], tmp_path / "x.jsonl", "samples", "one")
 
 

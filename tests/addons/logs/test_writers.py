@@ -80,14 +80,14 @@ def test_the_best_known_metric_gives_the_verdict_and_others_are_told(write):
     )
     named = tts.Pool.from_files(path, verdicts="given", metric="exact_match")
     assert [right(named, n) for n in (0, 1)] == [[False], [False]]
-    with pytest.raises(ConfigError, match=r"metric of rows\.jsonl is 'exact_mtch'.*did you mean exact_match\?"):
+    with pytest.raises(ConfigError, match=r"metric.*rows\.jsonl.*'exact_mtch'.*did.*exact_match\?"):
         tts.Pool.from_files(path, metric="exact_mtch")
 
 
 def test_a_metric_that_is_no_verdict_is_refused_where_it_is_named_and_else_not_read(write):
     path = write(harness(1, "\\boxed{4}", metrics=["f1"], f1=0.4))
     assert tts.Pool.from_files(path).problems[0].drawn[0].given is None
-    with pytest.raises(ConfigError, match=r"line 1: its f1 is 0\.4, but a metric that gives verdicts must be 0 or 1"):
+    with pytest.raises(ConfigError, match=r"1:.*f1.*0\.4,.*verdicts"):
         tts.Pool.from_files(path, metric="f1")
 
 
@@ -200,12 +200,12 @@ def test_a_field_named_answer_beside_texts_is_refused_where_it_may_be_the_refere
     ):
         with pytest.raises(
             ConfigError,
-            match=r"line 1: it has texts and a field 'answer'.*--field reference=answer or --field answer=answer",
+            match="1:.*field 'answer'.*--field reference=answer",
         ):
             tts.Pool.from_files(write(row))
         pool = tts.Pool.from_files(write(row), fields={"reference": "answer"})
         assert right(pool)[0] is True
-    with pytest.raises(ConfigError, match="its answer is '4', one value, but it has 3 samples"):
+    with pytest.raises(ConfigError, match="answer.*'4',.*value,.*3"):
         tts.Pool.from_files(write(row), fields={"answer": "answer"})
 
 
@@ -224,13 +224,13 @@ def test_one_value_is_of_no_sample_of_a_list():
     assert [one.given for one in pool.problems[0].drawn] == [None] * 3
     for name in ("scores", "tokens", "correct"):
         assert f"1 rows have one value of {name!r} for several samples, which is not read" in pool.report.lines()
-    with pytest.raises(ConfigError, match="row 1: its tokens is 500, one value, but it has 3 samples"):
+    with pytest.raises(ConfigError, match="1:.*tokens.*500,.*value"):
         tts.Pool.from_rows([row], fields={"tokens": "tokens"})
 
 
 def test_a_meaning_can_have_no_field():
     row = {"problem": "p", "reference": "4", "text": BOXED[0], "score": "good"}
-    with pytest.raises(ConfigError, match="its score by 'main' is 'good'"):
+    with pytest.raises(ConfigError, match="score.*'main'.*'good'"):
         tts.Pool.from_rows([row])
     assert tts.Pool.from_rows([row], fields={"scores": "-"}).report.scored == {}
 
@@ -245,7 +245,7 @@ def test_the_report_says_which_field_was_read_and_which_was_not():
 
 @pytest.mark.parametrize("field", ["gt_answer", "gold_answer", "answer_ref", "answers_expected", "ground_truth"])
 def test_a_hint_names_no_field_that_may_be_the_reference(field):
-    with pytest.raises(ConfigError, match="it has neither text, answer nor correct") as refused:
+    with pytest.raises(ConfigError, match="neither.*correct") as refused:
         tts.Pool.from_rows([{"problem": "p", field: "4", "sampled": BOXED}])
     assert f"={field}" not in str(refused.value)
 
@@ -273,8 +273,7 @@ def test_an_import_of_which_the_task_finds_nothing_right_is_refused_until_someon
     rows = [{"problem": n, "text": BOXED[0], "reference": "Paris", "correct": True} for n in range(3)]
     with pytest.raises(
         ConfigError,
-        match=r"the task 'text' finds none of the 3 samples right that the source calls right.*the answer '.*' is "
-        r"wrong",
+        match="'text'.*3.*source.*right.*the",
     ) as no:
         tts.Pool.from_files(write(*rows))
     assert "--verdicts given" in no.value.hint
@@ -296,7 +295,7 @@ def test_arrays_and_objects_of_rows_are_read(tmp_path, rows):
     ):
         (tmp_path / name).write_text(json.dumps(value, indent=1))
         if rows is not None and name != "object.json":
-            with pytest.raises(ConfigError, match="rows was given, but the files are of the form jsonl"):
+            with pytest.raises(ConfigError, match="files.*jsonl"):
                 tts.Pool.from_files(tmp_path / name, fields=fields, rows=rows)
             continue
         pool = tts.Pool.from_files(tmp_path / name, fields=fields, rows=rows)
@@ -551,7 +550,7 @@ def test_samples_in_folders_are_read_with_their_long_texts(tmp_path):
 
     pool = tts.Pool.from_files(log({"0": ["question a/1", "other"], "2": ["long " * 50 + "ANSWER: 5"]}))
     assert (answers(pool), right(pool)) == (["4", "5"], [True, False])
-    with pytest.raises(ConfigError, match=r"log\.eval: it has no attachment://2, so that it is damaged"):
+    with pytest.raises(ConfigError, match=r"log\.eval:.*attachment://2,.*it.*damaged"):
         tts.Pool.from_files(log({"0": ["question a/1", "other"]}))
 
 

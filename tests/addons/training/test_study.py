@@ -108,7 +108,7 @@ def test_recorded_texts_have_the_prompt_that_the_model_read(tmp_path: Path) -> N
             {"role": turn.role, "content": turn.content} for turn in asked if isinstance(turn, tts.Message)
         ]
         assert row["completion"] == [{"role": "assistant", "content": "The answer is \\boxed{7}."}]
-        with pytest.raises(ConfigError, match="the model 'mine' gives no token ids, but the form needs them"):
+        with pytest.raises(ConfigError, match="'mine' gives"):
             made.export_training(tmp_path / "x.jsonl", "tokens")
 
 
@@ -130,9 +130,7 @@ def test_imported_samples_have_texts_but_no_tokens(study: tts.Study, tmp_path: P
     )
     imported = tts.Study.from_store(store=tmp_path / "pool.sqlite")
     assert imported.export_training(tmp_path / "sft.jsonl", "trl-kto").rows > 0
-    with pytest.raises(
-        ConfigError, match="the form tokens needs token ids, but the samples of the study 'pool' were imported without"
-    ):
+    with pytest.raises(ConfigError, match="'pool'.*imported"):
         imported.export_training(tmp_path / "x.jsonl", "tokens")
 
 
@@ -158,8 +156,6 @@ def test_several_models_need_a_name(tmp_path: Path) -> None:
         budgets={"samples": [1]},
     )
     two.run(tmp_path / "store.sqlite", progress=False)
-    with pytest.raises(
-        ConfigError, match="the searches are of the models 'a' and 'b', but a file has the tokens of one"
-    ):
+    with pytest.raises(ConfigError, match="searches.*'a'.*'b'"):
         two.export_training(tmp_path / "rows.jsonl", "trl-kto")
     assert two.export_training(tmp_path / "rows.jsonl", "trl-kto", model="a").rows == 1

@@ -176,7 +176,7 @@ def test_another_temperature_than_the_trainers_is_refused() -> None:
     from tests.backends.conftest import tiny_engine
 
     with tts.Solver(tiny_engine(), {}, task="text", temperature=0.5) as made:
-        with pytest.raises(ConfigError, match=r"temperature of the solver is 0\.5, but that of the trainer is 1\.0"):
+        with pytest.raises(ConfigError, match=r"temperature.*solver.*0\.5,.*trainer"):
             tts.TrlRollouts(solver=made)(PROMPTS, tiny())
         rows = tts.TrlRollouts(solver=made)(PROMPTS, tiny(temperature=0.5))
     assert len(rows["logprobs"]) == 6

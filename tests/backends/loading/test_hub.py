@@ -54,13 +54,11 @@ def test_what_is_not_here_is_downloaded_if_the_hub_answers(answers: Callable[[bo
     read, calls = reader(True)
     assert hub.local_first(ON_THE_HUB, read) == "downloaded"
     assert calls == [True, False]
-    with pytest.raises(
-        ConfigError, match=r"model 'mine' could not be loaded: no such file \(hint: give the local folder"
-    ):
+    with pytest.raises(ConfigError, match=r"'mine'.*loaded:.*\(hint:.*local"):
         hub.local_first(ON_THE_HUB, reader(True, False)[0])
     answers(False)
     read, calls = reader(True)
-    with pytest.raises(ConfigError, match=r"model 'mine' is not in the local cache, and .* does not answer"):
+    with pytest.raises(ConfigError, match="'mine'.*cache"):
         hub.local_first(ON_THE_HUB, read)
     assert calls == [True]
 
@@ -72,7 +70,7 @@ def test_nothing_is_downloaded_of_a_folder_or_offline(
     answers(True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", record is ON_THE_HUB)
     read, calls = reader(True)
-    with pytest.raises(ConfigError, match="could not be loaded: no such file"):
+    with pytest.raises(ConfigError, match="loaded:.*file"):
         hub.local_first(record, read)
     assert calls == [True]
 

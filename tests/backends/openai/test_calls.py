@@ -353,9 +353,7 @@ def test_a_tokenizer_that_never_answers_is_given_up() -> None:
         backend = on(url)
         backend._open_client()
         backend._timeouts = dataclasses.replace(backend._timeouts, connect_s=0.02)
-        with pytest.raises(
-            EngineError, match=r"does not give the tokens of a text: TimedOut: no word within 0\.02 s"
-        ) as failed:
+        with pytest.raises(EngineError, match=r"text: TimedOut:.*word.*0\.02") as failed:
             await backend.open([PROMPT])
         assert failed.value.kind == "TimedOut"
         await backend.close()
@@ -368,7 +366,7 @@ def test_a_path_without_tokens_cannot_go_on_where_the_server_takes_nothing_else(
     handle = ServerHandle(PROMPT, (), "3 + 4", "")
     request = SampleRequest(handle, (Row(1, 0, 9),), Sampling(), StopCondition(), "3 + 4")
     assert current(request, Capabilities(root="http://a/v1", model="toy", mode="text")) is handle
-    with pytest.raises(CapabilityError, match="http://a/v1 takes token ids now, and did not when the search began"):
+    with pytest.raises(CapabilityError, match="http://a/v1.*began"):
         current(request, Capabilities(root="http://a/v1", model="toy", mode="tokens"))
 
 
@@ -387,7 +385,7 @@ def test_what_a_last_token_has_behind_a_stop_text_is_found(tokens: list[str], te
 
 def test_what_the_server_does_not_obey_is_refused() -> None:
     async def check(backend: OpenAIBackend) -> None:
-        with pytest.raises(CapabilityError, match="top_k is 5 and min_p is 0, but"):
+        with pytest.raises(CapabilityError, match="top_k.*5.*min_p"):
             await asked(backend, 1, sampling=Sampling(top_k=5))
 
     using(ToyServer(), check, filters=False)

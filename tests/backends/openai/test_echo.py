@@ -59,7 +59,7 @@ def test_prompts_are_texts_where_a_server_takes_no_tokens() -> None:
         assert server.bodies[-1]["prompt"] == PROMPT
         assert "".join(found.value.texts) == PROMPT
         assert found.computed + (found.reused or 0) == backend.counters.prompt_tokens + backend.counters.reused_tokens
-        with pytest.raises(ConfigError, match="the prompt renders to no token"):
+        with pytest.raises(ConfigError, match="renders.*token"):
             await backend.prompt_logprobs([PROMPT, ""])
         assert len(server.bodies) == 1
 
@@ -71,9 +71,7 @@ def test_a_prompt_that_passes_the_context_is_refused_here_or_by_the_server() -> 
     server = ToyServer(context=size)  # which needs room for one more token
 
     async def by_server(backend: OpenAIBackend) -> None:
-        with pytest.raises(
-            PromptTooLong, match="refuses the prompt: status 400: This model's maximum context length is"
-        ):
+        with pytest.raises(PromptTooLong, match="prompt:.*400:.*model's maximum"):
             await backend.prompt_logprobs([PROMPT])
 
     async def here(backend: OpenAIBackend) -> None:
@@ -88,14 +86,12 @@ def test_a_server_that_shows_no_prompts_is_not_asked() -> None:
     server = ToyServer(echo=False)
 
     async def refused(backend: OpenAIBackend) -> None:
-        with pytest.raises(CapabilityError, match="has no capability 'prompt_logprobs' for 'toy'"):
+        with pytest.raises(CapabilityError, match="capability 'prompt_logprobs'.*'toy'"):
             await backend.prompt_logprobs([PROMPT])
         assert server.bodies == []
 
     async def broken(backend: OpenAIBackend) -> None:
-        with pytest.raises(
-            EngineError, match="does not read a prompt: BadReply: 1 log-probabilities for a prompt of 7 tokens"
-        ) as failed:
+        with pytest.raises(EngineError, match="prompt: BadReply: 1.*prompt") as failed:
             await backend.prompt_logprobs([PROMPT])
         assert failed.value.kind == "BadReply"
 

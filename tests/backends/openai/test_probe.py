@@ -128,7 +128,7 @@ def test_a_mode_that_does_not_work_is_refused_with_those_that_do() -> None:
 
 def test_a_mode_that_there_is_not_is_refused_before_anything_is_sent() -> None:
     mode: Any = "songs"
-    with pytest.raises(ConfigError, match="mode is 'songs', but must be auto, tokens, text, continued chat, chat"):
+    with pytest.raises(ConfigError, match="mode.*'songs',.*continued"):
         probe_server("http://127.0.0.1:9", "toy", Key(), mode)
 
 
@@ -217,7 +217,7 @@ def test_nobody_there_and_a_server_that_never_answers() -> None:
     error, hint = told("--url", f"http://127.0.0.1:{free}", "--model", "toy")
     assert re.match(rf"error: http://127\.0\.0\.1:{free} cannot be reached: ", error)
     assert hint == "hint: start the server, or correct the url (host, port, http or https)"
-    with answering(None) as url, pytest.raises(ConfigError, match="takes connections but does not answer"):
+    with answering(None) as url, pytest.raises(ConfigError, match="connections.*answer"):
         probe_server(url, "toy", Key(), timeout_s=0.2)
 
 
@@ -242,7 +242,7 @@ def test_of_a_gateway_the_model_without_a_search_is_hinted_at() -> None:
 
 def test_a_reply_without_an_end_is_not_waited_for() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\n\r\n"
-    with answering(head, endless=True) as url, pytest.raises(ConfigError, match="a reply that does not end"):
+    with answering(head, endless=True) as url, pytest.raises(ConfigError, match="reply"):
         probe_server(url, "toy", Key(), timeout_s=0.3)
 
 
@@ -386,9 +386,9 @@ def test_what_cannot_be_a_key_is_refused(
     with pytest.raises(ConfigError, match=says) as refused:
         Key.find()
     assert given not in str(refused.value)
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="read:.*file"):
         Key.find(file=str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="the variable OF_NOBODY was named for the key, but holds none"):
+    with pytest.raises(ConfigError, match="variable OF_NOBODY"):
         Key.find(variable="OF_NOBODY")
 
 

@@ -443,7 +443,7 @@ def test_of_two_refusals_the_one_that_says_more_is_told() -> None:
             return whole({"detail": "Not Found"}, 404)
         return whole({"error": {"message": "your plan has no API access"}}, 403)
 
-    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="your plan has no API access"):
+    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="your plan"):
         probe_server(url, "toy", Key())
 
 
@@ -453,7 +453,7 @@ def test_what_a_server_without_text_says_stands_in_the_refusal() -> None:
             return whole({"data": [{"id": "toy"}]})
         return whole({"error": {"message": "the model is not loaded: out of memory"}}, 400)
 
-    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="the model is not loaded: out of memory"):
+    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="model.*loaded:.*memory"):
         probe_server(url, "toy", Key())
 
 

@@ -85,9 +85,7 @@ def test_a_vllm_that_does_not_start_is_told_in_one_line(monkeypatch: pytest.Monk
         raise ImportError("libcudart.so.12: cannot open\nand more")
 
     monkeypatch.setattr(engine.importlib, "import_module", broken)
-    with pytest.raises(
-        ConfigError, match=r"vLLM is installed, but cannot be imported: libcudart\.so\.12: cannot open"
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"vLLM.*installed,.*imported: libcudart\.so\.12") as refused:
         engine.import_module("vllm")
     assert "and more" not in str(refused.value)
 
@@ -96,7 +94,7 @@ def test_a_model_of_the_hub_is_read_by_its_name_there_and_one_without_weights_no
     with readable(HUB) as location:
         assert location == "org/m"
     with (
-        pytest.raises(ConfigError, match="model 'm' has no weights to load"),
+        pytest.raises(ConfigError, match="'m'.*weights"),
         readable(ModelRecord(name="m", backend="toy")),
     ):
         pass

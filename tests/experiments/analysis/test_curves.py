@@ -180,9 +180,7 @@ def test_an_unfinished_study_has_points_on_different_problems():
 
 def test_accuracy_is_refused_where_answers_are_missing():
     results = [result("p", 1, right=True), result("q", 1, right=None), result("r", 1, right=None)]
-    with pytest.raises(
-        ConfigError, match="without a reference answer: 2 of data set 'sums'; accuracy is unknown for them"
-    ):
+    with pytest.raises(ConfigError, match="answer: 2.*'sums'; accuracy"):
         curves_of(results, rng=rng())
 
 
@@ -197,7 +195,7 @@ def test_nothing_to_draw_is_said(results, cause):
 
 def test_an_axis_that_is_unknown_or_no_axis_is_refused():
     one = curve([1, 2], [0.5, 0.6])
-    with pytest.raises(ConfigError, match=r"axis is 'usd', but that is unknown for 'a'.*known for it: tokens"):
+    with pytest.raises(ConfigError, match="axis.*'usd',.*that.*unknown"):
         one.cost("usd")
     with pytest.raises(ConfigError, match="did you mean tokens"):
         one.cost("token")
@@ -205,7 +203,7 @@ def test_an_axis_that_is_unknown_or_no_axis_is_refused():
 
 def test_a_curve_of_other_shapes_is_refused():
     one = curve([1, 2], [0.5, 0.6])
-    with pytest.raises(ConfigError, match=r"shares is of shape \(1, 200\), but must be of \(2, 200\)"):
+    with pytest.raises(ConfigError, match=r"shares.*shape \(1, 200\)"):
         dataclasses.replace(one, shares=one.shares[:1])
     with pytest.raises(ConfigError, match="costs has 'tokens'"):
         dataclasses.replace(one, costs={"tokens": np.ones(3)})
@@ -290,7 +288,7 @@ def test_order_of_points_and_problems_does_not_matter():
 
 
 def test_costs_of_nothing_have_no_ratio():
-    with pytest.raises(ConfigError, match="tokens is 0 at a point of 'b'"):
+    with pytest.raises(ConfigError, match="tokens.*0.*point.*'b'"):
         gain(curve([1, 2], [0.1, 0.2]), curve([0, 2], [0.1, 0.2], label="b"), "tokens", rng=rng())
 
 

@@ -121,7 +121,7 @@ def test_math500_aime24_and_amc23(published: Path):
 def test_a_row_without_what_was_published_is_left_out(monkeypatch: pytest.MonkeyPatch):
     rows = [("row 1", {**MATH500[0], "answer": None}), ("row 2", MATH500[0])]
     monkeypatch.setattr("tts.experiments.datasets.hub._rows", lambda *_: iter(rows))
-    with pytest.warns(RowsLeftOut, match="row 1: it has no answer"):
+    with pytest.warns(RowsLeftOut, match="1:.*answer"):
         (problem,) = load("math500")
     assert problem.answer == "2"
 
@@ -181,9 +181,9 @@ def test_any_data_set_is_read_by_its_fields(published: Path):
         "math",
         {"hard": True},
     )
-    with pytest.raises(ConfigError, match="cannot be loaded: ValueError: BuilderConfig 'products' not found"):
+    with pytest.raises(ConfigError, match="loaded: ValueError: BuilderConfig 'products'"):
         load("hub", **given, config="products")
-    with pytest.raises(ConfigError, match=r"field of .* is 'b', but no field"):
+    with pytest.raises(ConfigError, match="field.*'b'"):
         load("hub", path=path, split="dev", fields={"problem": "q", "answer": "b"})
 
 
@@ -212,7 +212,7 @@ def test_what_cannot_be_loaded_is_one_line_with_a_cure(published: Path):
 
 def test_without_the_package_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(MissingDependency, match=r"openai/gsm8k needs .* pip install 'test-time-search\[experiments\]'"):
+    with pytest.raises(MissingDependency, match=r"openai/gsm8k.*install 'test-time-search\[experiments\]'"):
         load("gsm8k")
 
 

@@ -220,7 +220,7 @@ def test_columns_that_share_their_pages_are_refused(tmp_path):
     )
     true = parquet.ParquetFile(path).metadata.row_group(0).column(0).total_compressed_size
     state(path, true, 4 * true)
-    with pytest.raises(ConfigError, match=r"rows\.parquet: it is damaged: its columns have more bytes than the file"):
+    with pytest.raises(ConfigError, match=r"rows\.parquet: it.*damaged:.*columns"):
         list(read_parquet(path))
 
 
@@ -288,9 +288,7 @@ def test_a_file_that_ends_the_process_that_reads_it_is_one_line(tmp_path, monkey
     reader = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"]
     monkeypatch.setattr("tts.experiments.datasets.parquet.python_command", lambda module: reader)
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-    with pytest.raises(
-        ConfigError, match=r"rows\.parquet is no Parquet file that can be read: pyarrow ended the process"
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"rows\.parquet.*read: pyarrow") as refused:
         load(path=str(tmp_path / "rows.parquet"))
     assert "\n" not in str(refused.value)
 

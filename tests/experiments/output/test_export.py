@@ -131,15 +131,13 @@ def test_another_ending_is_refused(tmp_path):
 
 def test_parquet_without_pyarrow_names_the_cure(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        MissingDependency, match=r"needs the optional dependency pyarrow.*pip install 'test-time-search\[experiments\]'"
-    ):
+    with pytest.raises(MissingDependency, match=r"dependency pyarrow.*pip.*'test-time-search\[experiments\]'"):
         export(RESULTS, tmp_path / "x.parquet")
 
 
 def test_what_parquet_cannot_hold_is_one_line(tmp_path):
     pytest.importorskip("pyarrow")
-    with pytest.raises(TTSError, match=r"whole numbers up to 2\*\*63 .*\(hint: write \.jsonl or \.csv\)"):
+    with pytest.raises(TTSError, match=r"numbers.*2\*\*63 .*\(hint:.*\.csv\)"):
         export([result(cell(seed=2**70))], tmp_path / "x.parquet")
     assert not list(tmp_path.iterdir())
 
@@ -157,7 +155,5 @@ def test_a_file_is_replaced_only_when_all_is_written(tmp_path):
 
 
 def test_a_place_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(
-        TTSError, match=r"x\.csv cannot be written: No such file or directory \(hint: name another file"
-    ):
+    with pytest.raises(TTSError, match=r"x\.csv.*written:.*directory \(hint"):
         export(RESULTS, tmp_path / "folder" / "x.csv")

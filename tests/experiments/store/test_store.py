@@ -124,10 +124,10 @@ def test_a_study_is_known_by_its_name_configuration_and_version(store, monkeypat
 
 
 def test_a_study_that_is_not_there_is_refused(store):
-    with pytest.raises(ConfigError, match=r"has no study yet \(hint: make one with tts run"):
+    with pytest.raises(ConfigError, match=r"\(hint: make"):
         store.find()
     store.begin("first curve", {})
-    with pytest.raises(ConfigError, match=r"study is 'first', .* did you mean first curve\?"):
+    with pytest.raises(ConfigError, match="study.*'first', .*first"):
         store.find("first")
 
 
@@ -298,7 +298,7 @@ def test_traces_are_kept_beside_results(store, study):
 
 
 def test_a_result_of_a_cell_that_was_never_added_is_refused(store, study):
-    with pytest.raises(ConfigError, match=r"problem 'sums/9' is not in the store \(hint: add it to a study first\)"):
+    with pytest.raises(ConfigError, match=r"'sums/9'.*store \(hint:.*first\)"):
         store.finish("w", result(cell(9)))
     assert store.counts(study).pending == 3
 
@@ -377,7 +377,7 @@ def test_what_samples_were_imported_from_is_merged(store, tmp_path):
 
 
 def test_what_cannot_be_merged_is_refused(store, tmp_path):
-    with pytest.raises(ConfigError, match="is to be merged with itself"):
+    with pytest.raises(ConfigError, match="merged.*itself"):
         store.merge(store.path)
     with pytest.raises(ConfigError, match="is not there"):
         store.merge(tmp_path / "none.sqlite")
@@ -435,13 +435,11 @@ def large(of: int, **given: Any) -> Result:
 
 def test_what_no_command_would_read_again_is_left_out_with_a_line_and_the_rest_is_kept(store, study, monkeypatch):
     monkeypatch.setenv("TTS_LARGEST_ROW", "1")
-    with pytest.warns(
-        LargeRow, match=r"the list of candidates of the problem 'sums/0' was not stored: .* TTS_LARGEST_ROW=256"
-    ):
+    with pytest.warns(LargeRow, match="candidates.*'sums/0'.*stored: "):
         assert store.finish("w", large(0), b"t" * 5000)
-    with pytest.warns(LargeRow, match="the search of the problem 'sums/1' was not stored"):
+    with pytest.warns(LargeRow, match="'sums/1'.*stored"):
         assert store.finish("w", large(1, drawn=None), b"t" * (1 << 20))
-    with pytest.warns(LargeRow, match="the answer of the problem 'sums/2' was not stored"):
+    with pytest.warns(LargeRow, match="'sums/2'.*stored"):
         assert store.finish("w", large(2, answer="7" * (1 << 20), drawn=None))
     first, second, third = store.results(study)
     assert (first.answer, first.drawn, first.usage.generated_tokens) == ("4", None, 10)
@@ -467,8 +465,6 @@ def test_a_row_of_just_the_bound_is_read_again(store, study, monkeypatch):
 
 def test_an_import_of_a_row_that_is_too_large_changes_nothing(store, monkeypatch):
     monkeypatch.setenv("TTS_LARGEST_ROW", "1")
-    with pytest.raises(
-        ConfigError, match=r"the list of candidates of the problem 'sums/1' was not stored.*nothing was added"
-    ):
+    with pytest.raises(ConfigError, match="'sums/1'.*stored.*nothing.*added"):
         store.adopt("mine", {"configuration": {}}, [(result(cell(0)), b""), (large(1), b"")])
     assert store.studies() == []

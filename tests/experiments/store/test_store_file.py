@@ -50,7 +50,7 @@ def test_what_is_no_store_is_refused_and_left_as_it_is(path):
         path.write_bytes(content)
         with pytest.raises(
             ConfigError,
-            match=r"store\.sqlite is a file of another kind, no store \(hint: name another file with --store",
+            match=r"store\.sqlite.*kind,.*\(hint",
         ):
             Store(path)
         assert path.read_bytes() == content
@@ -62,7 +62,7 @@ def test_a_database_of_something_else_is_refused_and_left_as_it_is(path):
         other.execute("CREATE TABLE studies (id)")
     other.close()
     content = path.read_bytes()
-    with pytest.raises(ConfigError, match="is a database of something else, no store"):
+    with pytest.raises(ConfigError, match="something else"):
         Store(path)
     assert path.read_bytes() == content
 
@@ -90,9 +90,7 @@ def test_an_empty_file_becomes_a_store(path):
 
 
 def test_a_store_that_must_be_there_is_not_made(path):
-    with pytest.raises(
-        ConfigError, match=r"is not there \(hint: name the file of your runs with --store, or make one with tts run\)"
-    ):
+    with pytest.raises(ConfigError, match=r"\(hint:.*your.*run\)"):
         Store.existing(path)
     assert not path.exists()
 
@@ -100,14 +98,14 @@ def test_a_store_that_must_be_there_is_not_made(path):
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file" / "store.sqlite"):
-        with pytest.raises(ConfigError, match=r"cannot be opened .*\(hint: name another file with --store\)"):
+        with pytest.raises(ConfigError, match=r"opened .*\(hint:.*--store\)"):
             Store(path)
 
 
 def test_a_store_that_cannot_be_made_is_left_empty(path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(schema, "_TABLES", f"{schema._TABLES}; CREATE TABLE")
-        with pytest.raises(TTSError, match="incomplete input; what was finished is kept"):
+        with pytest.raises(TTSError, match="incomplete.*finished"):
             Store(path)
     with Store(path) as store:
         assert store.studies() == []
@@ -127,9 +125,7 @@ def test_a_damaged_file_is_one_line(path):
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
     with (
-        pytest.raises(
-            TTSError, match=r"the file is damaged; .*\(hint: name another file with --store, or put back a copy"
-        ),
+        pytest.raises(TTSError, match=r"file.*\(hint:.*back"),
         Store(path) as store,
     ):
         store.counts(1)
@@ -147,9 +143,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(path):
                 store.finish("w", result(cell(number)), b"x" * 2000)
                 done.append(number)
 
-        with pytest.raises(
-            TTSError, match=r"the disk is full; what was finished is kept \(hint: make room, then run the same"
-        ):
+        with pytest.raises(TTSError, match=r"disk.*finished.*\(hint:.*then"):
             fill()
         assert 0 < len(done) < 100
         store._connection.execute("PRAGMA max_page_count = 1000000")
@@ -179,7 +173,7 @@ def test_a_locked_file_is_one_line(path, monkeypatch):
     other.execute("BEGIN IMMEDIATE")
     with (
         Store(path) as store,
-        pytest.raises(TTSError, match=r"another process has kept it locked .*\(hint: end that process"),
+        pytest.raises(TTSError, match=r"locked .*\(hint"),
     ):
         store.finish("w", result(cell()))
     other.close()

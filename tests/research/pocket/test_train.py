@@ -181,7 +181,7 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(tokenizer, tmp_p
         train(model, loss_of, short, tmp_path, held_out_loss=lambda: 0.0, identity={"seed": seed})
 
     go(0)
-    with pytest.raises(ConfigError, match=r"checkpoint of another run: \{'seed': 0\}"):
+    with pytest.raises(ConfigError, match=r"checkpoint.*run: \{'seed': 0\}"):
         go(1)
     (tmp_path / "checkpoint.pt").write_bytes(b"broken")
     with pytest.raises(ConfigError, match=r"cannot be read.*delete it"):
@@ -265,9 +265,9 @@ def test_samples_are_kept_as_they_are_made_and_are_not_mixed_with_those_of_anoth
     assert asked_for[2:] == [range(250, 310)]
     assert sampling.make_in_chunks(path, 100, make, {"seed": 0}) == [i * i for i in range(100)]
     assert len(asked_for) == 3
-    with pytest.raises(ConfigError, match=r"samples of another run: \{'seed': 0\}"):
+    with pytest.raises(ConfigError, match=r"another run: \{'seed': 0\}"):
         sampling.make_in_chunks(path, 310, make, {"seed": 1})
-    with pytest.raises(ConfigError, match="run the stage that makes it first"):
+    with pytest.raises(ConfigError, match="stage.*makes"):
         sampling.read_items(tmp_path / "nothing.jsonl")
 
 

@@ -81,9 +81,7 @@ def test_a_limit_without_a_rate_is_refused_before_anything_is_spent(tmp_path: Pa
     )
     from tts.budget.budget import Budget
 
-    with pytest.raises(
-        ConfigError, match=r"the budget limits flops, but a model of the verifier 'main' \(reward\) has no rate for it"
-    ):
+    with pytest.raises(ConfigError, match=r"flops,.*'main' \(reward\)"):
         solve(
             PROBLEM,
             Budget(flops=10**9),

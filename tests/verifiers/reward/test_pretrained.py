@@ -20,34 +20,28 @@ def in_folder(folder: Path) -> ModelRecord:
 
 
 def test_a_folder_without_a_model_is_named_with_the_part_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"the tokenizer of the model 'prm' could not be loaded: .* give the local folder"
-    ):
+    with pytest.raises(ConfigError, match="'prm'.*loaded: .*local"):
         tokenizer_of(in_folder(tmp_path))
-    with pytest.raises(ConfigError, match="the configuration of the model 'prm' could not be loaded: "):
+    with pytest.raises(ConfigError, match="configuration.*'prm'.*loaded"):
         config_of(in_folder(tmp_path))
 
 
 def test_without_transformers_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(
-        MissingDependency, match=r"a reward model's tokenizer .*pip install 'test-time-search\[engine\]'"
-    ):
+    with pytest.raises(MissingDependency, match=r"reward model's.*pip.*'test-time-search\[engine\]'"):
         tokenizer_of(in_folder(tmp_path))
 
 
 def test_a_file_is_no_reward_model(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"")
-    with pytest.raises(
-        ConfigError, match=r"'prm' is the file model\.gguf, but a reward model is read from a folder or the Hub"
-    ):
+    with pytest.raises(ConfigError, match=r"'prm'.*model\.gguf,.*reward model"):
         config_of(in_folder(tmp_path / "model.gguf"))
 
 
 def test_a_tokenizer_must_be_a_fast_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SimpleNamespace(is_fast=False)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *given, **named: slow)
-    with pytest.raises(ConfigError, match="the tokenizer of 'prm' is SimpleNamespace, but must be a fast one"):
+    with pytest.raises(ConfigError, match="'prm'.*SimpleNamespace"):
         tokenizer_of(in_folder(tmp_path))
 
 
@@ -62,12 +56,10 @@ def test_a_name_of_the_hub_is_read_from_the_cache_then_from_the_hub(monkeypatch:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     record = ModelRecord(name="nobody/prm", backend="engine", source="hub", location="nobody/prm")
     monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: False)
-    with pytest.raises(
-        ConfigError, match=r"the tokenizer of the model 'nobody/prm' is not in the local cache, and .* does not answer"
-    ):
+    with pytest.raises(ConfigError, match="'nobody/prm'.*cache"):
         tokenizer_of(record)
     assert asked == [{"local_files_only": True, "trust_remote_code": False}]
     monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: True)
-    with pytest.raises(ConfigError, match="the tokenizer of the model 'nobody/prm' could not be loaded: no such model"):
+    with pytest.raises(ConfigError, match="tokenizer.*'nobody/prm'.*loaded"):
         tokenizer_of(record)
     assert asked[1:] == [{"local_files_only": True, "trust_remote_code": False}, {"trust_remote_code": False}]

@@ -203,16 +203,14 @@ def test_a_chat_template_that_refuses_or_changes_the_messages_is_named() -> None
 def test_turns_that_a_chat_template_does_not_show_are_named() -> None:
     tokenizer = llama_tokenizer()
     tokenizer.chat_template = "{% for m in messages %}x{% endfor %}"
-    with pytest.raises(ConfigError, match="does not show the turns as they are"):
+    with pytest.raises(ConfigError, match="show.*turns"):
         SolutionRenderer(reward_record.load("rlhflow-mistral"), tokenizer)
 
 
 def test_labels_that_are_one_token_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = llama_tokenizer()
     monkeypatch.setattr(tokenizer, "encode", lambda text, add_special_tokens: [7])
-    with pytest.raises(
-        ConfigError, match=r"has the labels \['\+', '-'\], but two of them are one token to the tokenizer"
-    ):
+    with pytest.raises(ConfigError, match=r"labels \['\+', '-'\]"):
         SolutionRenderer(reward_record.load("rlhflow-mistral"), tokenizer)
 
 
@@ -278,20 +276,16 @@ def test_a_file_that_is_no_record_is_named(content: str, message: str, tmp_path:
 
 def test_without_pyyaml_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(
-        MissingDependency, match=r"reading a record of a reward model .*pip install 'test-time-search\[engine\]'"
-    ):
+    with pytest.raises(MissingDependency, match=r"reading.*pip.*'test-time-search\[engine\]'"):
         parse("name: mine", "the record")
 
 
 def test_a_record_that_is_nowhere_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match="reward model is 'math-shephard', but no reward model has that name"
-    ) as unknown:
+    with pytest.raises(ConfigError, match="reward model.*'math-shephard'") as unknown:
         reward_record.load("math-shephard")
     assert "math-shepherd" in unknown.value.hint
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="read:.*file"):
         reward_record.load(str(tmp_path / "none.yaml"))
     (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match="read:.*directory"):
         reward_record.load(str(tmp_path / "folder.yaml"))
