@@ -91,7 +91,7 @@ def test_classes_are_made_copied_and_pickled_as_before() -> None:
 def test_a_class_without_parameters_takes_none() -> None:
     with pytest.raises(TypeError, match=r"Bare\(\) takes no arguments"):
         Bare(3)
-    with pytest.raises(ConfigError, match="argument.*Bare.*'window'"):
+    with pytest.raises(ConfigError, match=r"argument.*Bare.*'window'"):
         Bare(window=3)
     assert isinstance(Bare(), tts.StopRule)
 

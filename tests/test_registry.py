@@ -223,11 +223,11 @@ def test_a_part_that_cannot_be_imported_is_one_line_and_breaks_no_other() -> Non
             "'a_module_that_is_not_there'"
         )
         assert caught.value.hint == "repair or uninstall acme"
-    with pytest.raises(MissingDependency, match="'acme_broken'.*package"):
+    with pytest.raises(MissingDependency, match=r"'acme_broken'.*package"):
         parse("acme_broken(n=4) | majority")
-    with pytest.raises(MissingDependency, match="'acme_broken'.*package"):
+    with pytest.raises(MissingDependency, match=r"'acme_broken'.*package"):
         tts.tasks.get("acme_broken")
-    with pytest.raises(MissingDependency, match="'acme_gone'.*package.*loaded: AttributeError"):
+    with pytest.raises(MissingDependency, match=r"'acme_gone'.*package.*loaded: AttributeError"):
         parse("acme_gone")
     assert parse("acme_twice | acme_majority")
     assert parse("best_of_n(n=2) | majority")
@@ -245,7 +245,7 @@ def test_whatever_a_module_raises_is_one_line(install: Install, text: str) -> No
 
 @pytest.mark.usefixtures("parts")
 def test_a_broken_backend_is_left_out_where_backends_are_compared() -> None:
-    with pytest.raises(CapabilityError, match="lacks .*backends.*it: acme_sums"):
+    with pytest.raises(CapabilityError, match=r"lacks .*backends.*it: acme_sums"):
         require(FunctionBackend(lambda asked: ""), ["value"], "the verifier 'toy'")
 
 
@@ -279,16 +279,16 @@ def test_a_name_that_two_packages_give_is_refused_only_where_it_is_asked_for(ins
 def test_what_stands_behind_a_name_but_is_no_part_is_named() -> None:
     with pytest.raises(
         ConfigError,
-        match="'acme_number'.*acme.*acme_parts:NUMBER,.*func",
+        match=r"'acme_number'.*acme.*acme_parts:NUMBER,.*func",
     ):
         parse("acme_number")
     with pytest.raises(ConfigError, match=r"Half.*but.*tts\.Strategy"):
         parse("acme_half")
-    with pytest.raises(ConfigError, match="acme_needy.*made.*parameters: .*'width'"):
+    with pytest.raises(ConfigError, match=r"acme_needy.*made.*parameters: .*'width'"):
         parse("acme_needy")
     with pytest.raises(ConfigError, match=r"task 'acme_twice'.*,.*tts\.Task"):
         tts.tasks.get("acme_twice")
-    with pytest.raises(ConfigError, match="'acme_majorit', .*character 14.*mean"):
+    with pytest.raises(ConfigError, match=r"'acme_majorit', .*character 14.*mean"):
         parse("acme_twice | acme_majorit")
 
 

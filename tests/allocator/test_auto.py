@@ -232,7 +232,7 @@ def test_roles_that_the_selection_does_not_ask_are_not_read():
 
 def test_a_mean_is_refused_where_problems_share_a_total():
     with Solver(ToyBackend(LANGUAGE), {}, task="arithmetic", strategy="auto(mean=4)") as one:
-        with pytest.raises(ConfigError, match="mean.*4,.*budget.*total"):
+        with pytest.raises(ConfigError, match=r"mean.*4,.*budget.*total"):
             one.solve_many(HARD[:3], Budget(samples=12))
         assert len(one.solve_many(HARD[:3], each=Budget(samples=12))) == 3
 

@@ -250,7 +250,7 @@ def test_a_file_that_is_fitted_again_is_read_again(tmp_path):
     assert shipped.load(str(file)).first == 0.25
     assert auto.values() is not before[1]
     file.unlink()
-    with pytest.raises(ConfigError, match="read:.*file"):
+    with pytest.raises(ConfigError, match=r"read:.*file"):
         shipped.load(str(file))
 
 

@@ -77,7 +77,7 @@ class Half(Backend):
 
 def test_what_a_backend_leaves_out_is_refused_with_what_to_define() -> None:
     backend = Half()
-    with pytest.raises(CapabilityError, match="Half.*implement") as refused:
+    with pytest.raises(CapabilityError, match=r"Half.*implement") as refused:
         backend.sample(REQUEST)
     assert refused.value.hint == "define Half.sample"
     for call, cause, hint in (
@@ -96,7 +96,7 @@ def test_what_a_backend_leaves_out_is_refused_with_what_to_define() -> None:
 def test_metadata_of_another_type_is_refused() -> None:
     backend: Any = Half()
     backend.metadata = {"thoughts": None}
-    with pytest.raises(ConfigError, match="Half.*{'thoughts':.*BackendMetadata"):
+    with pytest.raises(ConfigError, match=r"Half.*{'thoughts':.*BackendMetadata"):
         metadata_of(backend)
     assert metadata_of(object()) == BackendMetadata()
 
@@ -116,7 +116,7 @@ def test_a_queue_is_of_no_use_in_a_process_that_was_forked(monkeypatch: pytest.M
     async def main() -> None:
         queue = LoopQueue(lambda *_: None, lambda *_: None)
         monkeypatch.setattr(batching.os, "getpid", lambda: -7)
-        with pytest.raises(EngineError, match="-7,.*forked") as refused:
+        with pytest.raises(EngineError, match=r"-7,.*forked") as refused:
             queue.submit("a job")
         assert "name the model instead" in refused.value.hint
 

@@ -41,7 +41,7 @@ def test_a_prompt_of_tokens_is_the_sum_that_they_spell() -> None:
 
 
 def test_it_has_one_value_head() -> None:
-    with pytest.raises(CapabilityError, match="head.*'worth',.*model.*'truth'"):
+    with pytest.raises(CapabilityError, match=r"head.*'worth',.*model.*'truth'"):
         asyncio.run(ToyBackend().value([], "worth"))
 
 

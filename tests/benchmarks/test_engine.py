@@ -154,9 +154,9 @@ def test_a_folder_is_converted_to_a_folder_alone(
     )
     assert out == f"hf {tmp_path / 'hf'}\n"
     assert (tmp_path / "hf/config.json").is_file()
-    with pytest.raises(ConfigError, match="GGUF.*made"):
+    with pytest.raises(ConfigError, match=r"GGUF.*made"):
         convert.convert("pocket", tmp_path)
-    with pytest.raises(SystemExit, match="^error:.*'pocket'.*GGUF.*made"):
+    with pytest.raises(SystemExit, match=r"^error:.*'pocket'.*GGUF.*made"):
         printed("benchmarks.engine.convert", str(tmp_path), "--model", "pocket", monkeypatch=monkeypatch, capsys=capsys)
 
 

@@ -145,7 +145,7 @@ def test_numbers_that_disagree_are_said_to_be_wrong(run: Run, tmp_path: Path, mo
 def test_results_of_another_machine_are_not_mixed_with_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "limits.json").write_text(json.dumps({"machine": {"device": "other"}, "cases": {}}))
     monkeypatch.setattr(sys, "argv", ["gpu", *SMOKE, "--out", str(tmp_path)])
-    with pytest.raises(SystemExit, match="error: .*limits.json.*results.*other.*name"):
+    with pytest.raises(SystemExit, match=r"error: .*limits.json.*results.*other.*name"):
         command.main()
 
 

@@ -71,7 +71,7 @@ def test_a_peer_that_fails_is_absent_with_its_reason() -> None:
     missing = "ModuleNotFoundError: No module named 'its_hub'"
     with pytest.raises(AbsentError, match=rf"^{missing}$"):
         run_peer(sys.executable, "peer_its_hub", "beam", *"1111111")
-    with pytest.raises(AbsentError, match="run:.*file"):
+    with pytest.raises(AbsentError, match=r"run:.*file"):
         run_peer("none", "peer_its_hub")
     assert absence(sys.executable) == missing
 

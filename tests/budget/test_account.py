@@ -94,7 +94,7 @@ def test_a_lease_that_spends_nothing_leaves_no_row() -> None:
 def test_a_spend_above_its_bound_is_booked_and_raises() -> None:
     account = Account(Budget(tokens=100))
     part = account.part(tokens=10)
-    with pytest.raises(BudgetExceeded, match="30.*5.*granted"):
+    with pytest.raises(BudgetExceeded, match=r"30.*5.*granted"):
         asyncio.run(call(part, 5, 30))
     assert (part.spent["tokens"], account.spent["tokens"]) == (30, 30)
     part.close()
@@ -132,7 +132,7 @@ def test_a_part_gets_what_is_left_and_says_so() -> None:
     first, second = account.part(tokens=70), account.part(tokens=70)
     assert (first.limits["tokens"], second.limits["tokens"]) == (70, 30)
     assert (first.shortened, second.shortened) == ({}, {"tokens": (70, 30)})
-    with pytest.raises(ConfigError, match="asks.*1.*0"):
+    with pytest.raises(ConfigError, match=r"asks.*1.*0"):
         account.part(tokens=1, strict=True)
 
 
@@ -609,7 +609,7 @@ def model_of(account: Account, *, is_async: bool, strategy: str = "single") -> A
 def test_a_search_inside_a_search_that_holds_all_is_refused_with_the_reason(n: int, *, is_async: bool) -> None:
     account = Account(Budget(tokens=200))
     model = model_of(account, is_async=is_async)
-    with pytest.raises(TTSError, match="inside.*tokens=200"):
+    with pytest.raises(TTSError, match=r"inside.*tokens=200"):
         tts.solve("outer", account, backend=model, task="math", strategy=f"best_of_n(n={n})")
     check_balanced(account)
 

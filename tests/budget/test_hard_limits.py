@@ -419,7 +419,7 @@ def test_the_cause_of_failed_rows_is_told() -> None:
     def fails(ask: tts.Ask) -> str:
         raise ValueError("no luck today")
 
-    with pytest.raises(EngineError, match="failed: ValueError:.*today"):
+    with pytest.raises(EngineError, match=r"failed: ValueError:.*today"):
         tts.solve("hello", 100, backend=fails, task="text", strategy="best_of_n(n=2)")
 
 

@@ -94,7 +94,7 @@ def test_the_command_prints_the_comparison(tts: Any, study: Study):
 def test_what_cannot_be_compared_is_refused(tts: Any, assert_error: Any, study: Study):
     cause = "strategy is 'best_of | majority', but no strategy has that name"
     assert_error(tts("compare", A, "best_of | majority"), 2, cause, f"did you mean {B}?")
-    with pytest.raises(ConfigError, match="'single',.*comparison"):
+    with pytest.raises(ConfigError, match=r"'single',.*comparison"):
         study.pairs(A, A)
     assert "--csv and --latex were asked for at once" in tts("compare", A, B, "--csv", "--latex").stderr
     with Store(default_store()) as opened:
@@ -103,7 +103,7 @@ def test_what_cannot_be_compared_is_refused(tts: Any, assert_error: Any, study: 
             one = cell(900 + at, strategy=strategy, budget={"tokens": tokens})
             opened.add(number, [one])
             opened.finish("w", result(one, 100, right=True))
-    with pytest.raises(ConfigError, match="common.*finished"):
+    with pytest.raises(ConfigError, match=r"common.*finished"):
         Study.from_store("apart").pairs(A, B)
 
 

@@ -134,7 +134,7 @@ def test_imported_samples_are_fitted_as_drawn_ones_are(tts, tmp_path: Path) -> N
     replayed = tts("replay", "mine", "--strategy", f"auto(model='{out}')", "--n", "4", "--store", store)
     assert replayed.exit_code == 0, replayed.output
     assert "is of something else" not in replayed.output
-    with pytest.raises(ConfigError, match="imported.*draws"):
+    with pytest.raises(ConfigError, match=r"imported.*draws"):
         Study.from_store("mine", store=store).run(progress=False)
 
 

@@ -124,7 +124,7 @@ def test_solve_many_takes_the_task_of_the_references_and_says_so(caplog: pytest.
         solutions = library.solve_many(problems, each=library.Budget(samples=1), backend=backend, strategy="best_of_n")
     assert [one.answer for one in solutions] == ["2"] * 3
     assert "so the task is 'math'" in caplog.text
-    with pytest.raises(library.errors.ConfigError, match="references.*kinds"):
+    with pytest.raises(library.errors.ConfigError, match=r"references.*kinds"):
         library.solve_many(
             [*problems, library.Problem("a", answer="x y"), library.Problem("b", answer="z w")], each=1, backend=backend
         )

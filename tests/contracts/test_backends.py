@@ -205,7 +205,7 @@ class TestCounting(BackendContract):
         assert len(solved.candidates) == 4
         with pytest.raises(
             CapabilityError,
-            match="capability 'steps',.*'counting' lacks.*backends",
+            match=r"capability 'steps',.*'counting' lacks.*backends",
         ):
             tts.solve("a b c", budget=400, model=Counting(), task="text", strategy="answer_convergence")
 

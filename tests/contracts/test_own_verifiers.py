@@ -69,7 +69,7 @@ def test_its_traits_are_used() -> None:
     found = tts.solve("3 + 4 - 2", verifier=Longer(), **asked)  # type: ignore[arg-type]
     longest = max(found.candidates, key=lambda candidate: len(candidate.trajectory.full_text))
     assert found.answer == longest.answer
-    with pytest.raises(ConfigError, match="compares.*'brevity'"):
+    with pytest.raises(ConfigError, match=r"compares.*'brevity'"):
         tts.solve("3 + 4 - 2", verifier=Brevity(), **asked)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="it is a question"):
         tts.solve("3 + 4 - 2?", verifier=Longer(), **asked)  # type: ignore[arg-type]

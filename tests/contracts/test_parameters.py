@@ -267,20 +267,20 @@ def test_the_shared_checks() -> None:
         check_number("x", fine, 0, 1)
     check_number("x", -(10.0**9))
     check_text("x", "a")
-    with pytest.raises(ConfigError, match="n.*whole.*2"):
+    with pytest.raises(ConfigError, match=r"n.*whole.*2"):
         check_int("n", None, 2, optional=False)
     with pytest.raises(ConfigError, match=r"n.*9223372036854775808,.*below 2\*\*63"):
         check_int("n", 2**63, 1)
-    with pytest.raises(ConfigError, match="n.*long"):
+    with pytest.raises(ConfigError, match=r"n.*long"):
         check_int("n", 16**6000, 1)
     with pytest.raises(ConfigError, match=r"x.*1\.5,.*between 0"):
         check_number("x", 1.5, 0, 1)
-    with pytest.raises(ConfigError, match="x.*-1,.*number.*0"):
+    with pytest.raises(ConfigError, match=r"x.*-1,.*number.*0"):
         check_number("x", -1, 0)
     with pytest.raises(ConfigError, match=r"x.*\[1, 2"):
         check_number("x", list(range(1, 100)))
     for count in (0, 1.5, "a", None, True):
-        with pytest.raises(ConfigError, match="Tokens.*whole.*1"):
+        with pytest.raises(ConfigError, match=r"Tokens.*whole.*1"):
             Tokens(count)  # type: ignore[arg-type]
 
 
@@ -333,7 +333,7 @@ def test_parameters_of_ones_own_part_are_checked_from_their_annotations(
 
 def test_what_a_rule_returns_is_kept_and_none_is_let_through_where_the_annotation_has_it() -> None:
     assert (Wide(twice=3).twice, Wide(depth=None).depth, Wider().width, Wide(own=[1]).own) == (6, None, 8, [1])
-    with pytest.raises(ConfigError, match="width.*'a',.*whole"):
+    with pytest.raises(ConfigError, match=r"width.*'a',.*whole"):
         tts.parse(f"{__name__}:Wider(width='a')")
 
 
@@ -345,5 +345,5 @@ def test_a_verifier_of_ones_own_is_checked_alike() -> None:
         async def score(self, problem: Any, trajectories: Any, calls: Any) -> list[tts.StepScores]:
             return [tts.StepScores(whole=0.5) for _ in trajectories]
 
-    with pytest.raises(ConfigError, match="most.*9,.*whole.*10"):
+    with pytest.raises(ConfigError, match=r"most.*9,.*whole.*10"):
         Brief(most=9)

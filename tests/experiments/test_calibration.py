@@ -107,7 +107,7 @@ def test_several_settings_are_refused_with_their_names(tmp_path: Path) -> None:
         problems={"dataset": "arithmetic", "limit": 100, "operators": "+-", "parentheses": False},
     )
     two.run(store=two.store)
-    with pytest.raises(ConfigError, match="2 settings,.*one.*calibrated"):
+    with pytest.raises(ConfigError, match=r"2 settings,.*one.*calibrated"):
         calibrate_study(two, 0.3)
     assert calibrate_study(two, 0.5, strategy=PLAN).n == 100
 

@@ -107,13 +107,13 @@ def test_a_wrong_setting_is_refused_with_its_cure(change: dict[str, Any], cause:
 
 def test_a_wrong_yaml_is_refused_with_its_cure() -> None:
     pytest.importorskip("yaml")
-    with pytest.raises(tts.ConfigError, match="study.*'none.yaml',.*read:.*file"):
+    with pytest.raises(tts.ConfigError, match=r"study.*'none.yaml',.*read:.*file"):
         tts.Study.from_yaml("none.yaml")
-    with pytest.raises(tts.ConfigError, match="study: this.*YAML.*2"):
+    with pytest.raises(tts.ConfigError, match=r"study: this.*YAML.*2"):
         tts.Study.from_yaml("name: toy\nmodels: [toy")
-    with pytest.raises(tts.ConfigError, match="study:.*setting 'name.x'.*1"):
+    with pytest.raises(tts.ConfigError, match=r"study:.*setting 'name.x'.*1"):
         tts.Study.from_yaml(YAML, **{"name.x": 1})
-    with pytest.raises(tts.ConfigError, match="study:.*study.*'seed'"):
+    with pytest.raises(tts.ConfigError, match=r"study:.*study.*'seed'"):
         tts.Study.from_yaml(YAML, seed=1)
 
 
@@ -140,7 +140,7 @@ def test_a_run_that_is_stopped_says_so_and_the_next_goes_on(monkeypatch: pytest.
         patched.setattr(
             "tts.experiments.api.run", lambda _, store, **__: RunSummary(1, store.counts(1), interrupted=True)
         )
-        with pytest.raises(KeyboardInterrupt, match="'toy'.*stopped"):
+        with pytest.raises(KeyboardInterrupt, match=r"'toy'.*stopped"):
             study.run(progress=False)
     assert study.run(progress=False).counts.done == 24
 
@@ -197,7 +197,7 @@ def test_a_stored_study_is_read_and_resumed(study: tts.Study) -> None:
     assert stored.name == "toy"
     assert stored.run(progress=False).counts.done == 24
     assert tts.Study.from_store("1").table() == study.table()
-    with pytest.raises(tts.ConfigError, match="study.*'toi',.*study"):
+    with pytest.raises(tts.ConfigError, match=r"study.*'toi',.*study"):
         tts.Study.from_store("toi").table()
     with pytest.raises(tts.ConfigError, match=r"store none.sqlite is not there"):
         tts.Study.from_store(store="none.sqlite").table()
@@ -220,7 +220,7 @@ def test_the_table_is_that_of_the_command_line(study: tts.Study) -> None:
         row.accuracy.value for row in rows
     ]
     assert len(json.loads(study.table("json"))) == len(rows)
-    with pytest.raises(tts.ConfigError, match="form.*'html',.*form"):
+    with pytest.raises(tts.ConfigError, match=r"form.*'html',.*form"):
         study.table("html")
 
 
@@ -235,9 +235,9 @@ def test_a_notebook_shows_its_name_and_its_table(study: tts.Study) -> None:
 
 def test_a_figure_goes_somewhere_and_has_known_options() -> None:
     study = tts.Study(**SETTINGS)
-    with pytest.raises(tts.ConfigError, match="there.*somewhere"):
+    with pytest.raises(tts.ConfigError, match=r"there.*somewhere"):
         study.plot()
-    with pytest.raises(tts.ConfigError, match="figure.*'legnd', .*legend"):
+    with pytest.raises(tts.ConfigError, match=r"figure.*'legnd', .*legend"):
         study.plot("curve.svg", legnd="below")
 
 
@@ -293,9 +293,9 @@ def test_a_figure_is_written(study: tts.Study) -> None:
     (compared,) = study.plot("compared.png", baseline="best_of_n | majority")
     assert (compared.label, compared.base) == ("best_of_n | best", "best_of_n | majority")
     assert Path("compared.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(tts.ConfigError, match="axis.*'token',.*axis"):
+    with pytest.raises(tts.ConfigError, match=r"axis.*'token',.*axis"):
         study.plot("curve.svg", x="token")
-    with pytest.raises(tts.ConfigError, match="figure.*'curve.jpg'"):
+    with pytest.raises(tts.ConfigError, match=r"figure.*'curve.jpg'"):
         study.plot("curve.jpg")
     with pytest.raises(tts.ConfigError, match="baseline is 'single'"):
         study.plot("curve.svg", baseline="single")
@@ -307,11 +307,11 @@ def test_a_page_is_written(study: tts.Study) -> None:
     page = Path("page.html").read_text(encoding="utf-8")
     assert "<title>toy" in page
     assert "best_of_n | majority" in page
-    with pytest.raises(tts.ConfigError, match="page.*'page.txt'"):
+    with pytest.raises(tts.ConfigError, match=r"page.*'page.txt'"):
         study.report("page.txt")
-    with pytest.raises(tts.ConfigError, match="axis.*'token',.*axis"):
+    with pytest.raises(tts.ConfigError, match=r"axis.*'token',.*axis"):
         study.report("page.html", x="token")
-    with pytest.raises(tts.ConfigError, match="page 'none/page.html'.*written"):
+    with pytest.raises(tts.ConfigError, match=r"page 'none/page.html'.*written"):
         study.report("none/page.html")
 
 
@@ -349,15 +349,15 @@ def test_a_figure_has_replayed_curves_too(study: tts.Study) -> None:
 
 
 def test_what_cannot_be_replayed_is_refused(study: tts.Study) -> None:
-    with pytest.raises(tts.ConfigError, match="samples: 24.*record"):
+    with pytest.raises(tts.ConfigError, match=r"samples: 24.*record"):
         study.replay()
     pool = study.sample(4, name="mine", progress=False)
     assert tts.Study.from_store("mine").name == pool.name == "mine"
-    with pytest.raises(tts.ConfigError, match="size.*8.*largest.*4"):
+    with pytest.raises(tts.ConfigError, match=r"size.*8.*largest.*4"):
         pool.replay(sizes=[8])
-    with pytest.raises(tts.ConfigError, match="strategy.*'beam',.*what.*replayed"):
+    with pytest.raises(tts.ConfigError, match=r"strategy.*'beam',.*what.*replayed"):
         pool.replay(["beam"])
-    with pytest.raises(tts.ConfigError, match="n.*0,.*whole.*1"):
+    with pytest.raises(tts.ConfigError, match=r"n.*0,.*whole.*1"):
         study.sample(0)
 
 

@@ -134,7 +134,7 @@ def test_the_pair_names_its_parts() -> None:
 def test_what_is_no_process_model_is_not_served_as_one() -> None:
     assert process_records(get("toy")) == {}
     other = ModelRecord(name="mine", backend="engine", process_model="smollm2")
-    with pytest.raises(ConfigError, match="process_model.*'mine'.*'smollm2',.*readout"):
+    with pytest.raises(ConfigError, match=r"process_model.*'mine'.*'smollm2',.*readout"):
         process_records(other)
     with pytest.raises(ConfigError, match="did you mean"):
         process_records(dataclasses.replace(other, process_model="pocket-proces"))
@@ -144,11 +144,11 @@ def test_further_process_models_are_found_by_their_value_heads() -> None:
     record = ModelRecord(name="mine", backend="engine", process_models=(("other", "pocket-process"),))
     assert process_records(record) == {"other": get("pocket-process")}
     assert process_records(dataclasses.replace(record, process_model="pocket-process")).keys() == {"process", "other"}
-    with pytest.raises(ConfigError, match="process_models.*'mine' names.*'process'"):
+    with pytest.raises(ConfigError, match=r"process_models.*'mine' names.*'process'"):
         process_records(
             dataclasses.replace(record, process_model="pocket-process", process_models=(("process", "pocket-process"),))
         )
-    with pytest.raises(ConfigError, match="process_models.*'mine'.*'smollm2',.*readout"):
+    with pytest.raises(ConfigError, match=r"process_models.*'mine'.*'smollm2',.*readout"):
         process_records(dataclasses.replace(record, process_models=(("other", "smollm2"),)))
 
 

@@ -48,7 +48,7 @@ def test_results_of_two_commits_are_not_mixed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("research.stamps.commit", lambda: f"{COMMIT} with changes")
     assert running.run(study(), store, 1) == number, "the same commit goes on, though pages were written"
     monkeypatch.setattr("research.stamps.commit", lambda: "f" * 40)
-    with pytest.raises(SystemExit, match="0123456789,.*this.*ffffffffff"):
+    with pytest.raises(SystemExit, match=r"0123456789,.*this.*ffffffffff"):
         running.run(study(), store, 1)
     stamps.refuse_mixture(tmp_path / "none.sqlite")
 

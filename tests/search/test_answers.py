@@ -67,7 +67,7 @@ def test_a_stop_rules_answer_has_the_confidence_of_its_own_candidates() -> None:
 
 
 def test_a_budget_that_does_not_bound_the_search_is_refused_before_anything_is_spent() -> None:
-    with pytest.raises(ConfigError, match="budget.*bound"):
+    with pytest.raises(ConfigError, match=r"budget.*bound"):
         tts.solve(PROBLEMS[0], tts.Budget(verifier_calls=3), model="toy", strategy="best_of_n | majority")
     verified = tts.solve(
         PROBLEMS[0],

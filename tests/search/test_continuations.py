@@ -151,9 +151,9 @@ def test_what_was_cut_short_does_not_go_on_and_expand_says_what_does() -> None:
         (made,) = await search.complete([search.root])
         await search.expand([made.trajectory])
 
-    with pytest.raises(TTSError, match="truncated,.*active"):
+    with pytest.raises(TTSError, match=r"truncated,.*active"):
         run(cut)
-    with pytest.raises(TTSError, match="active.*extend"):
+    with pytest.raises(TTSError, match=r"active.*extend"):
         run(ended)
 
 
@@ -352,7 +352,7 @@ def test_a_fork_at_a_token_needs_the_text_of_single_tokens() -> None:
 
     backend = toy()
     backend.metadata = dataclasses.replace(backend.metadata, text_of=None)
-    with pytest.raises(TTSError, match="'toy'.*show"):
+    with pytest.raises(TTSError, match=r"'toy'.*show"):
         run(body, backend)
 
 

@@ -217,9 +217,9 @@ def test_a_role_without_a_verifier_is_named() -> None:
 
 @pytest.mark.parametrize("texts", [(), ["\n"], "\n", None])
 def test_what_is_no_tuple_of_texts_ends_no_row(texts: Any) -> None:
-    with pytest.raises(ConfigError, match="tuple.*texts"):
+    with pytest.raises(ConfigError, match=r"tuple.*texts"):
         tts.Stops(texts)
-    with pytest.raises(ConfigError, match="text.*Stops.*''"):
+    with pytest.raises(ConfigError, match=r"text.*Stops.*''"):
         tts.Stops(("",))
 
 
@@ -230,5 +230,5 @@ def test_a_prompt_that_fills_the_context_is_refused() -> None:
     async def body(search: Search) -> None:
         await search.open("check", prompt="8 + 1 " * 100)
 
-    with pytest.raises(PromptTooLong, match="model's.* holds 50"):
+    with pytest.raises(PromptTooLong, match=r"model's.* holds 50"):
         run(body, Small(lambda ask: "A: 4"))

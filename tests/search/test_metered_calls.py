@@ -36,7 +36,7 @@ def test_nothing_is_asked_when_the_time_is_over() -> None:
 
 def test_a_reply_beyond_the_bound_is_not_begun() -> None:
     calls, backend = made(granted=20)
-    with pytest.raises(BudgetExceeded, match="asks.*20"):
+    with pytest.raises(BudgetExceeded, match=r"asks.*20"):
         asyncio.run(calls.generate(["Is 3 + 4 = 7?"], max_tokens=20, sampling=Sampling()))
     assert (calls.computed, backend.counters.prompt_tokens) == (0, 0)
 

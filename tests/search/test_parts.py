@@ -142,9 +142,9 @@ def test_what_is_no_needs_is_named() -> None:
         solved(Odd)
     with pytest.raises(tts.ConfigError, match=r"Names.*\('steps',\),.*tts\.Needs"):
         solved(Names)
-    with pytest.raises(tts.ConfigError, match="capabilities.*'steps',.*tuple"):
+    with pytest.raises(tts.ConfigError, match=r"capabilities.*'steps',.*tuple"):
         tts.Needs(capabilities="steps")  # type: ignore[arg-type]
-    with pytest.raises(tts.ConfigError, match="capability.*Needs.*'step',.*steps"):
+    with pytest.raises(tts.ConfigError, match=r"capability.*Needs.*'step',.*steps"):
         tts.Needs(capabilities=("step",))
 
 
@@ -162,7 +162,7 @@ def test_a_function_of_a_search_is_made_a_strategy() -> None:
 
     needing = tts.as_strategy(nothing, tts.Needs(verifiers=("main",)))
     assert len(solved(tts.as_strategy(nothing)).candidates) == 3
-    with pytest.raises(tts.ConfigError, match="scores.*'main'"):
+    with pytest.raises(tts.ConfigError, match=r"scores.*'main'"):
         solved(needing)
     with pytest.raises(tts.ConfigError, match=r"begin.*\(hint:.*tts\.as_strategy\(FUNCTION\)\)"):
         solved(nothing)
@@ -179,12 +179,12 @@ def test_a_step_strategy_spends_and_scores_within_its_budget() -> None:
     solution = solved(Guided(verifier="main"), verifier="toy(error=0.05)")
     assert solution.usage.verifier_tokens > 0
     assert solution.usage.tokens <= 600
-    with pytest.raises(tts.ConfigError, match="scores.*'judge'"):
+    with pytest.raises(tts.ConfigError, match=r"scores.*'judge'"):
         solved(Guided(), verifier="toy(error=0.05)")
 
 
 def test_a_capability_that_is_missing_is_refused_before_anything_is_spent() -> None:
-    with pytest.raises(tts.CapabilityError, match="capability 'next_logprobs',.*'callable'"):
+    with pytest.raises(tts.CapabilityError, match=r"capability 'next_logprobs',.*'callable'"):
         tts.solve("x", 100, backend=lambda ask: "no", strategy=Declaring, verifier=lambda problem, text: 0.5)
 
 
@@ -215,7 +215,7 @@ def test_what_a_class_says_is_sized_by_the_budget_must_be_bounded_by_it() -> Non
         depth: int | None = None
 
     assert Wide().size(4) == Wide()
-    with pytest.raises(tts.ConfigError, match="wide.*depth"):
+    with pytest.raises(tts.ConfigError, match=r"wide.*depth"):
         Wide().size(None)
 
 
@@ -238,7 +238,7 @@ def test_an_n_left_out_must_be_bounded_by_the_budget() -> None:
             return await search.complete([search.root], n=self.n)
 
     assert Sized().size(4) == Sized()
-    with pytest.raises(tts.ConfigError, match="sized.*bound"):
+    with pytest.raises(tts.ConfigError, match=r"sized.*bound"):
         Sized().size(None)
     assert len(solved(Sized(n=3)).candidates) == 3
 
@@ -316,7 +316,7 @@ def test_parameters_that_are_no_fields_are_written_as_they_were() -> None:
     assert str(places.Init(3)) == "tests.search.places:Init(...)"  # who made it knows
     assert solved(places.Init(3)).strategy == "tests.search.places:Init(...) | majority"
     assert solved(places.Init).strategy == "tests.search.places:Init | majority"
-    with pytest.raises(tts.ConfigError, match="tests.search.places:Init.*known.*a.*dataclass"):
+    with pytest.raises(tts.ConfigError, match=r"tests.search.places:Init.*known.*a.*dataclass"):
         tts.parse("tests.search.places:Init(...) | majority")
 
 

@@ -198,7 +198,7 @@ def test_a_part_without_its_base_class_is_told_which_one_to_write(attempt: Any) 
 
 
 def test_so_are_a_stop_rule_and_a_selection() -> None:
-    with pytest.raises(ConfigError, match="Rule.*should_stop, but.*tts.StopRule"):
+    with pytest.raises(ConfigError, match=r"Rule.*should_stop, but.*tts.StopRule"):
         parse("single") | Rule()
     with pytest.raises(ConfigError, match=r"select, but.*tts.Selection \(hint"):
         parse("single") | Choice
@@ -209,7 +209,7 @@ def test_so_are_a_stop_rule_and_a_selection() -> None:
 def test_a_class_stands_for_itself_with_defaults() -> None:
     assert isinstance(Plan.of(Whole).strategy, Whole)
     assert (Plan.of(Whole) | Majority).selection == Majority()
-    with pytest.raises(ConfigError, match="Needy.*parameters: .*'width'.*give"):
+    with pytest.raises(ConfigError, match=r"Needy.*parameters: .*'width'.*give"):
         Plan.of(Needy)
 
 

@@ -168,7 +168,7 @@ def test_members_that_would_be_lost_or_break_a_request_are_refused(given: str) -
 
 
 def test_a_member_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="extra_body.*reasoning_effort, which.*option"):
+    with pytest.raises(ConfigError, match=r"extra_body.*reasoning_effort, which.*option"):
         extra_members({"reasoning_effort": "low"}, "high")
 
 

@@ -299,7 +299,7 @@ def test_a_thought_that_ended_without_its_mark_goes_on_behind_a_wait_up_to_its_b
 @pytest.mark.parametrize("limit", [{"tokens": 100}, {"generated_tokens": 64}])
 def test_a_thinking_budget_of_all_is_refused(limit: dict[str, float]) -> None:
     backend = thinking()
-    with pytest.raises(ConfigError, match="thought_tokens.*100,.*below.*tokens"):
+    with pytest.raises(ConfigError, match=r"thought_tokens.*100,.*below.*tokens"):
         solve(make_run(PROBLEM, Budget(**limit), "budget_forcing(thought_tokens=100)", backend))  # type: ignore[arg-type]
     assert backend.counters.prompt_tokens == 0
 

@@ -118,7 +118,7 @@ def test_it_can_be_kept_as_a_vote() -> None:
     assert isinstance(found.error, VerifierError)
     assert 0 < found.confidence <= 1
     assert found.answer is not None
-    with pytest.raises(ConfigError, match="on_error.*'ignore',.*'raise'"):
+    with pytest.raises(ConfigError, match=r"on_error.*'ignore',.*'raise'"):
         tts.solve(PROBLEM, BUDGET, model="toy", on_error="ignore")  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ from tts.errors import ConfigError, TTSError
 
 def test_a_task_without_what_the_strategy_reads_of_it_is_refused_before_the_prompt_is_read() -> None:
     backend = ToyBackend()
-    with pytest.raises(ConfigError, match="task 'text'.*answer_cue"):
+    with pytest.raises(ConfigError, match=r"task 'text'.*answer_cue"):
         tts.solve("3 + 4 - 2", 300, backend=backend, task="text", strategy="answer_convergence")
     assert backend.counters.prompt_tokens == 0
 

@@ -60,7 +60,7 @@ def test_what_a_model_is():
 
 @pytest.mark.parametrize("model", [None, 5, ToyBackend, ["toy"]])
 def test_what_is_no_model_is_refused(model):
-    with pytest.raises(ConfigError, match="record,.*function") as refused:
+    with pytest.raises(ConfigError, match=r"record,.*function") as refused:
         resolve(model, None, None)
     assert refused.value.hint
 
@@ -231,7 +231,7 @@ def test_a_forked_child_solves_as_its_parent_does():
 
 
 def test_a_record_without_a_name_is_refused_where_no_server_can_tell_it():
-    with pytest.raises(ConfigError, match="model.*named,.*'toy'"):
+    with pytest.raises(ConfigError, match=r"model.*named,.*'toy'"):
         resolve(dataclasses.replace(TOY, name=""), None, None)
 
 

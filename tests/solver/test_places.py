@@ -48,7 +48,7 @@ def test_an_ensemble_takes_places_and_parameters() -> None:
         asked = f"ensemble(members=[{members}], weights={weights})"
         solution = tts.solve("3 + 4", 200, model="toy", strategy="best_of_n(n=2) | weighted", verifier=asked)
         assert solution.candidates[0].scores["main"] == pytest.approx(score)
-    with pytest.raises(tts.ConfigError, match="members.*'tests.search.places:Constnt':.*'Constnt'"):
+    with pytest.raises(tts.ConfigError, match=r"members.*'tests.search.places:Constnt':.*'Constnt'"):
         tts.solve("3 + 4", 200, model="toy", verifier=f"ensemble(members=['{HERE}:Constnt'])")
 
 
@@ -92,7 +92,7 @@ def test_a_function_stands_for_a_model_in_a_solver_as_in_solve() -> None:
         solution = solver.solve("which?", 200, strategy="single")
     like = tts.solve("which?", 200, backend=f"{HERE}:writes", task=f"{HERE}:Spoken", strategy="single")
     assert (solution.answer, solution.model, solution.candidates) == (like.answer, like.model, like.candidates)
-    with pytest.raises(tts.ConfigError, match="model.*'toy',.*'tests.search.places:writes'.*function"):
+    with pytest.raises(tts.ConfigError, match=r"model.*'toy',.*'tests.search.places:writes'.*function"):
         tts.Solver("toy", backend=f"{HERE}:writes")
 
 

@@ -104,7 +104,7 @@ def test_another_use_is_refused_by_the_name_of_what_differs(changes: dict[str, A
 
 
 def test_another_budget_is_refused() -> None:
-    with pytest.raises(ConfigError, match="calibration.*budget 'samples=8',.*this"):
+    with pytest.raises(ConfigError, match=r"calibration.*budget 'samples=8',.*this"):
         tts.solve(
             SUM,
             400,
@@ -130,10 +130,10 @@ def test_bad_input_is_refused_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=told):
             solve(**options)
     path.write_text("no JSON")
-    with pytest.raises(ConfigError, match="read: it.*JSON"):
+    with pytest.raises(ConfigError, match=r"read: it.*JSON"):
         solve(risk=0.05, calibration=path)
     path.write_text("{}")
-    with pytest.raises(ConfigError, match="but.*calibrate: guarantee.*missing"):
+    with pytest.raises(ConfigError, match=r"but.*calibrate: guarantee.*missing"):
         solve(risk=0.05, calibration=path)
     made.save(path)
     path.write_text(path.read_text().replace("samples=8", "samples=80"))
@@ -196,7 +196,7 @@ use_of_test = CalibratedUse(**USE, sampling="")
 def test_a_calibration_of_a_chain_is_refused_for_a_single_search() -> None:
     names = [str(i) for i in range(300)]
     link = ProblemOutcomes(use=use(), confidences=[0.5] * 300, right=[True] * 300)
-    with pytest.raises(ConfigError, match="calibration.*chain.*2,.*1"):
+    with pytest.raises(ConfigError, match=r"calibration.*chain.*2,.*1"):
         solve(risk=0.05, calibration=Thresholds.calibrate(names, [link, link], level=0.05))
 
 

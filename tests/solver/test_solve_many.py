@@ -84,7 +84,7 @@ def test_a_limit_that_a_smaller_share_does_not_exceed_refuses_its_problem():
 
 @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, None, "4"])
 def test_a_concurrency_is_a_whole_number(concurrency):
-    with pytest.raises(ConfigError, match="concurrency.*,.*whole.*1"):
+    with pytest.raises(ConfigError, match=r"concurrency.*,.*whole.*1"):
         Solver("toy", concurrency=concurrency)
 
 
@@ -146,7 +146,7 @@ def test_what_is_wrong_for_all_is_raised_at_once(options, message):
     "problems", ["3 + 4", b"3 + 4", {"role": "user", "content": "3 + 4"}, Problem("3 + 4"), 5, None]
 )
 def test_what_is_no_list_of_problems_is_refused(problems):
-    with pytest.raises(ConfigError, match="problems.*,.*list.*problems.*give"):
+    with pytest.raises(ConfigError, match=r"problems.*,.*list.*problems.*give"):
         tts.solve_many(problems, each=90, model="toy", strategy=PLAN)
 
 
@@ -203,5 +203,5 @@ def test_shares_sum_to_the_total():
 
 
 def test_a_total_that_cannot_be_divided_is_refused():
-    with pytest.raises(ConfigError, match="3 samples.*small.*4"):
+    with pytest.raises(ConfigError, match=r"3 samples.*small.*4"):
         divide(Budget(tokens=1000, samples=3), 4)

@@ -452,6 +452,6 @@ def test_a_selection_that_the_budget_ends_leaves_the_choice_to_the_votes():
 
 def test_a_strategy_that_forks_at_tokens_is_refused_where_their_texts_are_not_shown(monkeypatch):
     monkeypatch.setattr(ToyBackend, "metadata", dataclasses.replace(ToyBackend.metadata, text_of=None))
-    with pytest.raises(CapabilityError, match="forks.*'toy'") as refused:
+    with pytest.raises(CapabilityError, match=r"forks.*'toy'") as refused:
         tts.solve(PROBLEMS[0], 400, model="toy", strategy="power_sampling")
     assert refused.value.hint.startswith("the nearest strategy that can run here is ")

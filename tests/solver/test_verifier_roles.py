@@ -105,7 +105,7 @@ def test_the_records_verifier_is_left_out_with_a_note_where_the_backend_lacks_it
 
 
 def test_one_that_was_asked_for_is_refused_where_the_backend_lacks_it() -> None:
-    with pytest.raises(CapabilityError, match="'value',.*'transformers' lacks.*have.*engine"):
+    with pytest.raises(CapabilityError, match=r"'value',.*'transformers' lacks.*have.*engine"):
         tts.solve(PROBLEM, 300, model=pair.record(), backend="transformers", verifier="process")
 
 
@@ -174,7 +174,7 @@ def test_what_no_record_says_is_an_error_before_anything_is_spent(model: Any, me
 
 def test_an_answer_of_several_tokens_is_refused_before_anything_is_spent() -> None:
     record = dataclasses.replace(pair.record(), self_evaluation=Question(question="s?", yes="yes", no="n"))
-    with pytest.raises(ConfigError, match="yes.*'yes', which.*exactly"):
+    with pytest.raises(ConfigError, match=r"yes.*'yes', which.*exactly"):
         Solver(record, verifiers="self_evaluation")
 
 
@@ -230,5 +230,5 @@ def test_a_verifier_of_a_model_that_is_not_there_is_refused() -> None:
     class JudgeVerifier(ToyVerifier):
         model = "large"
 
-    with pytest.raises(ConfigError, match="'main' calls.*'large'"):
+    with pytest.raises(ConfigError, match=r"'main' calls.*'large'"):
         tts.solve(PROBLEM, 600, model="toy", verifier=JudgeVerifier(), strategy="best_of_n(n=2) | best")

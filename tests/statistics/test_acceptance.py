@@ -82,7 +82,7 @@ def test_where_there_is_no_right_or_no_wrong_or_nothing_is_accepted() -> None:
 
 
 def test_what_is_not_valid_is_refused() -> None:
-    with pytest.raises(ConfigError, match="soundness.*2,.*0"):
+    with pytest.raises(ConfigError, match=r"soundness.*2,.*0"):
         accuracy_given_acceptance(0.5, 0.5, 2)
     with pytest.raises(ConfigError, match="0 rates"):
         attempt_values([], 0.5, 0.5, 3)

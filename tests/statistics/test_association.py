@@ -104,9 +104,9 @@ def test_an_interval_over_problems_holds_what_samples_of_one_problem_share() -> 
 
 
 def test_what_is_not_valid_is_refused() -> None:
-    with pytest.raises(ConfigError, match="scores.*1.*2"):
+    with pytest.raises(ConfigError, match=r"scores.*1.*2"):
         clustered_auc_within([1, np.nan], [0, 1], [0, 0], rng=rng())
-    with pytest.raises(ConfigError, match="labels.*that.*0.*1"):
+    with pytest.raises(ConfigError, match=r"labels.*that.*0.*1"):
         clustered_auc_within([1, 2], [0, 2], [0, 0], rng=rng())
     with pytest.raises(ConfigError, match="lengths 2, 3, 2"):
         clustered_correlation([1, 2], [1, 2, 3], [0, 0], rng=rng())

@@ -60,7 +60,7 @@ def test_a_few_words_among_answers_of_mathematics_do_not_count():
 def test_references_that_fit_no_task_are_refused_with_the_line_to_add(references: list[str]):
     with pytest.raises(
         ConfigError,
-        match="references.*kinds",
+        match=r"references.*kinds",
     ) as no:
         choose_task(references, "the file")
     assert "task: math compares numbers and LaTeX, task: text words" in no.value.hint

@@ -42,7 +42,7 @@ def test_parts_come_in_the_order_of_a_chat() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"must have \{problem\}"):
         conversation("a", template="Q:")
-    with pytest.raises(ConfigError, match="turn.*user"):
+    with pytest.raises(ConfigError, match=r"turn.*user"):
         conversation(None, messages=[Message(ASSISTANT, "m")])
     with pytest.raises(ConfigError, match="system message is given beside"):
         conversation("a", system="s", messages=[Message(SYSTEM, "t")])

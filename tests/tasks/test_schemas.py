@@ -196,7 +196,7 @@ def test_a_validation_without_end_is_ended_in_a_process_of_its_own(
 ) -> None:
     monkeypatch.setattr(validation, "MAX_STEPS", 30_000)
     monkeypatch.setattr(validation, "TIME_LIMIT_S", 0.5)
-    with pytest.raises(ValidationLimitError, match="validation.*schema"):
+    with pytest.raises(ValidationLimitError, match=r"validation.*schema"):
         Schema(schema).is_valid(value)
 
 

@@ -158,7 +158,7 @@ def test_a_failed_search_has_phases_and_no_parts() -> None:
 
 
 def test_a_solution_without_a_trace_says_so() -> None:
-    with pytest.raises(tts.ConfigError, match="solution.*receipt"):
+    with pytest.raises(tts.ConfigError, match=r"solution.*receipt"):
         dataclasses.replace(solved("single"), trace=None).receipt()
 
 

@@ -173,7 +173,7 @@ def test_save_writes_what_the_ending_says(tmp_path: Any) -> None:
 def test_save_refuses_other_endings_and_places_that_do_not_exist(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"must end in \.html or \.json"):
         trace().save(tmp_path / "t.txt")
-    with pytest.raises(ConfigError, match="written:.*directory"):
+    with pytest.raises(ConfigError, match=r"written:.*directory"):
         trace().save(tmp_path / "none" / "t.json")
     (tmp_path / "d.html").mkdir()
     with pytest.raises(ConfigError, match="cannot be written"):

@@ -128,7 +128,7 @@ def test_steps_may_be_those_of_the_whole_text_or_of_the_response(count: int, fit
     if fits:
         assert asyncio.run(score) == [StepScores(steps=(0.5,) * count)]  # type: ignore[arg-type]
     else:
-        with pytest.raises(VerifierError, match="3.*trajectory.*2"):
+        with pytest.raises(VerifierError, match=r"3.*trajectory.*2"):
             asyncio.run(score)  # type: ignore[arg-type]
 
 

@@ -63,7 +63,7 @@ def test_the_sum_is_the_log_probability_of_the_whole_and_odds_make_a_chance_of_i
 
 @pytest.mark.parametrize("odds", [(0.0, 1.0), (-1.0, 1.0), (1.0,), 1.0, (1.0, math.nan), ("1", 2), (True, 1.0)])
 def test_odds_that_are_none_are_refused_in_one_line(odds: Any) -> None:
-    with pytest.raises(ConfigError, match="finite.*0") as refused:
+    with pytest.raises(ConfigError, match=r"finite.*0") as refused:
         Confidence(odds=odds)
     assert "\n" not in str(refused.value)
 
@@ -128,7 +128,7 @@ def test_a_backend_that_keeps_no_spreads_is_refused_with_those_that_do(measure: 
 def test_names_that_are_none_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean probability"):
         Confidence(measure="probabilty")
-    with pytest.raises(ConfigError, match="over.*'all',.*over"):
+    with pytest.raises(ConfigError, match=r"over.*'all',.*over"):
         Confidence(over="all")
 
 

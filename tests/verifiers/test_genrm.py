@@ -212,7 +212,7 @@ def test_its_tokens_are_booked_and_no_limit_is_passed() -> None:
 
 
 def test_a_model_without_log_probabilities_is_refused_before_anything_is_spent() -> None:
-    with pytest.raises(CapabilityError, match="'genrm'.*capability 'next_logprobs'"):
+    with pytest.raises(CapabilityError, match=r"'genrm'.*capability 'next_logprobs'"):
         checked(GenRm(model="judge"), 2)
 
 
@@ -238,10 +238,10 @@ def test_replies_that_leave_no_room_for_a_prompt_are_refused() -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.6))
     backend.context = 200
     assert GenRm(votes=1, verdict="words", max_tokens=150).fill(None, backend).prompt_tokens == 50
-    with pytest.raises(ConfigError, match="max_tokens.*200,.*leave.*model's"):
+    with pytest.raises(ConfigError, match=r"max_tokens.*200,.*leave.*model's"):
         GenRm(votes=1, verdict="words", max_tokens=200).fill(None, backend)
 
 
 def test_a_verdict_of_several_tokens_is_refused_when_a_solver_is_made() -> None:
-    with pytest.raises(ConfigError, match="yes.*'77', which.*tokens"):
+    with pytest.raises(ConfigError, match=r"yes.*'77', which.*tokens"):
         GenRm(yes="77", no="8", prompt_tokens=20, max_tokens=8).fill(None, pair.shared_engine())

@@ -152,7 +152,7 @@ def test_what_means_nothing_is_refused(parameters: dict[str, Any], message: str)
 def test_a_context_without_room_is_refused_when_a_solver_is_made() -> None:
     backend = ToyBackend()
     backend.context = 100  # type: ignore[misc]
-    with pytest.raises(ConfigError, match="max_tokens.*256,.*leave"):
+    with pytest.raises(ConfigError, match=r"max_tokens.*256,.*leave"):
         Judge().fill(None, backend)
     assert Judge(max_tokens=60).fill(None, backend).bound(0, 0) == 40 + 3 * 60
 
@@ -231,5 +231,5 @@ def test_the_pairwise_selection_asks_for_pairs_and_pays_for_them() -> None:
 
 
 def test_a_verifier_that_compares_nothing_is_refused_before_anything_is_spent() -> None:
-    with pytest.raises(ConfigError, match="compares.*'confidence'"):
+    with pytest.raises(ConfigError, match=r"compares.*'confidence'"):
         tts.solve("3 + 4", 100, model=ToyBackend(), strategy="best_of_n(n=2) | pairwise", verifier="confidence")

@@ -93,7 +93,7 @@ def test_an_answer_is_right_where_it_keeps_what_the_problem_states(problem: str,
     ],
 )
 def test_a_problem_without_a_rule_is_refused_before_anything_is_spent(problem: str) -> None:
-    with pytest.raises(ConfigError, match="rule,.*'rules'") as refused:
+    with pytest.raises(ConfigError, match=r"rule,.*'rules'") as refused:
         Rules().check(Problem(problem, answer="5"))
     assert refused.value.hint is not None
 
@@ -154,7 +154,7 @@ def test_a_stop_rule_ends_at_their_first_yes() -> None:
 def test_only_oracles_and_rules_prove() -> None:
     assert proves(Rules())
     assert not proves(ToyVerifier(error=0.0))
-    with pytest.raises(ConfigError, match="trait proves.*1"):
+    with pytest.raises(ConfigError, match=r"trait proves.*1"):
         Traits(proves=1)  # type: ignore[arg-type]
 
 

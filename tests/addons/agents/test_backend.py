@@ -313,7 +313,7 @@ def test_what_is_no_agent_is_refused(repo, tmp_path):
 
 
 def test_a_workspace_is_no_model_of_a_record():
-    with pytest.raises(tts.ConfigError, match="workspace.*repository"):
+    with pytest.raises(tts.ConfigError, match=r"workspace.*repository"):
         tts.solve("Fix it.", FEW, backend="workspace")
 
 
@@ -421,7 +421,7 @@ def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_
 def test_an_agent_that_kills_its_supervisor_fails_and_is_ended(repo, tmp_path, end):
     mark = "86413"
     agent = script(tmp_path / "own", f"echo a > a; (setsid sh -c 'sleep {mark}; true' &); {end}; sleep {mark}")
-    with pytest.raises(tts.EngineError, match="report.*supervisor"):
+    with pytest.raises(tts.EngineError, match=r"report.*supervisor"):
         solve_by(repo, agent)
     assert running(f"sleep {mark}") == []
 

@@ -142,6 +142,6 @@ def test_a_harness_that_is_not_installed_is_named_with_its_cure(repo, monkeypatc
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(
         tts.ConfigError,
-        match="agent.*'aider',.*program 'aider'",
+        match=r"agent.*'aider',.*program 'aider'",
     ):
         tts.Workspace(repo, agent="aider", model="toy")

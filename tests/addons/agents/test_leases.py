@@ -90,7 +90,7 @@ def test_a_failure_keeps_what_was_spent(repo, tmp_path):
     agent = talker(tmp_path, more="{} if len(said) == 1 else sys.exit('it is broken')")
     with (
         tts.Workspace(repo, agent=agent, model=model) as workspace,
-        pytest.raises(tts.EngineError, match="failed.*exit code 1: it"),
+        pytest.raises(tts.EngineError, match=r"failed.*exit code 1: it"),
     ):
         tts.solve("Fix it.", account, backend=workspace, strategy="best_of_n(n=2) | majority")
     assert account.spent["generated_tokens"] == model.counters.generated_tokens == 2
@@ -368,7 +368,7 @@ def test_a_harness_that_ignores_the_url_is_named_in_one_line(repo, tmp_path):
     program = tmp_path / "own"
     program.write_text("#!/bin/sh\necho a > a\n")
     program.chmod(0o755)
-    with pytest.raises(tts.EngineError, match="AgentCalls:.*call"):
+    with pytest.raises(tts.EngineError, match=r"AgentCalls:.*call"):
         solve(repo, Scripted(mend), record(tmp_path, OWN.format(program=program)), {"samples": 2})
 
 
@@ -429,7 +429,7 @@ def test_a_wrong_record_is_refused_in_one_line(repo, tmp_path, text, line):
 def test_what_does_not_fit_together_is_refused_before_anything_runs(repo, tmp_path):
     program = talker(tmp_path).removeprefix("command:")
     mine = record(tmp_path, OWN.format(program=program))
-    with pytest.raises(tts.ConfigError, match="agent.*'mine',.*calls.*there"):
+    with pytest.raises(tts.ConfigError, match=r"agent.*'mine',.*calls.*there"):
         tts.Workspace(repo, agent=mine)
     with pytest.raises(tts.ConfigError, match="agent 'toy'"):
         tts.Workspace(repo, agent="toy", model="pocket")

@@ -219,7 +219,7 @@ def test_a_fork_that_is_no_state_is_refused(repo, folder):
 def test_changes_are_refused_or_included(repo, folder):
     (repo / "src" / "add.py").write_text("changed\n")
     before = snapshot(repo)
-    with pytest.raises(ConfigError, match="tracked.*'src/add.py'"):
+    with pytest.raises(ConfigError, match=r"tracked.*'src/add.py'"):
         StateStore(repo, folder=folder)
     with StateStore(repo / "src", include_changes=True, folder=folder) as store:
         path = store.fork(store.root).path

@@ -295,7 +295,7 @@ class TestWhatIsTold:
             == bounds.no_filter.__wrapped__()
             == "no filter of system calls is written for sparc"
         )
-        with pytest.raises(OSError, match="calls.*sparc"):
+        with pytest.raises(OSError, match=r"calls.*sparc"):
             seccomp.refuse_calls()
         monkeypatch.setattr(platform, "system", lambda: "Darwin")
         assert seccomp.missing_reason() == "seccomp takes Linux, and this is Darwin"

@@ -121,7 +121,7 @@ class TestOutcomes:
         with pytest.raises(VerifierError, match="Python: SyntaxError"):
             ran(RIGHT, "assert f(1) ==", isolated=isolated)
         for nothing in ("7", "import math\nX = 1\ndef check(f):\n    assert f(1) == 3\n"):
-            with pytest.raises(VerifierError, match="end.*assertions"):
+            with pytest.raises(VerifierError, match=r"end.*assertions"):
                 ran(RIGHT, nothing, isolated=isolated)
 
     def test_a_loop_over_tests_is_one(self, isolated: bool) -> None:
@@ -292,7 +292,7 @@ class TestTheVerifier:
     ) -> None:
         monkeypatch.setattr(code, "why_not", lambda: "Landlock (create_ruleset) failed: Function not implemented")
         model = FunctionBackend(lambda ask: RIGHT)
-        with pytest.raises(CapabilityError, match="it.*available here:.*not"):
+        with pytest.raises(CapabilityError, match=r"it.*available here:.*not"):
             tts.solve(
                 "write f",
                 tts.Budget(samples=1),

@@ -253,7 +253,7 @@ def test_a_daemon_that_does_not_answer_is_told_before_anything_is_spent(monkeypa
     pytest.importorskip("llm_sandbox")
     pytest.importorskip("docker")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    with pytest.raises(CapabilityError, match="sandbox.*'docker',.*daemon answers") as caught:
+    with pytest.raises(CapabilityError, match=r"sandbox.*'docker',.*daemon answers") as caught:
         solve()
     assert "\n" not in str(caught.value)
     del caught

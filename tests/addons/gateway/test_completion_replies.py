@@ -82,7 +82,7 @@ def test_a_backend_that_gives_no_next_token_is_an_error_of_the_model(monkeypatch
     order = work.CompletionOrder(
         prompts=("3",), choices=1, max_tokens=1, sampling=Sampling(temperature=0, max_tokens=1), seed=0, top=1
     )
-    with pytest.raises(EngineError, match="'silent'.*after"):
+    with pytest.raises(EngineError, match=r"'silent'.*after"):
         asyncio.run(work.complete(backend, order, work.CompletionCost()))
 
 

@@ -53,7 +53,7 @@ def test_a_file_is_a_mapping_and_its_paths_begin_in_its_folder(tmp_path: Path) -
     pytest.importorskip("yaml")
     path = tmp_path / "gateway.yaml"
     path.write_text("- toy\n")
-    with pytest.raises(ConfigError, match="configuration.*mapping"):
+    with pytest.raises(ConfigError, match=r"configuration.*mapping"):
         read_config(path)
     path.write_text("models: {toy: {}}\nkeys: keys.txt\nstore: searches.sqlite\n")
     config = read_config(path)

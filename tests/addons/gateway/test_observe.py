@@ -139,7 +139,7 @@ def test_a_trace_that_is_too_large_to_read_again_is_not_kept_but_its_search_is(m
         number="2", begun_at=2, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done"
     )
     archive = archived()
-    with pytest.raises(TTSError, match="trace.*2:.*1 MiB.*TTS_LARGEST_ROW"):
+    with pytest.raises(TTSError, match=r"trace.*2:.*1 MiB.*TTS_LARGEST_ROW"):
         archive.add("anna", record, " " * (1 << 20) + "{}")
     assert [one.number for one in archive.recent("anna")] == ["2", "1"]
     assert archive.trace("anna", "2") is None
@@ -204,7 +204,7 @@ def test_a_file_of_another_kind_is_no_archive(tmp_path):
         Archive(str(path), kept=3)
     with closing(sqlite3.connect(tmp_path / "b.sqlite")) as other:
         other.execute("CREATE TABLE notes (text TEXT)")
-    with pytest.raises(ConfigError, match="gateway.*version"):
+    with pytest.raises(ConfigError, match=r"gateway.*version"):
         Archive(str(tmp_path / "b.sqlite"), kept=3)
 
 
@@ -213,7 +213,7 @@ def test_a_store_that_fails_costs_no_reply_and_is_in_the_log(client, caplog):
     archive = gateway.app.state.gateway.archive
     archive._file.execute("DROP TABLE searches")
     assert ask(gateway).status_code == 200
-    with pytest.raises(TTSError, match="memory.*used:.*table"):
+    with pytest.raises(TTSError, match=r"memory.*used:.*table"):
         archive.recent("anyone")
     refused(gateway.get("/v1/searches"), 500, None, "search_failed")
     assert "a search was not kept: the store memory cannot be used" in caplog.text

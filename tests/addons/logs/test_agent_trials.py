@@ -115,7 +115,7 @@ def test_plain_rows_have_dollars_too(tmp_path):
     rows = [{"problem": "sum", "reference": "4", "answer": ["4", "5"], "tokens": [3, 4], "usd": [0.5, "0.25"]}]
     pool = tts.Pool.from_rows(rows, name="mine")
     assert [one.usd for one in samples(pool)] == [0.5, 0.25]
-    with pytest.raises(ConfigError, match="usd.*-1,.*dollars,.*0"):
+    with pytest.raises(ConfigError, match=r"usd.*-1,.*dollars,.*0"):
         tts.Pool.from_rows([{"problem": "sum", "answer": "4", "usd": -1}], name="mine")
 
 

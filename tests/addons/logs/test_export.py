@@ -175,7 +175,7 @@ def test_what_cannot_be_exported_is_named(study: Study, tmp_path: Path):
         study.export(tmp_path / "x.json", "inspct")
     with pytest.raises(ConfigError, match="form inspect"):
         study.export(tmp_path / "x.jsonl", "inspect")
-    with pytest.raises(ConfigError, match="'one'.*exported"):
+    with pytest.raises(ConfigError, match=r"'one'.*exported"):
         export_samples([], tmp_path / "x.jsonl", "samples", "one")
 
 

@@ -52,12 +52,12 @@ def test_a_document_without_responses_is_refused(lines):
 
 @pytest.mark.parametrize("name", [None, {}, [1], True, ""])
 def test_a_document_without_an_id_is_named(lines, name):
-    with pytest.raises(ConfigError, match="line 1:.*doc_id.*"):
+    with pytest.raises(ConfigError, match=r"line 1:.*doc_id.*"):
         tts.Pool.from_lm_eval(lines({**document(1, ["2"], ["2"]), "doc_id": name}))
 
 
 def test_an_id_with_half_a_character_is_named(lines, tmp_path):
-    with pytest.raises(ConfigError, match="1:.*doc_id.*characters.*UTF-8"):
+    with pytest.raises(ConfigError, match=r"1:.*doc_id.*characters.*UTF-8"):
         tts.Pool.from_lm_eval(lines({**document(1, ["2"], ["2"]), "doc_id": "\ud800"}))
     with pytest.raises(ConfigError, match=r"log\.json,.*1:.*characters.*UTF-8"):
         tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("\ud800", 1, "4", "C")]))
@@ -105,7 +105,7 @@ def test_of_several_filters_one_is_read(lines):
     )
     assert any(line.startswith(told) for line in first.report.lines())
     assert drawn(tts.Pool.from_lm_eval(path, filter="flexible")) == [("3", False, False)]
-    with pytest.raises(ConfigError, match="filter.*samples_sums_.*'flexibel'.*did"):
+    with pytest.raises(ConfigError, match=r"filter.*samples_sums_.*'flexibel'.*did"):
         tts.Pool.from_lm_eval(path, filter="flexibel")
 
 
@@ -256,7 +256,7 @@ def test_bad_logs_are_named(tmp_path, name):
         tts.Pool.from_files(write_log(path, version=3))
     with pytest.raises(ConfigError, match=f"{name}: it has no samples"):
         tts.Pool.from_files(write_log(path, []))
-    with pytest.raises(ConfigError, match="it.*Inspect"):
+    with pytest.raises(ConfigError, match=r"it.*Inspect"):
         tts.Pool.from_files(write_log(path, [{"id": "a", "epoch": 1}]))
     write_log(path)
     path.write_bytes(path.read_bytes()[:-40])
@@ -360,7 +360,7 @@ def test_logs_of_two_models_are_no_pool(tmp_path):
         write_log(tmp_path / f"{model}.json", [sample(model, 1, "4", "C")], eval={"task": "t", "model": model})
         for model in ("a", "b")
     ]
-    with pytest.raises(ConfigError, match="logs.*models"):
+    with pytest.raises(ConfigError, match=r"logs.*models"):
         tts.Pool.from_files(*paths)
     assert tts.Pool.from_files(*paths, model="both").problems[0].cell.model == "both"
 

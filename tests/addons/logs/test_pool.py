@@ -393,7 +393,7 @@ def test_a_pipe_is_read_once_where_its_form_is_named(tmp_path):
 
 
 def test_a_field_that_is_named_must_be_there(write):
-    with pytest.raises(ConfigError, match="1:.*field 'completion'"):
+    with pytest.raises(ConfigError, match=r"1:.*field 'completion'"):
         tts.Pool.from_jsonl(write({"problem": "p", "completions": "1"}), fields={"text": "completion"})
     with pytest.raises(ConfigError, match=r"key of fields is 'answr'.*answer"):
         tts.Pool.from_rows([], fields={"answr": "x"})

@@ -54,7 +54,7 @@ def test_without_a_file_of_verdicts_nothing_runs():
 
 
 def test_tests_that_are_no_python_are_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match="1:.*Python"):
+    with pytest.raises(ConfigError, match=r"1:.*Python"):
         tts.Pool.from_rows([{**ROW, "tests": "assert ("}], programs=str(tmp_path / "verdicts.sqlite"), task="text")
 
 
@@ -94,11 +94,11 @@ def test_written_tests_give_outcomes_and_are_replayed_at_all_sizes(tmp_path: Pat
 
 
 def test_written_tests_that_cannot_be_are_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match="1:.*written_tests.*'assert.*list"):
+    with pytest.raises(ConfigError, match=r"1:.*written_tests.*'assert.*list"):
         agreed(tmp_path, written_tests="assert f")
-    with pytest.raises(ConfigError, match="1:.*written_tests.*,.*list"):
+    with pytest.raises(ConfigError, match=r"1:.*written_tests.*,.*list"):
         agreed(tmp_path, written_tests=["assert f(1) == 2", 3])
-    with pytest.raises(ConfigError, match="1:.*'tests', which.*written"):
+    with pytest.raises(ConfigError, match=r"1:.*'tests', which.*written"):
         agreed(tmp_path, scores={"tests": [0.1, 0.2, 0.3, 0.4]})
 
 

@@ -44,11 +44,11 @@ def test_what_is_no_row_no_form_and_no_sample_is_named(tmp_path):
     rows: Any = [3]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    with pytest.raises(ConfigError, match="1.*mapping"):
+    with pytest.raises(ConfigError, match=r"1.*mapping"):
         tts.Pool.from_rows(rows)
-    with pytest.raises(ConfigError, match="form.*'xml',.*form"):
+    with pytest.raises(ConfigError, match=r"form.*'xml',.*form"):
         tts.Pool.from_files(path, form="xml")
-    with pytest.raises(ConfigError, match="samples,.*pool"):
+    with pytest.raises(ConfigError, match=r"samples,.*pool"):
         tts.Pool.from_rows([])
 
 

@@ -200,12 +200,12 @@ def test_a_field_named_answer_beside_texts_is_refused_where_it_may_be_the_refere
     ):
         with pytest.raises(
             ConfigError,
-            match="1:.*field 'answer'.*--field reference=answer",
+            match=r"1:.*field 'answer'.*--field reference=answer",
         ):
             tts.Pool.from_files(write(row))
         pool = tts.Pool.from_files(write(row), fields={"reference": "answer"})
         assert right(pool)[0] is True
-    with pytest.raises(ConfigError, match="answer.*'4',.*value,.*3"):
+    with pytest.raises(ConfigError, match=r"answer.*'4',.*value,.*3"):
         tts.Pool.from_files(write(row), fields={"answer": "answer"})
 
 
@@ -224,13 +224,13 @@ def test_one_value_is_of_no_sample_of_a_list():
     assert [one.given for one in pool.problems[0].drawn] == [None] * 3
     for name in ("scores", "tokens", "correct"):
         assert f"1 rows have one value of {name!r} for several samples, which is not read" in pool.report.lines()
-    with pytest.raises(ConfigError, match="1:.*tokens.*500,.*value"):
+    with pytest.raises(ConfigError, match=r"1:.*tokens.*500,.*value"):
         tts.Pool.from_rows([row], fields={"tokens": "tokens"})
 
 
 def test_a_meaning_can_have_no_field():
     row = {"problem": "p", "reference": "4", "text": BOXED[0], "score": "good"}
-    with pytest.raises(ConfigError, match="score.*'main'.*'good'"):
+    with pytest.raises(ConfigError, match=r"score.*'main'.*'good'"):
         tts.Pool.from_rows([row])
     assert tts.Pool.from_rows([row], fields={"scores": "-"}).report.scored == {}
 
@@ -245,7 +245,7 @@ def test_the_report_says_which_field_was_read_and_which_was_not():
 
 @pytest.mark.parametrize("field", ["gt_answer", "gold_answer", "answer_ref", "answers_expected", "ground_truth"])
 def test_a_hint_names_no_field_that_may_be_the_reference(field):
-    with pytest.raises(ConfigError, match="neither.*correct") as refused:
+    with pytest.raises(ConfigError, match=r"neither.*correct") as refused:
         tts.Pool.from_rows([{"problem": "p", field: "4", "sampled": BOXED}])
     assert f"={field}" not in str(refused.value)
 
@@ -273,7 +273,7 @@ def test_an_import_of_which_the_task_finds_nothing_right_is_refused_until_someon
     rows = [{"problem": n, "text": BOXED[0], "reference": "Paris", "correct": True} for n in range(3)]
     with pytest.raises(
         ConfigError,
-        match="'text'.*3.*source.*right.*the",
+        match=r"'text'.*3.*source.*right.*the",
     ) as no:
         tts.Pool.from_files(write(*rows))
     assert "--verdicts given" in no.value.hint
@@ -295,7 +295,7 @@ def test_arrays_and_objects_of_rows_are_read(tmp_path, rows):
     ):
         (tmp_path / name).write_text(json.dumps(value, indent=1))
         if rows is not None and name != "object.json":
-            with pytest.raises(ConfigError, match="files.*jsonl"):
+            with pytest.raises(ConfigError, match=r"files.*jsonl"):
                 tts.Pool.from_files(tmp_path / name, fields=fields, rows=rows)
             continue
         pool = tts.Pool.from_files(tmp_path / name, fields=fields, rows=rows)

@@ -186,9 +186,9 @@ def test_a_thought_is_kept_dropped_or_masked(tmp_path: Path) -> None:
         assert row["mask"] == [0] * first + [1] * (len(row["ids"]) - first)
         assert plain["mask"] == [1] * len(row["ids"])
         assert 0 < first < len(row["ids"])
-    with pytest.raises(ConfigError, match="thoughts.*'mask',.*masks"):
+    with pytest.raises(ConfigError, match=r"thoughts.*'mask',.*masks"):
         found.export(tmp_path / "x.jsonl", "trl-sft", thoughts="mask")
-    with pytest.raises(ConfigError, match="thoughts.*'drop',.*hold"):
+    with pytest.raises(ConfigError, match=r"thoughts.*'drop',.*hold"):
         found.export(tmp_path / "x.jsonl", "tokens", thoughts="drop")
 
 
@@ -321,7 +321,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         [made("ab"), dataclasses.replace(unknown, problem="q")], tmp_path / "f.jsonl", "trl-grpo", Filters()
     )
     assert (written.rows, written.left_out) == (1, {"problems without a reference answer": 1})
-    with pytest.raises(ConfigError, match="trl-kto.*1 searches:.*verdict"):
+    with pytest.raises(ConfigError, match=r"trl-kto.*1 searches:.*verdict"):
         export_searches([unknown], tmp_path / "none.jsonl", "trl-kto", Filters())
     assert not (tmp_path / "none.jsonl").exists()
     assert not (tmp_path / "none.md").exists()
@@ -342,7 +342,7 @@ def test_what_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
         path, form = given.pop("path", tmp_path / "x.jsonl"), given.pop("form", "trl-sft")
         with pytest.raises(ConfigError, match=told):
             export_searches([made("aa")], path, form, Filters(**given))
-    with pytest.raises(ConfigError, match="searches.*'m'.*'n'"):
+    with pytest.raises(ConfigError, match=r"searches.*'m'.*'n'"):
         export_searches([made("a"), made("a", model="n")], tmp_path / "x.jsonl", "trl-sft", Filters())
     with pytest.raises(ConfigError, match="argument of Filters is 'distnct'"):
         Filters(distnct=True)  # type: ignore[call-arg]
@@ -470,5 +470,5 @@ def test_tokens_of_other_models_than_the_policy_are_left_out(tmp_path: Path) -> 
     assert {node.model for node in found.trace.nodes} == {"policy", "small"}
     assert len(exported(found, "trl-kto", tmp_path)) == 4
     assert len(exported(found, "tokens", tmp_path)) == 2
-    with pytest.raises(ConfigError, match="1.*several"):
+    with pytest.raises(ConfigError, match=r"1.*several"):
         found.export(tmp_path / "tree.jsonl", "tree")

@@ -115,5 +115,5 @@ def test_what_cannot_be_labelled_is_refused_before_the_spend() -> None:
             with pytest.raises(ConfigError, match=told):
                 tts.label_steps(solution, 400, solver=made, **given)
         unknown = made.solve("3 + 4 - 2", 400, strategy="single")
-        with pytest.raises(ConfigError, match="rollouts.*judged"):
+        with pytest.raises(ConfigError, match=r"rollouts.*judged"):
             tts.label_steps(unknown, 400, solver=made)

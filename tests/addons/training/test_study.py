@@ -130,7 +130,7 @@ def test_imported_samples_have_texts_but_no_tokens(study: tts.Study, tmp_path: P
     )
     imported = tts.Study.from_store(store=tmp_path / "pool.sqlite")
     assert imported.export_training(tmp_path / "sft.jsonl", "trl-kto").rows > 0
-    with pytest.raises(ConfigError, match="'pool'.*imported"):
+    with pytest.raises(ConfigError, match=r"'pool'.*imported"):
         imported.export_training(tmp_path / "x.jsonl", "tokens")
 
 
@@ -156,6 +156,6 @@ def test_several_models_need_a_name(tmp_path: Path) -> None:
         budgets={"samples": [1]},
     )
     two.run(tmp_path / "store.sqlite", progress=False)
-    with pytest.raises(ConfigError, match="searches.*'a'.*'b'"):
+    with pytest.raises(ConfigError, match=r"searches.*'a'.*'b'"):
         two.export_training(tmp_path / "rows.jsonl", "trl-kto")
     assert two.export_training(tmp_path / "rows.jsonl", "trl-kto", model="a").rows == 1

@@ -416,10 +416,10 @@ def test_what_means_nothing_is_refused(text: str, message: str) -> None:
 
 def test_what_cannot_run_is_refused_before_anything_is_spent() -> None:
     policy = ToyBackend()
-    with pytest.raises(ConfigError, match="'fuse',.*'pocket' lacks"):
+    with pytest.raises(ConfigError, match=r"'fuse',.*'pocket' lacks"):
         tts.solve("3 + 4", 100, model=policy, strategy="archon(n=2)", task="pocket")
-    with pytest.raises(ConfigError, match="writes.*'other'"):
+    with pytest.raises(ConfigError, match=r"writes.*'other'"):
         tts.solve("3 + 4", 100, model=policy, strategy="archon(judge='other')", task="math")
-    with pytest.raises(ConfigError, match="scores.*'main'"):
+    with pytest.raises(ConfigError, match=r"scores.*'main'"):
         tts.solve(Problem("3 + 4"), 100, model=policy, strategy="mind_evolution(n=2)", task="math")
     assert policy.counters.prompt_tokens == 0

@@ -124,7 +124,7 @@ def test_what_goes_wrong_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         "tts_addons.zoo.reasoning_gym.worker", lambda: Worker([sys.executable, "-c", "raise SystemExit"])
     )
-    with pytest.raises(VerifierError, match="scorers.*start"):
+    with pytest.raises(VerifierError, match=r"scorers.*start"):
         task.equivalent("1", COUNTDOWN)
 
 

@@ -217,7 +217,7 @@ def test_a_prefill_that_failed_has_its_failure_in_place_of_a_result() -> None:
     hand = Hand(runner_of(1))
     asked = hand.score(hand.open(ids_of(3, 1)).path, ids_of(2 * BLOCK, 2))
     hand.run()
-    with pytest.raises(KVBudgetError, match="path.*35"):
+    with pytest.raises(KVBudgetError, match=r"path.*35"):
         asked.reading.result()
 
 

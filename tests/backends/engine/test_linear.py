@@ -320,7 +320,7 @@ def test_int8_is_fbgemm_where_it_is_exact_else_ours_else_refused(monkeypatch: py
         assert isinstance(make_linear(weight, None, precision="int8"), int8.HostInt8Linear)
     monkeypatch.setattr(int8, "fbgemm_is_exact", lambda: False)
     monkeypatch.setattr(int8.gemm_int8, "has_instructions", lambda: False)
-    with pytest.raises(ConfigError, match="precision.*'int8',.*int8 product") as refused:
+    with pytest.raises(ConfigError, match=r"precision.*'int8',.*int8 product") as refused:
         EngineOptions(device="cpu", precision="int8")
     assert "precision='float32'" in str(refused.value)
 
@@ -337,14 +337,14 @@ def test_strict_on_a_device_is_an_executor_of_its_own() -> None:
         ("strict", True),
     ]
     assert EngineOptions(device="cpu", executor="triton_strict").exact
-    with pytest.raises(ConfigError, match="precision 'int8'.*device"):
+    with pytest.raises(ConfigError, match=r"precision 'int8'.*device"):
         EngineOptions(device="cuda", precision="int8")
-    with pytest.raises(ConfigError, match="executor 'reference'.*device.*cuda.*use"):
+    with pytest.raises(ConfigError, match=r"executor 'reference'.*device.*cuda.*use"):
         EngineOptions(device="cuda", executor="reference")
 
 
 def test_an_executor_that_is_gone_is_refused_with_the_one_in_its_place() -> None:
-    with pytest.raises(ConfigError, match="executor.*'two_level',.*removed.*use") as refused:
+    with pytest.raises(ConfigError, match=r"executor.*'two_level',.*removed.*use") as refused:
         EngineOptions(executor="two_level")
     assert "\n" not in str(refused.value)
 

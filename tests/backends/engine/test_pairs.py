@@ -421,7 +421,7 @@ def test_a_sequence_past_the_context_is_refused_by_the_policy_and_by_the_process
         [reply] = await backend.extend([handle], ["4" * 9 + "\n"])
         assert len((await backend.value([reply.value.handle], "process"))[0].value) == 1
         [longer] = await backend.extend([reply.value.handle], ["5"])
-        with pytest.raises(PromptTooLong, match="41.*process.*context.*40"):
+        with pytest.raises(PromptTooLong, match=r"41.*process.*context.*40"):
             await backend.value([longer.value.handle], "process")
         with pytest.raises(PromptTooLong, match="context of 160"):
             await backend.extend([longer.value.handle], ["6" * 130])

@@ -125,5 +125,5 @@ def test_later_tokens_of_a_chunk_weigh_nothing_however_large_they_are(name: str)
 
 def test_head_sizes_that_are_no_multiple_of_16_are_refused() -> None:
     case = make_tree(FORESTS["chain"], size=40)
-    with pytest.raises(ValueError, match="40,.*multiple.*16"):
+    with pytest.raises(ValueError, match=r"40,.*multiple.*16"):
         attended(case, case.plan, case.queries)

@@ -182,7 +182,7 @@ def test_every_loader_reads_the_file(path: Path, file: GGUFFile, model: Any, mon
 
 
 def test_a_model_without_files_has_no_tokenizer() -> None:
-    with pytest.raises(ConfigError, match="'toy'.*load"):
+    with pytest.raises(ConfigError, match=r"'toy'.*load"):
         models.load_tokenizer("toy")
 
 

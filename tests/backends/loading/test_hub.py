@@ -58,7 +58,7 @@ def test_what_is_not_here_is_downloaded_if_the_hub_answers(answers: Callable[[bo
         hub.local_first(ON_THE_HUB, reader(True, False)[0])
     answers(False)
     read, calls = reader(True)
-    with pytest.raises(ConfigError, match="'mine'.*cache"):
+    with pytest.raises(ConfigError, match=r"'mine'.*cache"):
         hub.local_first(ON_THE_HUB, read)
     assert calls == [True]
 
@@ -70,7 +70,7 @@ def test_nothing_is_downloaded_of_a_folder_or_offline(
     answers(True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", record is ON_THE_HUB)
     read, calls = reader(True)
-    with pytest.raises(ConfigError, match="loaded:.*file"):
+    with pytest.raises(ConfigError, match=r"loaded:.*file"):
         hub.local_first(record, read)
     assert calls == [True]
 

@@ -88,7 +88,7 @@ def test_bfloat16_is_refused_where_the_cpu_has_no_instructions_for_it(
 
     record = saved(make_tiny, tmp_path)
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
-    with pytest.raises(ConfigError, match="dtype.*'bfloat16',.*instructions") as refused:
+    with pytest.raises(ConfigError, match=r"dtype.*'bfloat16',.*instructions") as refused:
         TransformersBackend.from_record(record, device="cpu", dtype="bfloat16")
     assert "'float32'" in str(refused.value)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
@@ -127,7 +127,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ConfigError, match="no weights"):
         TransformersBackend.from_record(get("toy"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ConfigError, match="loaded.*hint:.*local") as offline:
+    with pytest.raises(ConfigError, match=r"loaded.*hint:.*local") as offline:
         TransformersBackend.from_record(get("no-such-organisation/no-such-model"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(hub, "hub_answers", lambda: False)
@@ -218,5 +218,5 @@ def test_only_a_gguf_file_needs_the_library_for_it(tmp_path: Path, monkeypatch: 
     from tts.backends.loading.gguf import read_gguf
 
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(MissingDependency, match="one.gguf.*dependency"):
+    with pytest.raises(MissingDependency, match=r"one.gguf.*dependency"):
         read_gguf(tmp_path / "one.gguf")

@@ -366,7 +366,7 @@ def test_a_path_without_tokens_cannot_go_on_where_the_server_takes_nothing_else(
     handle = ServerHandle(PROMPT, (), "3 + 4", "")
     request = SampleRequest(handle, (Row(1, 0, 9),), Sampling(), StopCondition(), "3 + 4")
     assert current(request, Capabilities(root="http://a/v1", model="toy", mode="text")) is handle
-    with pytest.raises(CapabilityError, match="http://a/v1.*began"):
+    with pytest.raises(CapabilityError, match=r"http://a/v1.*began"):
         current(request, Capabilities(root="http://a/v1", model="toy", mode="tokens"))
 
 
@@ -385,7 +385,7 @@ def test_what_a_last_token_has_behind_a_stop_text_is_found(tokens: list[str], te
 
 def test_what_the_server_does_not_obey_is_refused() -> None:
     async def check(backend: OpenAIBackend) -> None:
-        with pytest.raises(CapabilityError, match="top_k.*5.*min_p"):
+        with pytest.raises(CapabilityError, match=r"top_k.*5.*min_p"):
             await asked(backend, 1, sampling=Sampling(top_k=5))
 
     using(ToyServer(), check, filters=False)

@@ -59,7 +59,7 @@ def test_prompts_are_texts_where_a_server_takes_no_tokens() -> None:
         assert server.bodies[-1]["prompt"] == PROMPT
         assert "".join(found.value.texts) == PROMPT
         assert found.computed + (found.reused or 0) == backend.counters.prompt_tokens + backend.counters.reused_tokens
-        with pytest.raises(ConfigError, match="renders.*token"):
+        with pytest.raises(ConfigError, match=r"renders.*token"):
             await backend.prompt_logprobs([PROMPT, ""])
         assert len(server.bodies) == 1
 
@@ -71,7 +71,7 @@ def test_a_prompt_that_passes_the_context_is_refused_here_or_by_the_server() -> 
     server = ToyServer(context=size)  # which needs room for one more token
 
     async def by_server(backend: OpenAIBackend) -> None:
-        with pytest.raises(PromptTooLong, match="prompt:.*400:.*model's maximum"):
+        with pytest.raises(PromptTooLong, match=r"prompt:.*400:.*model's maximum"):
             await backend.prompt_logprobs([PROMPT])
 
     async def here(backend: OpenAIBackend) -> None:
@@ -86,12 +86,12 @@ def test_a_server_that_shows_no_prompts_is_not_asked() -> None:
     server = ToyServer(echo=False)
 
     async def refused(backend: OpenAIBackend) -> None:
-        with pytest.raises(CapabilityError, match="capability 'prompt_logprobs'.*'toy'"):
+        with pytest.raises(CapabilityError, match=r"capability 'prompt_logprobs'.*'toy'"):
             await backend.prompt_logprobs([PROMPT])
         assert server.bodies == []
 
     async def broken(backend: OpenAIBackend) -> None:
-        with pytest.raises(EngineError, match="prompt: BadReply: 1.*prompt") as failed:
+        with pytest.raises(EngineError, match=r"prompt: BadReply: 1.*prompt") as failed:
             await backend.prompt_logprobs([PROMPT])
         assert failed.value.kind == "BadReply"
 

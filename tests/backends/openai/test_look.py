@@ -168,14 +168,14 @@ def test_an_error_inside_of_a_reply_is_one(monkeypatch: pytest.MonkeyPatch) -> N
     found = probed(say)
     assert (found.mode, found.version, found.root.endswith("/v1")) == ("chat", "", False)
     assert waited == [5.0, 5.0]
-    with pytest.raises(ConfigError, match="access:.*requires"):
+    with pytest.raises(ConfigError, match=r"access:.*requires"):
         probed(lambda _: whole({"error": {"message": "who are you?", "code": "invalid_api_key"}}))
 
 
 def test_a_server_that_stays_busy_is_not_concluded_from(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr("tts.backends.openai.probe_client.time.sleep", waited.append)
-    with pytest.raises(EngineError, match="while.*probed: RateLimited:.*429"):
+    with pytest.raises(EngineError, match=r"while.*probed: RateLimited:.*429"):
         probed(lambda asked: good(asked) if asked.path == "/v1/models" else whole({"error": "later"}, 429))
     assert waited[:3] == [0.5, 2.0, 8.0]
 
@@ -193,7 +193,7 @@ def test_a_model_that_no_list_names_is_found_by_a_chat() -> None:
     )
     found = probed(limited)
     assert (found.model, found.served, found.mode, found.cap_name) == ("toy", (), "chat", "max_completion_tokens")
-    with pytest.raises(ConfigError, match="access:.*sent"):
+    with pytest.raises(ConfigError, match=r"access:.*sent"):
         probed(unlisted(lambda _: whole({"error": "who are you?"}, 401)))
 
 
@@ -275,13 +275,13 @@ def test_a_file_of_authorities_that_cannot_be_read_is_named(
 ) -> None:
     (tmp_path / "empty.pem").write_text("nothing")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / name))
-    with pytest.raises(ConfigError, match="SSL_CERT_FILE.*,.*certificates"):
+    with pytest.raises(ConfigError, match=r"SSL_CERT_FILE.*,.*certificates"):
         probe_server("https://127.0.0.1:9", "toy", Key())
 
 
 def test_a_proxy_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "bad://x")
-    with pytest.raises(ConfigError, match="proxy:.*scheme"):
+    with pytest.raises(ConfigError, match=r"proxy:.*scheme"):
         probe_server("http://server.example", "toy", Key())
 
 
@@ -319,7 +319,7 @@ def test_what_stands_around_a_url_is_no_part_of_it(url: str) -> None:
     ],
 )
 def test_what_is_no_url_has_a_hint(url: str, hint: str) -> None:
-    with pytest.raises(ConfigError, match="http://.*https://.*host") as caught:
+    with pytest.raises(ConfigError, match=r"http://.*https://.*host") as caught:
         roots(url)
     assert caught.value.hint == hint
     assert str(caught.value).isprintable()

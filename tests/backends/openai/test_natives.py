@@ -204,7 +204,7 @@ def test_pictures_differ_by_their_digests() -> None:
 def test_a_picture_is_refused_by_name_before_anything_is_spent() -> None:
     with pytest.raises(
         CapabilityError,
-        match="picture,.*'policy'.*'toy'",
+        match=r"picture,.*'policy'.*'toy'",
     ):
         tts.solve(seen(), 400, model="toy")
 
@@ -212,7 +212,7 @@ def test_a_picture_is_refused_by_name_before_anything_is_spent() -> None:
 def test_a_picture_without_known_tokens_is_refused_where_input_is_limited() -> None:
     with serving_script(says("A point.")) as upstream:
         priced = {"usd_in": 1.0, "usd_reused": 1.0, "usd_out": 1.0}
-        with pytest.raises(ConfigError, match="limits.*picture"):
+        with pytest.raises(ConfigError, match=r"limits.*picture"):
             tts.solve(seen(), tts.Budget(usd=1.0), model=record(upstream.url, **priced), strategy="single")
         before = len(upstream.bodies)
         known = record(upstream.url, tokens_per_image=PICTURE_TOKENS, **priced)

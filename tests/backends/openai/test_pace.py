@@ -198,5 +198,5 @@ def test_what_a_minute_may_have_is_an_option() -> None:
     for name in ("rpm", "tpm"):
         with pytest.raises(ConfigError, match=f"{name} is 0, but must be a whole number of at least 1, a minute"):
             Timeouts(**{name: 0})
-    with pytest.raises(ConfigError, match="tries.*0,.*whole.*1"):
+    with pytest.raises(ConfigError, match=r"tries.*0,.*whole.*1"):
         Timeouts(tries=0)

@@ -128,7 +128,7 @@ def test_a_mode_that_does_not_work_is_refused_with_those_that_do() -> None:
 
 def test_a_mode_that_there_is_not_is_refused_before_anything_is_sent() -> None:
     mode: Any = "songs"
-    with pytest.raises(ConfigError, match="mode.*'songs',.*continued"):
+    with pytest.raises(ConfigError, match=r"mode.*'songs',.*continued"):
         probe_server("http://127.0.0.1:9", "toy", Key(), mode)
 
 
@@ -217,7 +217,7 @@ def test_nobody_there_and_a_server_that_never_answers() -> None:
     error, hint = told("--url", f"http://127.0.0.1:{free}", "--model", "toy")
     assert re.match(rf"error: http://127\.0\.0\.1:{free} cannot be reached: ", error)
     assert hint == "hint: start the server, or correct the url (host, port, http or https)"
-    with answering(None) as url, pytest.raises(ConfigError, match="connections.*answer"):
+    with answering(None) as url, pytest.raises(ConfigError, match=r"connections.*answer"):
         probe_server(url, "toy", Key(), timeout_s=0.2)
 
 
@@ -386,7 +386,7 @@ def test_what_cannot_be_a_key_is_refused(
     with pytest.raises(ConfigError, match=says) as refused:
         Key.find()
     assert given not in str(refused.value)
-    with pytest.raises(ConfigError, match="read:.*file"):
+    with pytest.raises(ConfigError, match=r"read:.*file"):
         Key.find(file=str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="variable OF_NOBODY"):
         Key.find(variable="OF_NOBODY")

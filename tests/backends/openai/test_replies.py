@@ -453,7 +453,7 @@ def test_what_a_server_without_text_says_stands_in_the_refusal() -> None:
             return whole({"data": [{"id": "toy"}]})
         return whole({"error": {"message": "the model is not loaded: out of memory"}}, 400)
 
-    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="model.*loaded:.*memory"):
+    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match=r"model.*loaded:.*memory"):
         probe_server(url, "toy", Key())
 
 

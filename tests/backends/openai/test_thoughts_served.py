@@ -279,7 +279,7 @@ def test_a_sampling_that_the_model_does_not_obey_is_refused(given: dict[str, Any
 
 def test_a_limit_of_thoughts_is_a_whole_number() -> None:
     for wrong in (-1, 1.5, True, "9"):
-        with pytest.raises(ConfigError, match="thought_tokens.*,.*whole.*0"):
+        with pytest.raises(ConfigError, match=r"thought_tokens.*,.*whole.*0"):
             tts.Sampling(thought_tokens=wrong)
     assert "thought_tokens" not in tts.Sampling().members()
     assert tts.Sampling(thought_tokens=0).members()["thought_tokens"] == 0

@@ -37,7 +37,7 @@ class Letters:
 
 def test_a_template_that_refuses_a_question_still_has_its_marks() -> None:
     renderer = Renderer(Letters(), frozenset({0}))
-    with pytest.raises(ConfigError, match="model's.*template.*messages"):
+    with pytest.raises(ConfigError, match=r"model's.*template.*messages"):
         renderer.prompt((Message("user", "?"),))
     assert renderer.thoughts() == ThoughtMarks("<think>\n", "\n</think>\n\n")
     assert renderer.thoughts(ThoughtMarks("[", "]")) == ThoughtMarks("[", "]")

@@ -95,7 +95,7 @@ def test_a_prompt_beyond_the_context_is_refused_before_anything_is_computed(make
     assert backend.count("q" * 16) == 16
 
     async def main() -> None:
-        with pytest.raises(PromptTooLong, match="16 tokens.*context.*16.*hint: shorten"):
+        with pytest.raises(PromptTooLong, match=r"16 tokens.*context.*16.*hint: shorten"):
             await backend.open(["q", "q" * 16])
         assert backend.counters.prompt_tokens == 0
         (handle,) = await opened(backend, "q" * 15)

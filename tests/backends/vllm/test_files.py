@@ -94,7 +94,7 @@ def test_a_model_of_the_hub_is_read_by_its_name_there_and_one_without_weights_no
     with readable(HUB) as location:
         assert location == "org/m"
     with (
-        pytest.raises(ConfigError, match="'m'.*weights"),
+        pytest.raises(ConfigError, match=r"'m'.*weights"),
         readable(ModelRecord(name="m", backend="toy")),
     ):
         pass

@@ -180,7 +180,7 @@ def test_an_unfinished_study_has_points_on_different_problems():
 
 def test_accuracy_is_refused_where_answers_are_missing():
     results = [result("p", 1, right=True), result("q", 1, right=None), result("r", 1, right=None)]
-    with pytest.raises(ConfigError, match="answer: 2.*'sums'; accuracy"):
+    with pytest.raises(ConfigError, match=r"answer: 2.*'sums'; accuracy"):
         curves_of(results, rng=rng())
 
 
@@ -195,7 +195,7 @@ def test_nothing_to_draw_is_said(results, cause):
 
 def test_an_axis_that_is_unknown_or_no_axis_is_refused():
     one = curve([1, 2], [0.5, 0.6])
-    with pytest.raises(ConfigError, match="axis.*'usd',.*that.*unknown"):
+    with pytest.raises(ConfigError, match=r"axis.*'usd',.*that.*unknown"):
         one.cost("usd")
     with pytest.raises(ConfigError, match="did you mean tokens"):
         one.cost("token")
@@ -288,7 +288,7 @@ def test_order_of_points_and_problems_does_not_matter():
 
 
 def test_costs_of_nothing_have_no_ratio():
-    with pytest.raises(ConfigError, match="tokens.*0.*point.*'b'"):
+    with pytest.raises(ConfigError, match=r"tokens.*0.*point.*'b'"):
         gain(curve([1, 2], [0.1, 0.2]), curve([0, 2], [0.1, 0.2], label="b"), "tokens", rng=rng())
 
 

@@ -41,14 +41,14 @@ def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
 
 
 def test_too_few_problems_are_refused():
-    with pytest.raises(ConfigError, match="pools.*8.*20"):
+    with pytest.raises(ConfigError, match=r"pools.*8.*20"):
         PerformanceData.of(live("best_of_n", 4))
 
 
 def test_pools_of_several_models_are_refused():
     first, *rest = live("best_of_n", 2)
     other = dataclasses.replace(first, cell=dataclasses.replace(first.cell, key="other", model="other"))
-    with pytest.raises(ConfigError, match="2.*settings,.*model"):
+    with pytest.raises(ConfigError, match=r"2.*settings,.*model"):
         PerformanceData.of([first, other, *rest])
 
 
@@ -209,7 +209,7 @@ def test_models_beside_the_policy_are_compared_by_what_they_cost():
 
 
 def test_models_without_prices_are_not_compared_in_dollars():
-    with pytest.raises(ConfigError, match="cost.*compared"):
+    with pytest.raises(ConfigError, match=r"cost.*compared"):
         PerformanceData.of(priced(sums(24), unit=0))
-    with pytest.raises(ConfigError, match="unit.*'seconds',.*'tokens'"):
+    with pytest.raises(ConfigError, match=r"unit.*'seconds',.*'tokens'"):
         PerformanceData.of([], unit="seconds")

@@ -91,7 +91,7 @@ def test_samples_that_are_written_at_once_cost_no_more_than_the_last_one_that_is
 
 def test_a_pool_without_counts_of_tokens_is_refused_by_a_rule_that_needs_them():
     of = written((0, 1.0, 0), (1, 1.0, 0))
-    with pytest.raises(ConfigError, match="first_finish orders.*'p'"):
+    with pytest.raises(ConfigError, match=r"first_finish orders.*'p'"):
         RecordedSearch(of, parse("best_of_n | first_finish | majority")).run([0, 1])
 
 

@@ -88,14 +88,14 @@ def test_a_total_in_tokens_is_what_all_pools_can_pay_together():
     (curve,) = pool.replay(["auto"], [50, 100], unit="tokens", first=True, shared=True)
     assert (curve.curve.costs["tokens"] <= [50, 100]).all()
     assert curve.curve.costs["tokens"][0] > 20  # more than all of the small pool
-    with pytest.raises(ConfigError, match="size.*101.*100.*drawn"):
+    with pytest.raises(ConfigError, match=r"size.*101.*100.*drawn"):
         pool.replay(["auto"], [101], unit="tokens", first=True, shared=True)
-    with pytest.raises(ConfigError, match="size.*5.*4.*drawn"):
+    with pytest.raises(ConfigError, match=r"size.*5.*4.*drawn"):
         pool.replay(["auto"], [5], first=True, shared=True)
 
 
 def test_a_total_without_auto_is_refused(pool: tts.Pool):
-    with pytest.raises(ConfigError, match="requested,.*'pass@k', 'best_of_n'") as refused:
+    with pytest.raises(ConfigError, match=r"requested,.*'pass@k', 'best_of_n'") as refused:
         pool.replay(["pass@k", "best_of_n"], [2], shared=True)
     assert refused.value.hint == "add the strategy auto, or leave the total out"
     assert len(pool.replay(["auto", "pass@k"], [2], shared=True, first=True)) == 2
@@ -123,7 +123,7 @@ def test_dollars_are_of_prompts_and_output(pool: tts.Pool):
 
 
 def test_a_strategy_that_is_neither_is_refused(pool: tts.Pool):
-    with pytest.raises(ConfigError, match="random.*best_of_n"):
+    with pytest.raises(ConfigError, match=r"random.*best_of_n"):
         pool.replay(["beam(n=4)"], [4])
 
 

@@ -88,7 +88,7 @@ def test_the_first_n_samples_come_to_what_a_live_run_of_n_does(drawn, selected):
 @pytest.mark.parametrize("selected", LIVE_ONLY)
 def test_a_selection_that_asks_for_more_than_scores_is_refused(drawn, selected):
     _, pools = drawn
-    with pytest.raises(ConfigError, match="recorded.*scores") as caught:
+    with pytest.raises(ConfigError, match=r"recorded.*scores") as caught:
         replay(pools, [f"best_of_n | {selected}"], [7])
     assert caught.value.hint == "run it live, with tts run"
 
@@ -306,7 +306,7 @@ def test_problems_without_a_reference_are_left_out():
     for found, alone in zip(replay([known, unknown], plans, [1, 2]), replay([known], plans, [1, 2]), strict=True):
         assert found.curve.problems == ["known"]
         assert found.curve.shares.tolist() == alone.curve.shares.tolist()
-    with pytest.raises(ConfigError, match="1 pools.*'unknown'") as refused:
+    with pytest.raises(ConfigError, match=r"1 pools.*'unknown'") as refused:
         replay([unknown], [COVERAGE], [1])
     assert refused.value.hint == "give the problems answers, or samples their verdicts"
 
@@ -397,14 +397,14 @@ def test_a_selection_that_needs_more_than_scores_is_refused(selection, cause):
 def test_scores_without_their_verifier_have_no_range():
     pool = written((0, 0.5))
     unnamed = dataclasses.replace(pool, cell=dataclasses.replace(pool.cell, verifiers={}))
-    with pytest.raises(ConfigError, match="'main',.*pool.*'p'"):
+    with pytest.raises(ConfigError, match=r"'main',.*pool.*'p'"):
         RecordedScores(unnamed).get("main")
 
 
 def test_the_verifier_of_imported_scores_has_their_range_and_scores_nothing_else():
     verifier = imported_scores(low=0.0, high=1.0)
     assert verifier.range == (0.0, 1.0)
-    with pytest.raises(ConfigError, match="'p':.*imported"):
+    with pytest.raises(ConfigError, match=r"'p':.*imported"):
         verifier.fn(Problem("1 + 1", id="p"), "2")
 
 

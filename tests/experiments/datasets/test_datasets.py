@@ -91,7 +91,7 @@ def test_splits_share_nothing(name: str):
         for split, limit, seed in (("train", 200, 0), ("validation", 30, 5), ("test", 30, 7))
     }
     check(parts)
-    with pytest.raises(ConfigError, match="other.*train 0"):
+    with pytest.raises(ConfigError, match=r"other.*train 0"):
         check({**parts, "other": parts["train 0"][5:6]})
 
 
@@ -178,7 +178,7 @@ def test_what_another_package_gives_is_checked():
     with acme:
         with pytest.raises(ConfigError, match="'acme' gave"):
             load("acme", count=2)
-        with pytest.raises(ConfigError, match="'acme'.*'counts'.*did.*count"):
+        with pytest.raises(ConfigError, match=r"'acme'.*'counts'.*did.*count"):
             load("acme", counts=2)
         with pytest.raises(ConfigError, match=r"'bare'.*function,.*tts\.experiments\.datasets\.DataSet"):
             load("bare", count=2)

@@ -279,7 +279,7 @@ def test_a_row_without_any_of_them_is_named(tmp_path: Path) -> None:
 def test_the_path_of_a_file_is_a_data_set(tmp_path: Path) -> None:
     path = written(tmp_path, [{"question": "1 + 1?", "answer": "2"}, {"question": "2 + 2?", "answer": "4"}])
     assert [problem.answer for problem in load(path, limit=1)] == ["2"]
-    with pytest.raises(ConfigError, match="read:.*file"):
+    with pytest.raises(ConfigError, match=r"read:.*file"):
         load(str(tmp_path / "none.jsonl"))
     with pytest.raises(ConfigError, match="parameter"):
         load(path, path="other.jsonl")

@@ -183,7 +183,7 @@ def test_any_data_set_is_read_by_its_fields(published: Path):
     )
     with pytest.raises(ConfigError, match="loaded: ValueError: BuilderConfig 'products'"):
         load("hub", **given, config="products")
-    with pytest.raises(ConfigError, match="field.*'b'"):
+    with pytest.raises(ConfigError, match=r"field.*'b'"):
         load("hub", path=path, split="dev", fields={"problem": "q", "answer": "b"})
 
 

@@ -154,7 +154,7 @@ def test_a_figure_of_ones_own_gets_a_panel() -> None:
     assert left.lines == [] or len(left.lines) == 0
     assert mine.texts == []
     assert (right.get_xlabel(), right.get_ylabel()) == ("tokens per problem, verifier included", "accuracy")
-    with pytest.raises(ConfigError, match="ax.*curves.*2"):
+    with pytest.raises(ConfigError, match=r"ax.*curves.*2"):
         plots.draw([curve("a"), dataclasses.replace(curve("a"), dataset="other")], ax=left)
 
 

@@ -114,7 +114,7 @@ def test_oracles_are_named_and_told_apart():
 
 def test_without_matplotlib_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependency, match="figure.*matplotlib") as raised:
+    with pytest.raises(MissingDependency, match=r"figure.*matplotlib") as raised:
         plots.draw([curve("a")])
     assert raised.value.hint == "pip install 'test-time-search[experiments]'"
 
@@ -162,7 +162,7 @@ def test_an_axis_is_logarithmic_where_costs_allow_it():
     assert plots.draw([curve("a")]).axes[0].get_xscale() == "log"
     assert plots.draw([curve("a")], scale="linear").axes[0].get_xscale() == "linear"
     assert plots.draw([curve("a")], "usd").axes[0].get_xscale() == "linear"
-    with pytest.raises(ConfigError, match="usd.*logarithmic,.*0"):
+    with pytest.raises(ConfigError, match=r"usd.*logarithmic,.*0"):
         plots.draw([curve("a")], "usd", scale="log")
 
 

@@ -197,7 +197,7 @@ def test_searches_of_named_problems_are_shown_and_only_they_are_read(
     recorded = {trace for result in opened.results(opened.find().id) if (trace := opened.trace(result.cell.key))}
     trees = [Trace.from_json(trace.decode()).to_dict()["nodes"] for trace in recorded]
     assert json.loads(searches[0]["trace"])["trace"]["nodes"] in trees
-    with pytest.raises(ConfigError, match="recorded search.*'nothing'"):
+    with pytest.raises(ConfigError, match=r"recorded search.*'nothing'"):
         page_of(opened, problems=["nothing"])
 
 

@@ -88,7 +88,7 @@ def test_a_study_without_samples_is_named(tmp_path: Path) -> None:
         record={"candidates": False, "texts": False},
     )
     made.run(tmp_path / "store.sqlite", progress=False)
-    with pytest.raises(ConfigError, match="result.*'bare'"):
+    with pytest.raises(ConfigError, match=r"result.*'bare'"):
         made.export(tmp_path / "samples.csv", "samples")
 
 

@@ -86,7 +86,7 @@ def test_a_spent_account_leaves_all_cells_open(tmp_path: Path) -> None:
 
 
 def test_an_account_of_another_executor_and_a_closed_one_are_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="executor.*'ray',.*pays"):
+    with pytest.raises(ConfigError, match=r"executor.*'ray',.*pays"):
         study().run(tmp_path / "paid.sqlite", executor="ray", account=tts.Account(100))
     with tts.Account(100, name="alice") as account:
         pass

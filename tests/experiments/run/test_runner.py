@@ -220,7 +220,7 @@ def test_where_nothing_works_a_run_gives_up(store: Store, tmp_path: Path):
     config = toy(
         problems={"dataset": "file", "path": str(file)}, strategies="single", budgets={"samples": 1}, concurrency=10
     )
-    with pytest.raises(TTSError, match="last.*ConfigError:.*problem.*'no") as caught:
+    with pytest.raises(TTSError, match=r"last.*ConfigError:.*problem.*'no") as caught:
         go(config, store)
     assert "--retry-failed" in caught.value.hint
     (study,) = store.studies()
@@ -485,7 +485,7 @@ def test_results_of_a_study_are_those_of_its_cells(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(
             "tts.experiments.run.runner.run", lambda *_, **__: RunSummary(1, store.counts(1), interrupted=True)
         )
-        with pytest.raises(KeyboardInterrupt, match="'toy'.*stopped"):
+        with pytest.raises(KeyboardInterrupt, match=r"'toy'.*stopped"):
             results_of(config, store)
 
 

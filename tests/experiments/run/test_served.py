@@ -72,7 +72,7 @@ def test_cells_that_no_server_took_stay_open_and_the_same_command_runs_them(tmp_
                 )
                 assert "ConnectionFailed" in ended.not_reached
             else:
-                with pytest.raises(TTSError, match="request.*cells: EngineError: .*ConnectionFailed") as refused:
+                with pytest.raises(TTSError, match=r"request.*cells: EngineError: .*ConnectionFailed") as refused:
                     run(prepared, store)
                 assert refused.value.hint == "what is done is kept; once the server answers, the same command goes on"
         with PreparedStudy(config) as prepared:

@@ -118,5 +118,5 @@ def test_a_text_that_is_longer_than_a_row_may_be_is_one_line(
             list(store.results(1))
             store.check()
 
-    with pytest.raises(TTSError, match="longer.*be.*TTS_LARGEST_ROW"):
+    with pytest.raises(TTSError, match=r"longer.*be.*TTS_LARGEST_ROW"):
         every_column()

@@ -127,7 +127,7 @@ def test_a_study_that_is_not_there_is_refused(store):
     with pytest.raises(ConfigError, match=r"\(hint: make"):
         store.find()
     store.begin("first curve", {})
-    with pytest.raises(ConfigError, match="study.*'first', .*first"):
+    with pytest.raises(ConfigError, match=r"study.*'first', .*first"):
         store.find("first")
 
 
@@ -377,7 +377,7 @@ def test_what_samples_were_imported_from_is_merged(store, tmp_path):
 
 
 def test_what_cannot_be_merged_is_refused(store, tmp_path):
-    with pytest.raises(ConfigError, match="merged.*itself"):
+    with pytest.raises(ConfigError, match=r"merged.*itself"):
         store.merge(store.path)
     with pytest.raises(ConfigError, match="is not there"):
         store.merge(tmp_path / "none.sqlite")
@@ -465,6 +465,6 @@ def test_a_row_of_just_the_bound_is_read_again(store, study, monkeypatch):
 
 def test_an_import_of_a_row_that_is_too_large_changes_nothing(store, monkeypatch):
     monkeypatch.setenv("TTS_LARGEST_ROW", "1")
-    with pytest.raises(ConfigError, match="'sums/1'.*stored.*nothing.*added"):
+    with pytest.raises(ConfigError, match=r"'sums/1'.*stored.*nothing.*added"):
         store.adopt("mine", {"configuration": {}}, [(result(cell(0)), b""), (large(1), b"")])
     assert store.studies() == []

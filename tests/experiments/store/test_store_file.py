@@ -105,7 +105,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
 def test_a_store_that_cannot_be_made_is_left_empty(path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(schema, "_TABLES", f"{schema._TABLES}; CREATE TABLE")
-        with pytest.raises(TTSError, match="incomplete.*finished"):
+        with pytest.raises(TTSError, match=r"incomplete.*finished"):
             Store(path)
     with Store(path) as store:
         assert store.studies() == []

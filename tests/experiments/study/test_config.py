@@ -148,10 +148,10 @@ def test_without_pyyaml_the_cure_is_named(file: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match="read:.*file"):
+    with pytest.raises(ConfigError, match=r"read:.*file"):
         read_study(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"name: \xff")
-    with pytest.raises(ConfigError, match="read: it.*UTF-8"):
+    with pytest.raises(ConfigError, match=r"read: it.*UTF-8"):
         read_study(tmp_path / "bytes.yaml")
 
 

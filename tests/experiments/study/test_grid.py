@@ -110,7 +110,7 @@ def test_only_traced_cells_are_asked_for_anew_when_traces_are():
 def test_groups_are_read_from_the_metadata():
     config = toy(problems={**SUMS, "limit": 4, "group_by": "operations"})
     assert {cell.group for cell in cells(config, load_problems(config), SETTINGS)} == {"2 operations", "4 operations"}
-    with pytest.raises(ConfigError, match="metadata.*'arithmetic'.*'operation'"):
+    with pytest.raises(ConfigError, match=r"metadata.*'arithmetic'.*'operation'"):
         load_problems(toy(problems={**SUMS, "group_by": "operation"}))
 
 

@@ -70,7 +70,7 @@ def test_five_numbers_are_searched_as_four_are(pair: tts.Solver) -> None:
 
 
 def test_a_negative_target_is_refused_in_one_line_before_anything_is_spent(pair: tts.Solver) -> None:
-    with pytest.raises(ConfigError, match="problem.*'Reach -3.*reads") as refused:
+    with pytest.raises(ConfigError, match=r"problem.*'Reach -3.*reads") as refused:
         pair.solve("Reach -3 with 3 5.", 200)
     assert "\n" not in str(refused.value)
 
@@ -95,7 +95,7 @@ def test_a_process_model_of_another_policy_s_tokens_is_refused_in_one_line(tmp_p
         location=str(other),
         readout=str(SHIPPED / "heads/reach.safetensors"),
     )
-    with pytest.raises(ConfigError, match="'another',.*differs") as refused:
+    with pytest.raises(ConfigError, match=r"'another',.*differs") as refused:
         tts.Solver(dataclasses.replace(get("pocket"), process_model=critic, process_models=())).solve(
             "Reach 8 with 4 4.", 100
         )
@@ -110,7 +110,7 @@ def test_a_readout_of_another_size_is_refused_in_one_line(tmp_path: Path) -> Non
         location=str(copied(tmp_path, "countdown")),
         readout=str(SHIPPED / "heads/process.safetensors"),  # of the other process model
     )
-    with pytest.raises(ConfigError, match="192.*,.*hidden size.*128") as refused:
+    with pytest.raises(ConfigError, match=r"192.*,.*hidden size.*128") as refused:
         tts.Solver(dataclasses.replace(get("pocket"), process_model=critic, process_models=())).solve(
             "Reach 8 with 4 4.", 100
         )

@@ -80,7 +80,7 @@ def test_the_whole_sets_are_the_pinned_ones(split: Any) -> None:
 
 def test_a_change_of_the_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sets_of.PINNED, ("test", 1, 1, 2), "0" * 64)
-    with pytest.raises(ConfigError, match="'test'.*SHA-256 [0-9a-f]{64},.*pinned"):
+    with pytest.raises(ConfigError, match=r"'test'.*SHA-256 [0-9a-f]{64},.*pinned"):
         draw_sets("test", problems=1, others=1, pairs=2)
     draw_sets("test", problems=1, others=1, pairs=2, seed=SET_SEED + 1)  # others are nobody's promise
 

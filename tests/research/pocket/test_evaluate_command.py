@@ -165,7 +165,7 @@ def test_its_samples_are_those_of_a_search(candidate: Path) -> None:
 
 
 def test_sizes_are_checked() -> None:
-    with pytest.raises(ConfigError, match="deep_samples.*8,.*whole.*16"):
+    with pytest.raises(ConfigError, match=r"deep_samples.*8,.*whole.*16"):
         Sizes(deep_samples=8)
     with pytest.raises(ConfigError, match=r"cut is -1"):
         Sizes(cut=-1)

@@ -42,7 +42,7 @@ def test_the_gates_are_of_the_process_model_that_the_pair_scores_by() -> None:
     assert [head_of(registry.get("pocket"), kind) for kind in ("arithmetic", "countdown")] == ["likelihood", "reach"]
     assert head_of(registry.get("pocket-process"), "arithmetic") == "process"  # which names no verifier
     free = dataclasses.replace(registry.get("pocket"), task_verifiers=(("pocket", "confidence"),))
-    with pytest.raises(ConfigError, match="arithmetic.*confidence"):
+    with pytest.raises(ConfigError, match=r"arithmetic.*confidence"):
         head_of(free, "arithmetic")
 
 

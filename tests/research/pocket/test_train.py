@@ -267,7 +267,7 @@ def test_samples_are_kept_as_they_are_made_and_are_not_mixed_with_those_of_anoth
     assert len(asked_for) == 3
     with pytest.raises(ConfigError, match=r"another run: \{'seed': 0\}"):
         sampling.make_in_chunks(path, 310, make, {"seed": 1})
-    with pytest.raises(ConfigError, match="stage.*makes"):
+    with pytest.raises(ConfigError, match=r"stage.*makes"):
         sampling.read_items(tmp_path / "nothing.jsonl")
 
 

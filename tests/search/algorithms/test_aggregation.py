@@ -23,5 +23,5 @@ def test_no_step_and_an_unknown_one_are_unknown_and_last_reads_the_last_alone(ho
 
 
 def test_a_verifier_of_steps_has_no_score_of_the_whole() -> None:
-    with pytest.raises(ConfigError, match="aggregate.*'model',.*score"):
+    with pytest.raises(ConfigError, match=r"aggregate.*'model',.*score"):
         aggregate_scores(StepScores(steps=(0.5,)), "model")

@@ -46,7 +46,7 @@ def test_a_tree_search_clusters_by_it(folder: str) -> None:
 
 
 def test_a_model_that_there_is_not_is_named(folder: str) -> None:
-    with pytest.raises(ConfigError, match="model.*'.*none',.*load"):
+    with pytest.raises(ConfigError, match=r"model.*'.*none',.*load"):
         asyncio.run(Sentences(model=f"{folder}/none").embed(TEXTS))
 
 
@@ -64,7 +64,7 @@ def test_where_it_is_not_installed_that_is_said(monkeypatch: pytest.MonkeyPatch)
 )  # fmt: skip
 def test_a_reply_without_a_vector_of_one_length_for_each_text_is_a_bad_one(data: Any) -> None:
     endpoint = Endpoint(url="http://localhost:1", model="m")
-    with pytest.raises(ServerError, match="vectors.*2"):
+    with pytest.raises(ServerError, match=r"vectors.*2"):
         endpoint._vectors({"data": data}, 2)
 
 

@@ -135,12 +135,12 @@ def test_outcomes_that_are_none_are_one_test_of_a_live_search_too() -> None:
 
 def test_its_text_form_and_bad_parameters() -> None:
     assert str(parse("best_of_n | codet(verifier='tests')")) == "best_of_n | codet(verifier='tests')"
-    with pytest.raises(ConfigError, match="truncated.*'maybe',.*'vote'"):
+    with pytest.raises(ConfigError, match=r"truncated.*'maybe',.*'vote'"):
         CodeT(truncated="maybe")
 
 
 def test_samples_without_outcomes_are_refused_with_the_cure() -> None:
-    with pytest.raises(ConfigError, match="'tests',.*pool.*'p'") as refused:
+    with pytest.raises(ConfigError, match=r"'tests',.*pool.*'p'") as refused:
         replay([written((0, None), (0, None))], ["best_of_n | codet(verifier='tests')"], [2])
     assert refused.value.hint == "import programs with the field written_tests and --programs FILE"
     assert "\n" not in str(refused.value.cause)

@@ -134,7 +134,7 @@ def test_its_cost_is_held_with_the_samples_and_no_budget_is_passed() -> None:
 
 
 def test_a_verifier_that_chooses_among_no_lists_is_refused() -> None:
-    with pytest.raises(tts.ConfigError, match="genselect.*'toy'"):
+    with pytest.raises(tts.ConfigError, match=r"genselect.*'toy'"):
         tts.solve("3 + 4 - 2", 400, model="toy", verifier="toy", strategy="best_of_n(n=4) | genselect")
 
 
@@ -147,7 +147,7 @@ def test_a_verifier_that_only_compares_is_refused_before_anything_is_spent() -> 
         def traits(self) -> Traits:
             return Traits(comparison=PairComparison(self.compare, pair_bound=0))
 
-    with pytest.raises(tts.ConfigError, match="genselect.*'toy'"):
+    with pytest.raises(tts.ConfigError, match=r"genselect.*'toy'"):
         tts.solve("3 + 4 - 2", 400, model="toy", verifier=Compares(), strategy="best_of_n(n=4) | genselect")
     assert tts.solve("3 + 4 - 2", 400, model="toy", verifier=Compares(), strategy="best_of_n(n=4) | swiss").answer
 

@@ -145,7 +145,7 @@ def test_an_endpoint_that_fails_leaves_words_and_says_why(server: Any) -> None:
 def test_a_budget_in_dollars_refuses_an_endpoint_before_anything_is_spent(server: Any) -> None:
     url, handler = server
     record = tts.models.registry.ModelRecord(name="toy", backend="toy", task="arithmetic", usd_in=1, usd_out=1)
-    with pytest.raises(ConfigError, match="embedder .*them"):
+    with pytest.raises(ConfigError, match=r"embedder .*them"):
         tts.solve(
             "1 + 2",
             tts.Budget(usd=1),

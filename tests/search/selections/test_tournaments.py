@@ -248,9 +248,9 @@ def compared(
 
 def test_what_is_said_of_a_pair_is_a_number_between_0_and_1() -> None:
     assert compared(Says(said=0.25))[0] == [0.25, 0.25]
-    with pytest.raises(VerifierError, match="return.*0.*1"):
+    with pytest.raises(VerifierError, match=r"return.*0.*1"):
         compared(Says(said=2.0))
-    with pytest.raises(TTSError, match="'toy'.*pairs;.*2"):
+    with pytest.raises(TTSError, match=r"'toy'.*pairs;.*2"):
         compared(ToyVerifier())
 
 

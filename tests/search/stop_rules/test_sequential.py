@@ -120,7 +120,7 @@ def test_a_parameter_that_is_given_stands_before_its_preset() -> None:
     paper = SPRT(preset="consol", share=0.9)
     assert str(paper) == "sprt(preset='consol', share=0.9)"
     assert [paper.should_stop(votes(n)) is None for n in (0, 1)] == [True, False]
-    with pytest.raises(ConfigError, match="preset.*'wald',.*'bounded'"):
+    with pytest.raises(ConfigError, match=r"preset.*'wald',.*'bounded'"):
         SPRT(preset="wald")
     with pytest.raises(ConfigError, match=r"alpha is 0\.1"):
         SPRT(preset="consol", alpha=0.1)

@@ -158,5 +158,5 @@ def test_what_countdowns_may_have():
 
 def test_a_split_without_countdowns_says_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tts.tasks.arithmetic.countdown._PATIENCE", 0)
-    with pytest.raises(ConfigError, match="3.*0 draws"):
+    with pytest.raises(ConfigError, match=r"3.*0 draws"):
         draw(3, "test", 0, 0)

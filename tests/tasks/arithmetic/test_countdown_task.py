@@ -51,7 +51,7 @@ def test_other_problems_are_refused_with_the_reason(asked: str, message: str):
 
 
 def test_other_kinds_and_conversations_are_refused():
-    with pytest.raises(ConfigError, match="kind.*'revise',.*'countdown'.*solve"):
+    with pytest.raises(ConfigError, match=r"kind.*'revise',.*'countdown'.*solve"):
         TASK.prompt(Problem("Reach 39 with 17 22."), "revise", ["A: 39\n"])
     with pytest.raises(ConfigError, match=r"conversation.*'countdown'"):
         TASK.prompt(Problem((Message("system", "Be brief."), Message("user", "Reach 39 with 17 22."))))

@@ -196,7 +196,7 @@ def test_an_unknown_difficulty_is_refused(values: dict[str, Any], message: str):
 
 
 def test_an_unknown_split_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="split.*'testing',.*did.*test"):
+    with pytest.raises(ConfigError, match=r"split.*'testing',.*did.*test"):
         draw(Difficulty(), "testing", 0, 0)  # type: ignore[arg-type]
 
 

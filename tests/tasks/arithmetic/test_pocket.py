@@ -204,13 +204,13 @@ def test_a_revision_stands_behind_the_last_four_attempts():
 
 
 def test_a_revision_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="kind 'revise'.*0.*1"):
+    with pytest.raises(ConfigError, match=r"kind 'revise'.*0.*1"):
         TASK.prompt(Problem("3 + 4"), "revise")
 
 
 @pytest.mark.parametrize("attempt", ["", "\n", "first try", "first try\n", "3 + 4 = 7\nA: 7", "3 + 4 = 7\n7 + "])
 def test_a_revision_of_what_is_no_solution_in_lines_is_refused(attempt: str):
-    with pytest.raises(ConfigError, match="attempt.*revise.*,.*'3"):
+    with pytest.raises(ConfigError, match=r"attempt.*revise.*,.*'3"):
         TASK.prompt(Problem("3 + 4"), "revise", [ATTEMPTS[0], attempt])
 
 

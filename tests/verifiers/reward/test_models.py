@@ -184,7 +184,7 @@ def test_a_verifier_that_was_not_opened_scores_alike(folders: dict[str, Any], he
 
 def test_a_backend_that_takes_texts_only_cannot_be_shown_exact_tokens() -> None:
     renderer = SolutionRenderer(reward_record.load("math-shepherd"), sentencepiece_like())
-    with pytest.raises(CapabilityError, match="shown.*'toy'"):
+    with pytest.raises(CapabilityError, match=r"shown.*'toy'"):
         HandleModel(renderer, ToyBackend())
 
 

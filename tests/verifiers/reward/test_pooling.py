@@ -317,7 +317,7 @@ def test_a_server_that_refuses_or_is_not_there_is_named(
     monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
     with (
         serving(Pooling(lambda ids: [], status=[404])) as url,
-        pytest.raises(VerifierError, match="refused.*'prm'.*404"),
+        pytest.raises(VerifierError, match=r"refused.*'prm'.*404"),
     ):
         ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
     with socket.socket() as taken:

@@ -114,5 +114,5 @@ def test_a_device_is_not_vllms_to_choose(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="device is 'cuda'"):
         start_engine(reward_record.load(NAMES[0]), registry.get("pocket"), "cuda")
-    with pytest.raises(ConfigError, match="device.*'cpu',.*chooses"):
+    with pytest.raises(ConfigError, match=r"device.*'cpu',.*chooses"):
         Reward(backend="vllm", device="cpu").open()

@@ -20,9 +20,9 @@ def in_folder(folder: Path) -> ModelRecord:
 
 
 def test_a_folder_without_a_model_is_named_with_the_part_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'prm'.*loaded: .*local"):
+    with pytest.raises(ConfigError, match=r"'prm'.*loaded: .*local"):
         tokenizer_of(in_folder(tmp_path))
-    with pytest.raises(ConfigError, match="configuration.*'prm'.*loaded"):
+    with pytest.raises(ConfigError, match=r"configuration.*'prm'.*loaded"):
         config_of(in_folder(tmp_path))
 
 
@@ -41,7 +41,7 @@ def test_a_file_is_no_reward_model(tmp_path: Path) -> None:
 def test_a_tokenizer_must_be_a_fast_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SimpleNamespace(is_fast=False)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *given, **named: slow)
-    with pytest.raises(ConfigError, match="'prm'.*SimpleNamespace"):
+    with pytest.raises(ConfigError, match=r"'prm'.*SimpleNamespace"):
         tokenizer_of(in_folder(tmp_path))
 
 
@@ -56,10 +56,10 @@ def test_a_name_of_the_hub_is_read_from_the_cache_then_from_the_hub(monkeypatch:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     record = ModelRecord(name="nobody/prm", backend="engine", source="hub", location="nobody/prm")
     monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: False)
-    with pytest.raises(ConfigError, match="'nobody/prm'.*cache"):
+    with pytest.raises(ConfigError, match=r"'nobody/prm'.*cache"):
         tokenizer_of(record)
     assert asked == [{"local_files_only": True, "trust_remote_code": False}]
     monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: True)
-    with pytest.raises(ConfigError, match="tokenizer.*'nobody/prm'.*loaded"):
+    with pytest.raises(ConfigError, match=r"tokenizer.*'nobody/prm'.*loaded"):
         tokenizer_of(record)
     assert asked[1:] == [{"local_files_only": True, "trust_remote_code": False}, {"trust_remote_code": False}]

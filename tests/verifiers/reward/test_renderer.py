@@ -203,7 +203,7 @@ def test_a_chat_template_that_refuses_or_changes_the_messages_is_named() -> None
 def test_turns_that_a_chat_template_does_not_show_are_named() -> None:
     tokenizer = llama_tokenizer()
     tokenizer.chat_template = "{% for m in messages %}x{% endfor %}"
-    with pytest.raises(ConfigError, match="show.*turns"):
+    with pytest.raises(ConfigError, match=r"show.*turns"):
         SolutionRenderer(reward_record.load("rlhflow-mistral"), tokenizer)
 
 
@@ -281,11 +281,11 @@ def test_without_pyyaml_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_record_that_is_nowhere_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="reward model.*'math-shephard'") as unknown:
+    with pytest.raises(ConfigError, match=r"reward model.*'math-shephard'") as unknown:
         reward_record.load("math-shephard")
     assert "math-shepherd" in unknown.value.hint
-    with pytest.raises(ConfigError, match="read:.*file"):
+    with pytest.raises(ConfigError, match=r"read:.*file"):
         reward_record.load(str(tmp_path / "none.yaml"))
     (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(ConfigError, match="read:.*directory"):
+    with pytest.raises(ConfigError, match=r"read:.*directory"):
         reward_record.load(str(tmp_path / "folder.yaml"))

@@ -230,7 +230,7 @@ def test_accounts_that_are_not_valid_are_named(tmp_path, accounts, message):
 
 def test_accounts_need_a_store(tmp_path):
     with (
-        pytest.raises(ConfigError, match="accounts.*there"),
+        pytest.raises(ConfigError, match=r"accounts.*there"),
         Serving(tmp_path, accounts={"anna": {"budget": 10}}, store=None),
     ):
         pass

@@ -216,7 +216,7 @@ def test_a_tool_is_used_and_its_result_read(url):
         api.messages.create(model="texts", max_tokens=100, messages=turns, tools=[TOOL]).content[-1].text
         == "It is sunny."
     )
-    with pytest.raises(anthropic.BadRequestError, match="earlier.*makes"):
+    with pytest.raises(anthropic.BadRequestError, match=r"earlier.*makes"):
         api.messages.create(model="texts", max_tokens=100, messages=[{"role": "user", "content": [result]}])
     with pytest.raises(anthropic.BadRequestError, match="tool_choice asks for 'web_search'"):
         api.messages.create(

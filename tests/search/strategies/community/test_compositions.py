@@ -304,8 +304,8 @@ def test_what_means_nothing_is_refused(text: str, message: str) -> None:
 
 def test_what_cannot_run_is_refused_before_anything_is_spent() -> None:
     policy = ToyBackend()
-    with pytest.raises(ConfigError, match="'critique',.*'pocket' lacks"):
+    with pytest.raises(ConfigError, match=r"'critique',.*'pocket' lacks"):
         tts.solve("3 + 4", 100, model=policy, strategy="self_refine(n=2)", task="pocket")
-    with pytest.raises(ConfigError, match="writes.*'other'"):
+    with pytest.raises(ConfigError, match=r"writes.*'other'"):
         tts.solve("3 + 4", 100, model=policy, strategy="mixture_of_agents(writers=['policy', 'other'])", task="math")
     assert policy.counters.prompt_tokens == 0

@@ -105,7 +105,7 @@ def test_a_population_of_one_is_a_chain_of_revisions_that_see_one_attempt() -> N
 
 
 def test_a_subset_larger_than_the_population_is_refused() -> None:
-    with pytest.raises(ConfigError, match="subset.*5,.*which"):
+    with pytest.raises(ConfigError, match=r"subset.*5,.*which"):
         parse("recursive_self_aggregation(n=4, subset=5)")
 
 
@@ -194,7 +194,7 @@ def test_widths_are_read_from_a_list_and_written_as_they_are() -> None:
     assert parse(str(plan)) == plan
     assert hash(plan.strategy) == hash(PaCoRe(widths=[16, 4]))
     for wrong in ("[]", "[0]", "[4, 'a']", "[True]", "4", "'4'", "[-1]"):
-        with pytest.raises(ConfigError, match="widths.*,.*numbers.*1"):
+        with pytest.raises(ConfigError, match=r"widths.*,.*numbers.*1"):
             parse(f"pacore(widths={wrong})")
 
 

@@ -233,7 +233,7 @@ def test_the_entropy_of_a_law_is_found_from_tokens_drawn_at_any_temperature(temp
 def test_a_role_without_a_model_is_refused_before_anything_is_spent(name: str) -> None:
     policy = ToyBackend(LARGE)
     with (
-        pytest.raises(ConfigError, match="role 'draft',.*it.*'draft'"),
+        pytest.raises(ConfigError, match=r"role 'draft',.*it.*'draft'"),
         tts.Solver(policy, {}, task="arithmetic") as solver,
     ):
         solver.solve(PROBLEM, 300, strategy=f"{name}(n=1)")
@@ -244,7 +244,7 @@ def test_what_the_drafts_model_lacks_is_refused_before_anything_is_spent() -> No
     from tts.backends.function import FunctionBackend
 
     policy = ToyBackend(LARGE)
-    with pytest.raises(CapabilityError, match="'draft',.*capability 'logprobs'"):
+    with pytest.raises(CapabilityError, match=r"'draft',.*capability 'logprobs'"):
         solve(
             make_run(
                 PROBLEM, 300, "entropy_switching(n=1)", policy, models={"draft": FunctionBackend(lambda ask: "A: 5")}

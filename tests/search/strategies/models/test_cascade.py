@@ -154,7 +154,7 @@ def test_models_of_different_kinds_write_from_the_same_prompt() -> None:
 def test_a_role_without_a_model_is_refused_before_anything_is_spent() -> None:
     policy = ToyBackend()
     for plan in ("cascade", "ab_mcts(n=4, writers=['policy', 'large'])"):
-        with pytest.raises(ConfigError, match="'large',.*one: policy"):
+        with pytest.raises(ConfigError, match=r"'large',.*one: policy"):
             tts.solve("3 + 4", 100, model=policy, strategy=plan, verifier=lambda problem, text: 0.5, task="math")
     assert policy.counters.prompt_tokens == 0
 

@@ -153,7 +153,7 @@ def test_mean_samples_is_what_the_strategy_takes() -> None:
 
 @pytest.mark.parametrize("samples", [0.5, 9.0, math.nan])
 def test_a_mean_out_of_range_is_refused(samples: float) -> None:
-    with pytest.raises(ConfigError, match="samples.*between 1"):
+    with pytest.raises(ConfigError, match=r"samples.*between 1"):
         threshold_for(np.array([[0.1, 0.2]]), samples)
 
 

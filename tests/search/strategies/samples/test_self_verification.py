@@ -165,7 +165,7 @@ def test_another_model_may_verify() -> None:
         solution = solver.solve("3 + 4", tts.Budget(samples=100))
         assert solution.error is None
         assert len(seen) == 6
-        with pytest.raises(ConfigError, match="writes.*'third'"):
+        with pytest.raises(ConfigError, match=r"writes.*'third'"):
             solver.solve("3 + 4", tts.Budget(samples=100), strategy="self_verification(n=2, checker='third')")
 
 
