@@ -23,7 +23,7 @@ DOCS = (
 )  # fmt: skip
 
 
-# Products of cases, by file or function, of which `make test` runs one in so many; `make test-slow` runs the others.
+# Products of cases, by file or function or functions of a class, of which `make test` runs one in so many; `make test-slow` runs the others.
 # The sum of the places of a case's class and values decides, so that each value of each parameter still occurs, with
 # others in turn. At least one case of each function stays; where a file is named, its functions begin with different
 # cases.
@@ -64,6 +64,8 @@ ONE_IN = {
     "budget/test_spending.py": 4,
     "budget/test_spending.py::test_on_the_embedded_policy": 8,
     "contracts/test_backends.py": 2,
+    "contracts/test_backends.py::TestRepositories": 11,
+    "contracts/test_backends.py::TestWorkspace": 7,
     "contracts/test_backends.py::test_a_path_drawn_by_numbers_of_tokens_is_one_plain_sample": 3,
     "contracts/test_backends.py::test_a_path_drawn_step_by_step_is_one_plain_sample": 5,
     "contracts/test_backends.py::test_cancelling_resolves_every_row_and_counts_what_it_cost": 2,
@@ -204,6 +206,7 @@ def _name(path: Path) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of what users read and run as `docs`, and most of a product's cases as `slow`; take one shard."""
     places, names, products = Places(), dict[Path, str](), dict[str, list[tuple[int, pytest.Item]]]()
+    functions: dict[str, list[str]] = {}
     for item in items:
         if item.path not in names:
             names[item.path] = _name(item.path)
@@ -212,7 +215,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if name.startswith(DOCS):
             item.add_marker("docs")
-        test = f"{name}::{getattr(item, 'originalname', '')}"
+        function = getattr(item, "originalname", "")
+        test = f"{name}::{function}"
+        whole = f"{name}::{item.cls.__name__}" if getattr(item, "cls", None) else ""
+        if whole in ONE_IN:
+            of_class = functions.setdefault(whole, [])
+            if function not in of_class:
+                of_class.append(function)
+            if of_class.index(function) % ONE_IN[whole]:
+                item.add_marker("slow")
+            continue
         if (test in ONE_IN or name in ONE_IN) and not item.get_closest_marker("slow"):
             products.setdefault(test, []).append((places.total(item, test), item))
     turns: dict[str, int] = {}
