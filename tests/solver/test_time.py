@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import pytest
 import tts
 from tests.contracts.verifier_contract import Do
 from tests.support.guard import LIMIT_S
-from tests.support.runs import Clock, make_run, solve_and_show
+from tests.support.runs import Clock, make_run, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import VerifierError
 from tts.search.ends import END
@@ -245,6 +246,31 @@ def test_a_strategy_that_awaits_something_else_is_ended_and_keeps_what_it_has(wa
     end = solve_and_show(run)
     assert end.solution.stopped_by == "budget: seconds"
     assert [c.answer for c in end.solution.candidates] == ["7"]
+
+
+def test_a_strategy_that_fails_as_its_run_is_cancelled_is_no_forgotten_exception() -> None:
+    told: list[Any] = []
+    started = asyncio.Event()
+
+    async def check(search: Search) -> None:
+        started.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            raise RuntimeError("on the way out")
+
+    async def cancelled() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        run = make_run("3 + 4", tts.Budget(seconds=60.0), Do(check=check), ToyBackend(), clock=time.perf_counter)
+        task = asyncio.ensure_future(solve_runs([run]))
+        await started.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    gc.collect()
+    assert told == []
 
 
 def test_a_selection_that_awaits_something_else_is_ended_and_a_vote_chooses() -> None:
