@@ -7,6 +7,7 @@ import contextlib
 import gc
 import itertools
 import signal
+import tomllib
 import zlib
 from collections.abc import Generator
 from pathlib import Path
@@ -22,100 +23,8 @@ DOCS = (
     "experiments/output/test_report.py",
 )  # fmt: skip
 
-
-# Products of cases, by file or function or functions of a class, of which `make test` runs one in so many; `make test-slow` runs the others.
-# The sum of the places of a case's class and values decides, so that each value of each parameter still occurs, with
-# others in turn. At least one case of each function stays; where a file is named, its functions begin with different
-# cases.
-ONE_IN = {
-    "allocator/test_performance_file.py::test_no_value_anywhere_is_let_through_or_breaks_what_reads_it": 3,
-    "backends/engine/test_draw.py::test_frequencies_follow_the_law": 2,
-    "backends/engine/test_draw.py::test_it_is_the_plain_draw": 4,
-    "backends/engine/test_failures.py::test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right": 3,
-    "backends/engine/test_halves.py::test_a_path_has_bits_of_its_own": 2,
-    "backends/engine/test_linear.py::test_rows_have_their_own_bits": 8,
-    "backends/engine/test_logits.py::test_every_shape_of_tree_has_its_laws": 2,
-    "backends/engine/test_logits.py::test_greedy_decoding_is_that_of_generate": 4,
-    "backends/engine/test_logits.py::test_it_is_no_further_from_float64_than_transformers_is": 3,
-    "backends/engine/test_memory.py::test_a_backend_keeps_nothing_of_requests_that_were_cancelled": 3,
-    "backends/engine/test_memory.py::test_a_backend_keeps_nothing_when_its_handles_are_gone": 3,
-    "backends/engine/test_memory.py::test_a_tiny_pool_gives_what_an_unbounded_one_gives_in_a_bounded_number_of_steps": 3,  # noqa: E501
-    "backends/engine/test_memory.py::test_memory_is_empty_after_releases_in_any_order": 4,
-    "backends/engine/test_prompts.py::test_bits_depend_on_no_companion_no_order_and_no_step": 2,
-    "backends/engine/test_reward_failures.py::test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_made_up_for": 5,  # noqa: E501
-    "backends/engine/test_reward_models.py::test_a_process_model_reads_what_a_plain_pass_over_the_whole_path_reads": 3,
-    "backends/engine/test_reward_models.py::test_readings_have_the_same_bits_in_any_order_alone_or_together_and_under_pressure": 3,  # noqa: E501
-    "backends/engine/test_strict.py::test_a_second_thread_changes_no_bit": 3,
-    "backends/engine/test_strict.py::test_a_text_that_is_read_has_the_bits_of_the_same_tokens_drawn": 4,
-    "backends/engine/test_strict.py::test_companions_change_no_bit": 4,
-    "backends/engine/test_strict.py::test_every_path_of_a_tree_is_its_own": 2,
-    "backends/engine/test_strict.py::test_limits_of_a_step_and_sharing_change_no_bit": 4,
-    "backends/engine/test_strict.py::test_what_was_evicted_is_computed_again_to_the_same_bits": 3,
-    "backends/kernels/test_attention_strict.py": 3,
-    "backends/kernels/test_halves.py": 3,
-    "backends/kernels/test_lowering.py": 3,
-    "backends/openai/test_faults.py::test_a_reply_that_breaks_is_drawn_again_within_its_grant_and_harms_no_other": 2,
-    "backends/text/test_stopping_at_text.py::test_pieces_are_those_of_the_task_and_join_to_the_text": 3,
-    "backends/transformers/test_transformers.py::test_a_path_sampled_in_pieces_is_the_path_sampled_at_once": 2,
-    "budget/test_budget_programs.py::test_most_of_a_budget_of_tokens_is_spent_or_another_reason_is_named": 3,
-    "budget/test_cancelled_reads.py": 2,
-    "budget/test_hard_limits.py::test_reused_tokens_that_have_a_price_are_granted_before_they_are_used": 3,
-    "budget/test_hard_limits_process.py::test_no_limit_is_passed_and_all_books_agree": 3,
-    "budget/test_spending.py": 4,
-    "budget/test_spending.py::test_on_the_embedded_policy": 8,
-    "contracts/test_backends.py": 2,
-    "contracts/test_backends.py::TestRepositories": 11,
-    "contracts/test_backends.py::TestWorkspace": 7,
-    "contracts/test_backends.py::test_a_path_drawn_by_numbers_of_tokens_is_one_plain_sample": 3,
-    "contracts/test_backends.py::test_a_path_drawn_step_by_step_is_one_plain_sample": 5,
-    "contracts/test_backends.py::test_cancelling_resolves_every_row_and_counts_what_it_cost": 2,
-    "contracts/test_bad_input.py::test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers": 3,
-    "contracts/test_bad_input.py::test_a_budget_of_one_sample_is_one_plain_sample": 3,
-    "contracts/test_bad_input.py::test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_keeps_what_was_found": 6,  # noqa: E501
-    "contracts/test_bad_input.py::test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width": 6,
-    "contracts/test_bad_input.py::test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end": 6,
-    "contracts/test_bad_input.py::test_unknown_scores_stop_nothing": 2,
-    "contracts/test_selections.py::test_it_asks_about_no_candidate_of_which_it_said_that_it_never_would": 4,
-    "contracts/test_strategies.py::test_an_answer_comes_whenever_a_plain_sample_gives_one": 2,
-    "contracts/test_strategies.py::test_cancellation_keeps_what_was_found": 3,
-    "contracts/test_strategies.py::test_it_does_not_depend_on_what_else_is_solved": 3,
-    "contracts/test_strategies.py::test_it_fills_its_sizes_from_the_budget_or_says_that_it_cannot": 2,
-    "contracts/test_strategies.py::test_no_call_starts_after_the_last_second": 4,
-    "contracts/test_strategies.py::test_no_limit_is_passed_and_nothing_stays_held": 4,
-    "contracts/test_strategies.py::test_one_seed_gives_one_trace_and_another_seed_another": 2,
-    "contracts/test_strategies.py::test_time_alone_bounds_it": 2,
-    "contracts/test_tasks.py": 2,
-    "contracts/test_verifiers.py": 2,
-    "contracts/test_verifiers.py::test_a_small_budget_leaves_scores_unknown_but_is_never_passed": 4,
-    "experiments/analysis/test_prefixes.py": 2,
-    "experiments/analysis/test_replay.py": 2,
-    "laws/test_streams.py::test_a_path_written_in_pieces_is_one_plain_sample": 3,
-    "search/algorithms/test_resampling.py::test_every_scheme_is_unbiased": 2,
-    "search/stop_rules/test_sequential.py::test_a_sequential_test_errs_at_most_as_often_as_it_states": 4,
-    "search/strategies/trees/test_guided.py": 2,
-    "search/strategies/trees/test_guided.py::test_solutions_without_a_token_end_the_search_though_no_limit_does": 4,
-    "search/strategies/trees/test_guided.py::test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end": 4,
-    "search/strategies/trees/test_mcts.py::test_it_finds_more_than_a_plain_sample_does": 2,
-    "search/strategies/samples/test_power_sampling.py::test_a_chain_of_few_moves_follows_its_exact_law": 2,
-    "addons/code/test_program_aided.py": 2,
-    "search/strategies/trees/test_tree_methods_on_engine.py::test_the_process_model_computes_hardly_more_than_what_was_written": 3,  # noqa: E501
-    "search/test_half_characters.py": 3,
-    "search/test_rows.py": 2,
-    "search/test_thought_faults.py": 2,
-    "search/test_thoughts.py::test_no_budget_is_passed_and_most_of_it_is_used": 2,
-    "search/test_widths.py::test_a_number_of_a_strategy_is_not_laid_out_before_it_is_paid": 16,
-    "search/test_widths.py::test_the_greatest_number_is_one_like_others": 10,
-    "addons/gateway/test_completions.py::test_a_stream_joins_to_the_reply": 2,
-    "statistics/test_coverage.py::test_an_interval_of_95_percent_covers_in_93_to_97": 2,
-    "tasks/arithmetic/test_generator.py": 3,
-    "tasks/test_math.py::test_an_answer_is_equivalent_to_its_normal_form": 3,
-    "tasks/test_math.py::test_exact_rules_work_without_mpmath": 3,
-    "tasks/test_math.py::test_what_stays_undecided_without_mpmath_is_different": 3,
-    "addons/code/test_bounds.py::test_memory_that_forked_processes_share_counts_once": 2,
-    "addons/code/test_cheats.py::test_none_passes_where_calls_are_compared_with_data": 2,
-    "addons/code/test_right_programs.py": 3,
-    "addons/agents/test_patch_tests.py::test_a_trick_scores_no_more_than_no_patch": 5,
-}
+# of which products of cases one in so many is quick, by the names of files, functions and classes of tests
+ONE_IN: dict[str, int] = tomllib.loads(Path(__file__).with_name("one_in.toml").read_text(encoding="utf-8"))
 
 # in the background of a shell, where tests of Ctrl-C would wait for ever
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -205,27 +114,45 @@ def _name(path: Path) -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of what users read and run as `docs`, and most of a product's cases as `slow`; take one shard."""
-    places, names, products = Places(), dict[Path, str](), dict[str, list[tuple[int, pytest.Item]]]()
-    functions: dict[str, list[str]] = {}
-    for item in items:
-        if item.path not in names:
-            names[item.path] = _name(item.path)
-        name = names[item.path]
-        if not name:
-            continue
+    names: dict[Path, str] = {}
+    named = [(names.setdefault(item.path, _name(item.path)), item) for item in items]
+    for name, item in named:
         if name.startswith(DOCS):
             item.add_marker("docs")
-        function = getattr(item, "originalname", "")
-        test = f"{name}::{function}"
-        whole = f"{name}::{item.cls.__name__}" if getattr(item, "cls", None) else ""
-        if whole in ONE_IN:
-            of_class = functions.setdefault(whole, [])
-            if function not in of_class:
-                of_class.append(function)
-            if of_class.index(function) % ONE_IN[whole]:
+    _thin_classes(named)
+    _thin_products(named)
+    k, n = config.getoption("shard")
+    if n > 1:
+        shards = [zlib.crc32(item.nodeid.partition("[")[0].encode()) % n + 1 for item in items]
+        config.hook.pytest_deselected(items=[item for item, shard in zip(items, shards, strict=True) if shard != k])
+        items[:] = [item for item, shard in zip(items, shards, strict=True) if shard == k]
+
+
+def _class_of(name: str, item: pytest.Item) -> str:
+    cls = getattr(item, "cls", None)
+    return f"{name}::{cls.__name__}" if cls else ""
+
+
+def _thin_classes(named: list[tuple[str, pytest.Item]]) -> None:
+    """Mark functions of classes as slow, but for one in so many."""
+    functions: dict[str, list[str]] = {}
+    for name, item in named:
+        of_class = _class_of(name, item)
+        if of_class in ONE_IN:
+            known, function = functions.setdefault(of_class, []), getattr(item, "originalname", "")
+            if function not in known:
+                known.append(function)
+            if known.index(function) % ONE_IN[of_class]:
                 item.add_marker("slow")
-            continue
-        if (test in ONE_IN or name in ONE_IN) and not item.get_closest_marker("slow"):
+
+
+def _thin_products(named: list[tuple[str, pytest.Item]]) -> None:
+    """Mark cases of functions and files as slow, but for one in so many."""
+    places, products = Places(), dict[str, list[tuple[int, pytest.Item]]]()
+    for name, item in named:
+        test = f"{name}::{getattr(item, 'originalname', '')}"
+        is_product = (test in ONE_IN or name in ONE_IN) and _class_of(name, item) not in ONE_IN
+        if is_product and not item.get_closest_marker("slow"):
             products.setdefault(test, []).append((places.total(item, test), item))
     turns: dict[str, int] = {}
     for test, cases in products.items():
@@ -236,11 +163,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place, item in cases:
             if (place - first) % ONE_IN.get(test, ONE_IN.get(name, 1)):
                 item.add_marker("slow")
-    k, n = config.getoption("shard")
-    if n > 1:
-        shards = [zlib.crc32(item.nodeid.partition("[")[0].encode()) % n + 1 for item in items]
-        config.hook.pytest_deselected(items=[item for item, shard in zip(items, shards, strict=True) if shard != k])
-        items[:] = [item for item, shard in zip(items, shards, strict=True) if shard == k]
 
 
 @pytest.fixture(autouse=True)

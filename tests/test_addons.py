@@ -59,6 +59,7 @@ def run(code: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / "scripts").exists(), reason="the scripts are not here")
 @pytest.mark.parametrize(("kind", "most"), [("solve", 16_500), ("run", 28_000)])
 def test_a_toy_loads_a_part_of_the_code(kind: str, most: int, tmp_path: Path) -> None:
@@ -103,6 +104,7 @@ def test_a_part_of_a_missing_add_on_is_named(code: str) -> None:
     assert "add-on" in last
 
 
+@pytest.mark.slow
 def test_what_can_run_is_listed_without_add_ons() -> None:
     done = run(f"{ALONE}sys.argv = ['tts', 'strategies', '--for', 'engine']\nfrom tts.cli import main\nmain()")
     assert done.returncode == 0, done.stderr

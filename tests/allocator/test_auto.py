@@ -64,6 +64,7 @@ def test_weights_count_as_shares_of_votes():
     assert Evidence.of([]) == Evidence()
 
 
+@pytest.mark.slow
 def test_served_one_at_a_time_problems_keep_to_their_mean():
     few, many = (samples(f"auto(mean={mean}) | majority", HARD[:8]) for mean in (4, 16))
     assert 8 < drawn(few) < 8 * 8
@@ -107,6 +108,7 @@ def test_a_probe_of_the_prompt_is_read_before_any_sample_and_charged(tmp_path):
     assert any("probe is left out: the backend shows no hidden states" in line for line in blind.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("population", "foreign"), [(Population.beta(0.97, 30.0, hopeless=0.0), True), (Population.beta(), False)]
 )
@@ -129,6 +131,7 @@ def searching(tmp_path):
     return f"auto(model={name!r}, pilots=1)"
 
 
+@pytest.mark.slow
 def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_a_shared_total(tmp_path):
     with Solver(
         ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)
@@ -150,6 +153,7 @@ def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_an_own_bu
     assert 200 < narrow.usage.tokens <= 300
 
 
+@pytest.mark.slow
 def test_problems_that_nobody_can_solve_return_the_rest_or_spend_all_as_the_price_says():
     for price, least, most in ((0.01, 6, 500), (0.0, 600, 600)):
         with Solver(

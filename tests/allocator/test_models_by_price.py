@@ -148,6 +148,7 @@ def test_what_a_dear_model_solved_says_nothing_of_the_policy() -> None:
 # A total in dollars ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_total_in_dollars_goes_to_the_model_that_each_problem_needs(plan: str, seed: int) -> None:
     total = tts.Budget(usd=(16 * 4 + 8 * DEAR) * UNIT)
@@ -179,6 +180,7 @@ def test_a_total_in_dollars_goes_to_the_model_that_each_problem_needs(plan: str,
 CASCADE = "cascade(models=('policy', 'large'), samples=(2, 1), thresholds=(1.0,)) | majority"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_cascade_answers_by_its_last_model_and_its_end_is_not_that_of_the_problem(
     tmp_path: Path, *, alone: bool

@@ -215,6 +215,7 @@ def test_a_model_that_ships_is_mended_by_installing_it_again(tmp_path, monkeypat
         cached.cache_clear()
 
 
+@pytest.mark.slow
 def test_models_of_other_policies_that_ship_are_not_loaded():
     code = "import sys, tts; tts.solve('3 + 4', 60, model='toy'); print('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "False\n"

@@ -131,6 +131,7 @@ def budget_of(unit: str, amount: int) -> Budget:
     return Budget(**{unit: amount * 300_000 if unit == "flops" else amount})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["tokens", "verifier_tokens", "flops"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_no_limit_is_passed_and_all_books_agree(plan: str, unit: str) -> None:
@@ -280,6 +281,7 @@ def test_most_of_a_budget_of_flops_is_spent(plan: str, amount: int) -> None:
     assert not any(np.isnan(c.scores["main"]) for c in end.solution.candidates)
 
 
+@pytest.mark.slow
 def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_held() -> None:
     """The first row is granted whole, its score where there is room: the others' scores are held, and are made all the
     same.
@@ -387,6 +389,7 @@ def test_steps_of_another_task_are_refused_before_anything_is_spent() -> None:
     assert made.backend.counters.prompt_tokens == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["a_star(edge_cost='zero', temperature=2.5)", "beam(n=4, temperature=2.5)"])
 def test_tokens_without_text_yet_are_read_with_the_path_that_they_end(plan: str) -> None:
     """A hot policy writes first bytes of characters; left for the next score, they would pass what that was granted."""

@@ -243,6 +243,7 @@ def test_an_unexpected_error_in_the_backend_is_one_line(solve, monkeypatch, asse
     assert_error(solve("3 + 4", "--strategy", "single"), 1, error, "add --debug to see where it was raised")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [

@@ -76,6 +76,7 @@ def test_doctor_names_versions_and_commands(tts, monkeypatch):
     assert "without torch" in result.stdout
 
 
+@pytest.mark.slow
 def test_doctor_names_text_to_speech_beside_it(tts, monkeypatch):
     version = importlib.metadata.version
     assert "conflict" not in tts("doctor").stdout

@@ -97,6 +97,7 @@ def test_what_is_wrong_is_said_before_the_store_is_read(tts, assert_error, store
     )
 
 
+@pytest.mark.slow
 def test_a_page_is_written(tts, store: Path, tmp_path: Path) -> None:
     done = tts("report", "--store", str(store), "--out", str(tmp_path / "page.html"), "--baseline", WEIGHTED)
     assert done.exit_code == 0
@@ -107,6 +108,7 @@ def test_a_page_is_written(tts, store: Path, tmp_path: Path) -> None:
     assert page.count("<figure ") >= 4
 
 
+@pytest.mark.slow
 def test_a_baseline_is_the_strategy_whatever_its_budgets_limit(tts, tmp_path: Path) -> None:
     """With limits on samples and on tokens each line is held against the one of the same limits."""
     path = tmp_path / "store.sqlite"
@@ -141,6 +143,7 @@ def test_a_baseline_is_the_strategy_whatever_its_budgets_limit(tts, tmp_path: Pa
     assert f"<td>{WEIGHTED}, by tokens</td><td>{VOTE}, by tokens</td>" in page
 
 
+@pytest.mark.slow
 def test_a_figure_looks_as_it_is_asked_to(tts, store: Path, tmp_path: Path) -> None:
     done = tts(
         "plot",
@@ -172,6 +175,7 @@ def test_a_figure_looks_as_it_is_asked_to(tts, store: Path, tmp_path: Path) -> N
         assert refused.stderr.startswith(f"error: {cause}")
 
 
+@pytest.mark.slow
 def test_some_strategies_are_drawn_without_a_caption_in_their_own_colours(tts, store: Path, tmp_path: Path) -> None:
     whole, part = tmp_path / "whole.svg", tmp_path / "part.svg"
     assert tts("plot", "sums", "--store", str(store), "--out", str(whole)).exit_code == 0

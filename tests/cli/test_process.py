@@ -100,6 +100,7 @@ def test_a_missing_extra_is_one_line_with_its_command():
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_doctor_without_extras():
     code = (
         "import sys\nfor name in ('torch', 'transformers', 'gguf', 'mpmath'):\n    sys.modules[name] = None\n"
@@ -111,6 +112,7 @@ def test_doctor_without_extras():
     assert "pip install 'test-time-search[math]'" in result.stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_prints_what_was_found_so_far():
     result = python("-c", INTERRUPTED)
     record = json.loads(result.stdout)
@@ -119,6 +121,7 @@ def test_ctrl_c_prints_what_was_found_so_far():
     assert record["candidates"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
 def test_ctrl_c_during_a_long_search_prints_what_was_found_and_nothing_else(tmp_path):
     import pty
@@ -175,6 +178,7 @@ def _read(screen: int) -> bytes:
 SOLVE = "solve 3+4 --model toy --strategy single"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [SOLVE, *(pytest.param(a, marks=pytest.mark.slow) for a in ("--help", f"{SOLVE} --json", "models", "--version"))],
@@ -195,6 +199,7 @@ def test_an_output_that_nobody_reads_is_no_traceback(arguments: str):
     assert (result.returncode, result.stderr) == (1, "")
 
 
+@pytest.mark.slow
 def test_a_terminal_that_knows_only_ascii():
     options = {"env": {**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}}
     result = python("-m", "tts", "solve", "3 + 4 = ü", "--model", "toy", "--strategy", "single", **options)

@@ -44,6 +44,7 @@ def test_a_study_ends_in_its_table_and_is_not_run_again(run, tts):
     assert (again.stdout, again.stderr) == (result.stdout, "20 of 20 · 0 tokens\n")
 
 
+@pytest.mark.slow
 def test_a_forecast_spends_and_writes_nothing(run, tmp_path: Path):
     result = run("--dry-run")
     assert result.exit_code == 0
@@ -123,6 +124,7 @@ def test_a_budget_that_bounds_nothing_is_refused_before_anything_is_run(run, tmp
     assert "best_of_n has no n and the budget does not bound it" in result.stderr
 
 
+@pytest.mark.slow
 def test_shards_are_parts_of_one_study(run, tmp_path: Path):
     parts = [run("--shard", f"{i}/2", "--store", f"{i}.sqlite") for i in (1, 2)]
     assert [part.exit_code for part in parts] == [0, 0]
@@ -163,6 +165,7 @@ def test_rows_that_are_no_problems_are_named_and_the_rest_is_run(run):
     assert "4 of 4" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
     command = [
         sys.executable,
@@ -188,6 +191,7 @@ def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
     assert counts.pending > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_loses_nothing_that_was_paid(run, tmp_path: Path):
     command = [
         sys.executable,

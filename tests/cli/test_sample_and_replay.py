@@ -60,6 +60,7 @@ def sampled(at, drawn, tmp_path) -> Callable[..., Result]:
     return at
 
 
+@pytest.mark.slow
 def test_laws_and_what_differences_need_are_said(sampled):
     result = sampled(
         "replay",
@@ -103,6 +104,7 @@ def test_what_was_drawn_is_not_drawn_again(sampled, file):
     assert "12 of 12 · 0 tokens" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_pool_is_told_from_the_runs_of_its_study(sampled, file):
     live = sampled("run", file)
     assert live.exit_code == 0, live.output
@@ -136,6 +138,7 @@ def test_samples_of_a_data_set_without_a_study(at, tmp_path):
     assert {len(result.drawn) for result in results} == {4}
 
 
+@pytest.mark.slow
 def test_every_point_says_that_it_is_replayed(sampled):
     rows = points(sampled("replay", "--csv"))
     assert {row["kind"] for row in rows} == {"replayed"}
@@ -202,6 +205,7 @@ def test_sizes_in_tokens_and_curves_by_group(sampled):
     assert all(float(row["tokens"]) <= size for row, size in zip(rows, [40, 80, 40, 80], strict=True))
 
 
+@pytest.mark.slow
 def test_a_figure(sampled, tmp_path):
     pytest.importorskip("matplotlib")
     result = sampled("replay", "--out", tmp_path / "curve.svg", "--x", "tokens")

@@ -53,6 +53,7 @@ def test_a_study_of_any_served_name_has_prices_and_sizes(tts: Callable[..., Any]
     assert all(result.error is None and result.usage.usd > 0 and result.usage.flops > 0 for result in results)
 
 
+@pytest.mark.slow
 def test_another_price_is_another_cell(tts: Callable[..., Any], url: str, folder: Path) -> None:
     (folder / "study.yaml").write_text(STUDY.format(url=url))
     for more in ((), ("--rpm", "6000"), ("--model-option", "usd_out=1.20/M"), ("--set", "models.srv.usd_out=1.20/M")):
@@ -63,6 +64,7 @@ def test_another_price_is_another_cell(tts: Callable[..., Any], url: str, folder
     assert keys[0].isdisjoint(keys[1])
 
 
+@pytest.mark.slow
 def test_samples_of_a_served_name_and_of_a_file(tts: Callable[..., Any], url: str, folder: Path) -> None:
     rows = [{"question": "3 + 4", "target": 7}, {"question": "5 + 4", "target": 9}]
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -99,6 +101,7 @@ def test_without_a_name_the_only_served_model_is_taken(
     assert "serves gpt-4o-mini, other" in several.stderr
 
 
+@pytest.mark.slow
 def test_a_record_is_added_and_read_by_every_command(tts: Callable[..., Any], url: str, folder: Path) -> None:
     added = tts(
         "models", "add", "fast", "--url", url, "--served-as", "gpt-4o-mini", "--usd-in", "0.15/M", "--usd-out", "0.6/M"

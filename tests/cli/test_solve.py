@@ -208,6 +208,7 @@ def test_sampling_is_passed_on(solve, requests):
     assert requests[0].sampling == Sampling(temperature=0.3, max_tokens=9)
 
 
+@pytest.mark.slow
 def test_the_defaults_in_the_help_are_the_library_s(tts):
     shown = " ".join(tts("solve", "--help").stdout.split())
     assert DEFAULT_MODEL in shown

@@ -17,6 +17,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "600")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_every_name_is_listed_with_its_parameters_and_one_line(tts):
     rows = {}

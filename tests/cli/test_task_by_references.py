@@ -131,6 +131,7 @@ def test_solve_many_takes_the_task_of_the_references_and_says_so(caplog: pytest.
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_a_table_without_a_right_answer_says_where_to_look(tts, files):
     study = (
         Path("math.yaml")

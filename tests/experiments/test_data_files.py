@@ -192,6 +192,7 @@ def test_trust_lets_a_store_name_places_for_one_command(poisoned: Callable[..., 
     assert told("runs", "--check", "--trust-places", "--store", store)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_run_resumes_places_of_its_own_file_and_refuses_those_of_the_store(folder: Path) -> None:
     own = "tests.search.places:Pair(n=2) | majority"
     yaml = "name: own\nmodels: toy\nproblems: {dataset: arithmetic, limit: 2, operators: +-, parentheses: false}\n"
@@ -228,6 +229,7 @@ def test_a_stored_study_that_calls_servers_runs_only_where_it_is_trusted(poisone
                 act(study)
 
 
+@pytest.mark.slow
 def test_a_performance_model_names_registered_strategies_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = json.loads((FOLDER / "pocket-countdown.json").read_text())
     for text in (PLACE, f"best_of_n | medoid(embedder={PLACE!r})", "auto(model='canary.py')"):

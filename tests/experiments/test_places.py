@@ -121,6 +121,7 @@ def test_functions_are_told_apart_by_their_places() -> None:
     assert asked("writes").isdisjoint(asked("writes_no"))
 
 
+@pytest.mark.slow
 def test_keys_are_those_of_other_processes() -> None:
     code = "from tests.experiments.test_places import OWN, keys; print(sorted(keys(**OWN)))"
     done = subprocess.run(
@@ -196,6 +197,7 @@ def test_a_limit_holds_for_data_sets_that_know_none() -> None:
         assert len(prepared.problems[f"{DATA}:endless"]) == 3
 
 
+@pytest.mark.slow
 def test_a_data_set_of_ones_own_is_in_snapshot_and_page() -> None:
     pytest.importorskip("matplotlib")
     study = tts.Study.from_yaml(YAML)
@@ -211,6 +213,7 @@ def test_a_data_set_of_ones_own_is_in_snapshot_and_page() -> None:
     assert f"the function {DATA}:sums" in Path("page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module in the current folder, from the list of data sets to a run."""
     (tmp_path / "mine.py").write_text((Path(__file__).parent / "places.py").read_text())

@@ -157,6 +157,7 @@ def _done(path: Path) -> int:
         return sum(study.done for study in opened.studies())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_is_resumed() -> None:
     pytest.importorskip("yaml")
     path = Path("killed.sqlite")
@@ -301,6 +302,7 @@ def test_a_figure_is_written(study: tts.Study) -> None:
         study.plot("curve.svg", baseline="single")
 
 
+@pytest.mark.slow
 def test_a_page_is_written(study: tts.Study) -> None:
     pytest.importorskip("matplotlib")
     study.report("page.html", x="samples")
@@ -323,6 +325,7 @@ def test_results_are_exported(study: tts.Study) -> None:
 # pools
 
 
+@pytest.mark.slow
 def test_a_pool_is_drawn_and_replayed_at_every_size(study: tts.Study) -> None:
     pool = study.sample(8, progress=False)
     assert pool.name == "toy-pool"

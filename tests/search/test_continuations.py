@@ -157,6 +157,7 @@ def test_what_was_cut_short_does_not_go_on_and_expand_says_what_does() -> None:
         run(ended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verifier", ["none", "process"])
 def test_the_embedded_policy_goes_on_from_its_own_state(verifier: str) -> None:
     pytest.importorskip("torch")

@@ -101,6 +101,7 @@ def test_under_a_budget_of_samples_a_cut_at_every_token_changes_nothing(plan: st
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "limits"),
     [
@@ -280,6 +281,7 @@ def test_three_failures_of_continuations_fail_a_row() -> None:
     assert solution.failures["OSError"] >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["best_of_n(n=4) | weighted", "beam(n=4) | best"])
 def test_the_embedded_pair_writes_and_scores_the_same_rows_however_they_are_cut(plan: str) -> None:
     """Its keys and values, its carried characters and its process model's readings go on where a cut left them."""

@@ -118,6 +118,7 @@ def test_a_long_thought_in_many_portions_is_written_whole() -> None:
     assert texts(1) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["answer_convergence", "answer_convergence(every=64, k=3)"])
 @pytest.mark.parametrize("seed", [50, 52, 55])
 def test_a_thought_that_the_budget_cuts_is_as_long_however_it_was_written(plan: str, seed: int) -> None:

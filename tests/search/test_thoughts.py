@@ -127,6 +127,7 @@ def test_a_thought_ends_at_its_budget_and_the_response_follows() -> None:
             assert max(node.num_tokens for node in ahead) <= 15 + 1  # and the mark that opened it
 
 
+@pytest.mark.slow
 def test_forced_and_whole_thoughts_follow_the_law_of_the_language() -> None:
     """A thought that is long enough answers by the law of its last round; one cut in its first round answers a part of
     the sum.
@@ -142,6 +143,7 @@ def test_forced_and_whole_thoughts_follow_the_law_of_the_language() -> None:
     assert in_law(right, len(cut), short["7"])
 
 
+@pytest.mark.slow
 def test_a_prolonged_thought_answers_by_the_law_of_its_last_round() -> None:
     language = ToyLanguage(thoughts=True, again=0.0, better=0.25)
     waited = runs(r"budget_forcing(n=1, thought_tokens=100, waits=2, wait='Wait\n')", language=language)

@@ -191,6 +191,7 @@ def test_a_number_of_a_selection_is_not_laid_out_before_it_is_paid(name: str, nu
     check_bounded(f"best_of_n(n=24) | {text_of(name, {number: GREATEST})}", unit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "unit"),
     [
@@ -252,6 +253,7 @@ def test_up_to_a_wave_of_rows_begins_in_one_call_and_a_wider_one_in_several() ->
         assert [call.rows for call in begun] == [min(MOST_OF_A_WAVE, n - k * MOST_OF_A_WAVE) for k in range(calls)]
 
 
+@pytest.mark.slow
 def test_rows_that_the_budget_cuts_end_a_level_and_full_waves_do_not() -> None:
     end = solve_and_show(
         make_run(

@@ -154,6 +154,7 @@ def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, mon
     assert (end.usage.samples, [one.usage.samples for one in ends]) == (6, [1, 1])
 
 
+@pytest.mark.slow
 def test_a_search_that_a_shared_budget_grants_is_as_wide_as_what_was_granted():
     for module in ("torch", "transformers", "numba"):
         pytest.importorskip(module)

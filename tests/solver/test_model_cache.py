@@ -176,6 +176,7 @@ def test_models_that_look_alike_are_not_mixed_up():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: lambda ask: "A: 7", ToyBackend])
 def test_a_model_of_the_caller_s_is_gone_with_its_last_use(make):
     model = make()
@@ -224,6 +225,7 @@ assert [s.trace.canonical() for s in before] == [s.trace.canonical() for s in af
 """  # noqa: E501
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_a_forked_child_solves_as_its_parent_does():
     end = program(FORK)

@@ -126,6 +126,7 @@ def test_what_does_not_fit_is_one_line(options: dict[str, Any], why: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_line_finds_modules_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(MODULE)
     code = "import sys; from tts.cli import main; sys.path[:] = [p for p in sys.path if p]; sys.argv[0] = 'tts'; main()"

@@ -170,6 +170,7 @@ def test_plans_that_are_tried_on_one_set_share_delta(tmp_path: Path) -> None:
             Thresholds.calibrate(names, [link], level=0.1, of=of)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_many_plans_on_one_set_seldom_give_a_file_that_does_not_keep_its_level() -> None:
     names, rng = [str(i) for i in range(300)], np.random.default_rng(5)
     num_false = {1: 0, 16: 0}

@@ -47,12 +47,14 @@ def mixed(count: int) -> list[list[str]]:
 OPEN = [["a", "b"] * 100] * 2 + [["a"] * 200] * 98  # two problems that no vote settles, among easy ones
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 7, 10, 33])
 def test_a_total_of_one_sample_a_problem_pays_one_for_each(count: int) -> None:
     ends = solved(mixed(count), count)
     assert [end.usage.samples for end in ends] == [1] * count
 
 
+@pytest.mark.slow
 def test_votes_that_stay_open_do_not_take_what_others_leave() -> None:
     """No vote shows which of two answers that are given alike is right, so that more of them are worth little."""
     ends = solved(OPEN, 800)
@@ -63,6 +65,7 @@ def test_votes_that_stay_open_do_not_take_what_others_leave() -> None:
     assert any("an even share" in " ".join(end.trace.reasons) for end in ends)
 
 
+@pytest.mark.slow
 def test_a_total_is_spent_and_no_problem_gets_more_than_its_cap() -> None:
     ends = solved(mixed(40), 160)
     samples = [end.usage.samples for end in ends]

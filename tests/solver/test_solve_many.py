@@ -182,6 +182,7 @@ except tts.Interrupted as end:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_brings_the_solutions_so_far():
     end = program(MANY_INTERRUPTED)
     assert end.stdout.splitlines() == [

@@ -33,6 +33,7 @@ def spent(ends, unit):
     return sum(getattr(end.usage, unit) for end in ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 3, 1024])
 def test_a_total_goes_to_the_problems_that_need_it_whatever_runs_beside_what(concurrency):
     with solver() as one, solver(concurrency) as other:
@@ -47,6 +48,7 @@ def test_a_total_goes_to_the_problems_that_need_it_whatever_runs_beside_what(con
     assert "each further sample adds" in ends[6].trace.reasons[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fail", [0.0, 0.3])
 @pytest.mark.parametrize(
     "total",

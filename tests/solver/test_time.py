@@ -111,6 +111,7 @@ def test_verifiers_that_hang_keep_no_later_problem_from_being_solved() -> None:
     assert time.perf_counter() - started < 30
 
 
+@pytest.mark.slow
 def test_a_verifier_that_hangs_does_not_keep_the_interpreter_from_ending() -> None:
     script = (
         "import time, tts\n"
@@ -164,6 +165,7 @@ class Counting(tts.Verifier):
         return [StepScores(whole=0.5)] * len(trajectories)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "sizes"), [(10.0, [1024] * 3), (6.0, [1024] * 2), (None, [5000])])
 def test_time_is_looked_at_between_calls_of_a_verifier_that_waits_for_nothing(
     seconds: float | None, sizes: list[int]

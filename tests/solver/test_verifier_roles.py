@@ -53,6 +53,7 @@ def test_a_record_may_name_another_verifier_for_a_task() -> None:
     assert {c.scores["main"] for c in given.candidates} <= {0.2, 0.8}
 
 
+@pytest.mark.slow
 def test_countdowns_of_the_pair_are_scored_by_a_process_model_of_their_own() -> None:
     for module in ("torch", "transformers", "numba"):
         pytest.importorskip(module)

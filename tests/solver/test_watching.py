@@ -48,6 +48,7 @@ def test_a_search_that_fails_is_an_error(caplog: pytest.LogCaptureFixture) -> No
     assert any(r.levelno == logging.ERROR and "out of order" in r.getMessage() for r in caplog.records)
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_where_nobody_configured_logging() -> None:
     script = "import tts; tts.solve('3 + 4 - 2', 40, model='toy')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

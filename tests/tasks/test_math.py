@@ -149,6 +149,7 @@ def test_every_spelling_of_a_whole_number_has_one_form(value: int):
     assert forms == {str(value)}
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.text() | MATH_CHARACTERS, st.text() | MATH_CHARACTERS)
 def test_no_text_is_too_strange_for_the_exact_rules(a: str, b: str):
@@ -223,6 +224,7 @@ def test_typical_tokens_are_constants_by_kind():
         MathTask().typical_tokens("dream")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "finished"),
     [

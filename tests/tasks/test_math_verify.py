@@ -52,6 +52,7 @@ def test_answer_and_reference_are_not_treated_alike(task: MathVerifyTask) -> Non
     )
 
 
+@pytest.mark.slow
 @NEEDS_MATH_VERIFY
 def test_a_verdict_is_kept(task: MathVerifyTask) -> None:
     assert task.equivalent("8/2", "4") is True
@@ -66,6 +67,7 @@ def test_votes_stay_with_the_keys_of_math(task: MathVerifyTask) -> None:
     assert task.key("0.333333333") != task.key("1/3")
 
 
+@pytest.mark.slow
 @NEEDS_MATH_VERIFY
 def test_only_with_guess_is_an_answer_taken_that_was_not_stated() -> None:
     guessing, careful = MathVerifyTask(guess=True), MathVerifyTask()
@@ -77,6 +79,7 @@ def test_only_with_guess_is_an_answer_taken_that_was_not_stated() -> None:
     careful.close()
 
 
+@pytest.mark.slow
 @NEEDS_MATH_VERIFY
 def test_a_verdict_that_takes_too_long_is_wrong_and_counted() -> None:
     task = MathVerifyTask(time_limit_s=0.001)
@@ -87,6 +90,7 @@ def test_a_verdict_that_takes_too_long_is_wrong_and_counted() -> None:
     assert task.timeouts == 1, "it was asked again"
 
 
+@pytest.mark.slow
 @NEEDS_MATH_VERIFY
 def test_neither_the_package_nor_sympy_is_imported_here() -> None:
     script = (

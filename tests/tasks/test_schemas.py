@@ -188,6 +188,7 @@ def test_a_validation_ends_when_its_steps_are_spent() -> None:
         StepMeter(5_000).validate(validator, "1", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "value"), [(FAN, 1), ({"pattern": "^(a+)+(?=$)"}, "a" * 36 + "!")], ids=["steps", "time"]
 )
@@ -200,6 +201,7 @@ def test_a_validation_without_end_is_ended_in_a_process_of_its_own(
         Schema(schema).is_valid(value)
 
 
+@pytest.mark.slow
 def test_a_candidate_whose_validation_is_ended_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "MAX_STEPS", 30_000)
     texts = ["1", '"yes"', '"yes"']

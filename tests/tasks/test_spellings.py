@@ -104,6 +104,7 @@ def test_a_damage_changes_every_answer(task: MathTask, name: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="TTS_DATA_DIR does not name a folder of problems")
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
 def test_at_most_one_percent_of_public_answers_change_under_a_harmless_rewriting(task: MathTask, step: int) -> None:
@@ -177,6 +178,7 @@ POWERS = ["", "^2", "^n", "^{n+1}", "^{-1}"]
 UNITS = [" cm", "km", " minutes", r"\text{ m}", r"\text{cm}", "%", " apples", "°C", " km/h", "个"]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(st.integers(1, 40), st.integers(1, 60), st.sampled_from(VARIABLES), st.sampled_from(POWERS), st.booleans())
 def test_a_product_behind_a_minus_is_no_unit_of_a_range(
@@ -305,6 +307,7 @@ def test_further_pairs_have_their_right_verdict(task: MathTask) -> None:
     assert [case for case in cases if task.equivalent(case["a"], case["b"]) is not case["equal"]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="TTS_DATA_DIR does not name a folder with cases")
 @pytest.mark.parametrize("divided", [True, False])
 def test_further_outputs_are_read_with_and_without_their_thought(task: MathTask, divided: bool) -> None:

@@ -148,6 +148,7 @@ def test_an_interrupted_question_takes_its_worker_along():
     assert checker.pids == ()
 
 
+@pytest.mark.slow
 @NEEDS_MPMATH
 @POSIX
 def test_the_worker_ends_with_close_and_with_its_checker():

@@ -133,6 +133,7 @@ def test_parts_are_known_only_where_the_search_has_asked_for_all_their_scores() 
     assert all((receipt.parts is None) == bool(receipt.reason) for receipt in receipts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
@@ -179,6 +180,7 @@ def test_equal_searches_have_equal_parts_in_their_canonical_records() -> None:
     assert [part["samples"] for part in first["receipt"]["parts"]] == [2, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_the_page_shows_the_receipt(tmp_path: Path) -> None:
     page = open_page(solved("best_of_n(n=8) | weighted").trace.to_html(), tmp_path, size="1280,800")

@@ -152,6 +152,7 @@ def test_aspects_by_log_probability_are_averaged() -> None:
 # The law of what comes next, and of sampled verdicts ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @repeats(800, 3000, "n")
 def test_choices_are_the_law_that_rows_are_drawn_from(n: int) -> None:
     """On a tiny model of random weights: log-probabilities behind a prompt, against how often each digit is drawn

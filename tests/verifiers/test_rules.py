@@ -166,6 +166,7 @@ def test_wrong_parameters_are_named(setting: dict[str, object], message: str) ->
         Rules(**setting)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_items_are_unique_as_values_also_in_long_lists() -> None:
     accepts = schema.rule('Follow this JSON schema:\n```json\n{"type": "array", "uniqueItems": true}\n```')
     assert accepts is not None

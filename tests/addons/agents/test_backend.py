@@ -54,6 +54,7 @@ def is_empty(workspace: tts.Workspace) -> bool:
     return store.states() == [store.root.commit] and left == []
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_patches_and_the_first_of_more(repo):
     with tts.Workspace(repo, agent="toy") as workspace:
         six = tts.solve("Fix it.", FEW, backend=workspace, strategy=VOTE)
@@ -69,6 +70,7 @@ def test_equal_seeds_give_equal_patches_and_the_first_of_more(repo):
     assert not workspace.store.folder.exists()
 
 
+@pytest.mark.slow
 def test_the_runs_of_one_request_do_not_hold_the_line(repo):
     async def check() -> None:
         wide, single = [opened.value for opened in await workspace.open(["Fix all.", "Fix it."])]
@@ -82,6 +84,7 @@ def test_the_runs_of_one_request_do_not_hold_the_line(repo):
         asyncio.run(check())
 
 
+@pytest.mark.slow
 def test_a_row_in_pieces_is_the_row_at_once(repo):
     async def check(stream: int, sizes: list[int], *, at_step: bool) -> None:
         (opened,) = await workspace.open(["Fix it."])
@@ -110,6 +113,7 @@ def test_a_row_in_pieces_is_the_row_at_once(repo):
             asyncio.run(check(stream, [100], at_step=True))
 
 
+@pytest.mark.slow
 def test_each_edit_of_the_toy_is_equally_likely_and_half_of_its_runs_end_after_one(repo):
     possible = [edit_text(SOURCE, edit) for edit in edits({"add.py": SOURCE})]
     assert len(possible) == len(set(possible)) == 3
@@ -177,6 +181,7 @@ def check_program(workspace, ops, limits, seed):
     assert is_empty(workspace)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_OPS, min_size=1, max_size=6), _LIMITS, st.integers(0, 3))
 def test_no_budget_is_passed_and_every_state_is_freed(priced, ops, limits, seed):
@@ -338,6 +343,7 @@ def test_a_plan_by_steps_needs_an_agent_that_goes_on(repo, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_program_that_goes_on_is_searched_by_steps(repo, tmp_path):
     """An agent of one's own that counts its turns in its session, and adds a line in each."""
     name = script(
@@ -366,6 +372,7 @@ def test_a_program_that_goes_on_is_searched_by_steps(repo, tmp_path):
     assert found.candidates[0].trajectory.full_text.count("turn ") == 3
 
 
+@pytest.mark.slow
 def test_patches_with_equal_changes_vote_together(repo, tmp_path):
     agent = script(
         tmp_path / "own", "if [ $((TTS_SEED % 2)) = 0 ]; then printf 'a \\r\\n' > a; else printf 'a\\n' > a; fi"
@@ -387,6 +394,7 @@ while True:
 """  # noqa: E501
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_path, monkeypatch, moments):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -417,6 +425,7 @@ def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_
 # Agents that harm ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill -9 $PPID", "kill -9 $PPID; echo x; sleep 0.1; kill -9 $$"])
 def test_an_agent_that_kills_its_supervisor_fails_and_is_ended(repo, tmp_path, end):
     mark = "86413"
@@ -442,6 +451,7 @@ def test_a_forged_report_of_a_killed_supervisor_does_not_count(repo, tmp_path):
         assert all(candidate.truncated for candidate in found.candidates)
 
 
+@pytest.mark.slow
 def test_an_agent_with_a_large_report_or_session_fills_no_memory(repo, tmp_path):
     large = 'truncate -s 200G "$TTS_REPORT_FILE"; truncate -s 200G "$TTS_SESSION_FILE"; echo a > a'
     assert "+a" in str(solve_by(repo, script(tmp_path / "own", large)).answer)
@@ -465,6 +475,7 @@ def test_no_exception_leaves_a_search_waiting(repo, tmp_path, monkeypatch, failu
                 tts.solve("x", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority")
 
 
+@pytest.mark.slow
 def test_folders_nested_deeper_than_the_stack_end_a_row(repo, tmp_path):
     code = "import os\nopen('a', 'w').write('a')\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
     agent = tmp_path / "deep"

@@ -35,6 +35,7 @@ def repo(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_the_demonstration_mends_its_repository(tts, tmp_path):
     result = tts("patch", "--demo", "--trace", str(tmp_path / "trace.html"))
     assert result.exit_code == 0, result.stderr
@@ -44,6 +45,7 @@ def test_the_demonstration_mends_its_repository(tts, tmp_path):
     assert (tmp_path / "trace.html").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_the_patch_that_passes_fits_the_repository_which_stays(tts, repo):
     before = snapshot(repo)
     result = tts("patch", *FIX, "--repo", str(repo))
@@ -53,6 +55,7 @@ def test_the_patch_that_passes_fits_the_repository_which_stays(tts, repo):
     assert "return a + b" in (repo / "add.py").read_text()
 
 
+@pytest.mark.slow
 def test_apply_changes_the_files_and_nothing_else(tts, repo):
     before = snapshot(repo / ".git")
     result = tts("patch", *FIX, "--repo", str(repo), "--apply")
@@ -63,6 +66,7 @@ def test_apply_changes_the_files_and_nothing_else(tts, repo):
     assert "return a + b" in (repo / "add.py").read_text()
 
 
+@pytest.mark.slow
 def test_without_tests_the_most_frequent_patch_is_chosen(tts, repo, tmp_path):
     agent = script(tmp_path / "own", 'if [ -n "${TTS_SEED%%*[05]}" ]; then echo b > b; else echo a > a; fi')
     result = tts("patch", "Go.", "-n", "6", "--repo", str(repo), "--agent", agent)
@@ -70,6 +74,7 @@ def test_without_tests_the_most_frequent_patch_is_chosen(tts, repo, tmp_path):
     assert "+b" in result.stdout
 
 
+@pytest.mark.slow
 def test_no_patch_and_none_that_passes_are_told(tts, repo, tmp_path):
     result = tts("patch", "Go.", "-n", "2", "--repo", str(repo), "--agent", script(tmp_path / "own", "true"))
     assert (result.exit_code, result.stdout) == (1, "")
@@ -81,6 +86,7 @@ def test_no_patch_and_none_that_passes_are_told(tts, repo, tmp_path):
     assert "has a patch that passes the tests" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -101,6 +107,7 @@ def test_a_mistake_is_one_line_and_nothing_runs(tts, repo, arguments, line):
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_the_table_says_why_a_patch_fails_and_which_files_of_tests_it_changes(tts, repo, tmp_path):
     agent = script(tmp_path / "own", "echo '# more' >> add.py; rm test_add.py")
     result = tts("patch", "Go.", "-n", "1", "--repo", str(repo), "--agent", agent, "--tests", "pytest -q")
@@ -111,6 +118,7 @@ def test_the_table_says_why_a_patch_fails_and_which_files_of_tests_it_changes(tt
     assert result.stderr.count("passes the tests") == 1
 
 
+@pytest.mark.slow
 def test_an_interruption_tests_what_has_ended(tts, repo, tmp_path, monkeypatch):
     solve = Solver.solve
 

@@ -84,6 +84,7 @@ def test_a_runaway_is_stopped_by_its_lease_within_one_call(repo, tmp_path, unit,
     assert all("+1" in str(one.answer).splitlines() for one in found.candidates)  # what it has counts
 
 
+@pytest.mark.slow
 def test_a_failure_keeps_what_was_spent(repo, tmp_path):
     """An agent that fails without a change, after a call."""
     model, account = Scripted(lambda _: "true"), tts.Account(tts.Budget(samples=2, usd=1))
@@ -97,6 +98,7 @@ def test_a_failure_keeps_what_was_spent(repo, tmp_path):
     assert account.spent["usd"] > 0
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_calls_under_way(repo, tmp_path):
     """A function without an end is charged in full, which its lease bounds."""
 
@@ -130,6 +132,7 @@ class Watched:
         monkeypatch.setattr(ModelDoor, "lend", watch)
 
 
+@pytest.mark.slow
 def test_a_lease_is_what_is_left_divided_by_the_rows_still_to_run(repo, tmp_path, monkeypatch):
     watched, model = Watched(monkeypatch), Scripted(mend)
     solve(
@@ -153,6 +156,7 @@ def test_a_lease_is_what_is_left_divided_by_the_rows_still_to_run(repo, tmp_path
     assert [one["usd"] for one in watched.lent] == expected
 
 
+@pytest.mark.slow
 def test_leases_do_not_depend_on_who_ends_first(repo, tmp_path, monkeypatch):
     watched, lent = Watched(monkeypatch), list[list[dict[str, int]]]()
     for which in (0, 1):
@@ -164,6 +168,7 @@ def test_leases_do_not_depend_on_who_ends_first(repo, tmp_path, monkeypatch):
     assert lent[0] == lent[1]
 
 
+@pytest.mark.slow
 def test_without_a_number_of_rows_they_run_until_the_money_does_not_pay_one_more(repo, tmp_path):
     model = Scripted(mend)
     found = solve(repo, model, talker(tmp_path), {"usd": 0.001}, strategy="best_of_n | majority")
@@ -178,6 +183,7 @@ _LIMITS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_LIMITS, st.sampled_from([mend, run_away]), st.integers(1, 3))
 def test_no_limit_is_passed(repo, tmp_path, limits, script, jobs):
@@ -224,6 +230,7 @@ def test_a_key_is_of_no_use_after_its_row_and_there_is_no_other(door):
     assert first.end() == usage
 
 
+@pytest.mark.slow
 def test_a_row_cannot_use_the_key_of_a_row_before(repo, tmp_path):
     kept = tmp_path / "key"
     more = f"open({str(kept)!r}, 'a').write(os.environ['OPENAI_API_KEY'] + ' ') and {{}}"
@@ -308,6 +315,7 @@ def test_a_closed_workspace_serves_no_more(repo, tmp_path):
     assert "tts-leases" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.slow
 def test_the_gateway_of_a_forgotten_workspace_ends(repo, tmp_path):
     workspace = tts.Workspace(repo, agent=talker(tmp_path), model=Scripted(mend))
     tts.solve("Fix it.", tts.Budget(samples=1), backend=workspace, strategy="single")
@@ -353,6 +361,7 @@ files: {{.mine/rc: "{{model}}"}}
 """
 
 
+@pytest.mark.slow
 def test_a_record_of_ones_own_is_a_harness(repo, tmp_path):
     path = Path(talker(tmp_path).removeprefix("command:"))
     text = path.read_text().replace("OPENAI_BASE_URL", "MY_URL").replace("OPENAI_API_KEY", "MY_KEY")
@@ -378,6 +387,7 @@ trust_usage: {{passes: [OWN_KEY], tokens: usage.output, message: said}}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("told", "tokens"), [("20", 20), ("1000", 50), ("none", 50)])
 def test_a_harness_with_its_own_login_counts_by_its_own_report_as_an_estimate(
     repo, tmp_path, monkeypatch, told, tokens

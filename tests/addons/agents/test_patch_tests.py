@@ -52,6 +52,7 @@ def score_of(repo: Path, tmp_path: Path, commands: str, verifier: str = QUIET) -
     return found.candidates[0].scores["main"]
 
 
+@pytest.mark.slow
 def test_the_right_patch_scores_one_and_the_repository_stays(repo, tmp_path):
     before = snapshot(repo)
     assert score_of(repo, tmp_path, MEND) == 1
@@ -107,6 +108,7 @@ def test_a_trick_takes_nothing_from_a_right_patch(repo, tmp_path, trick):
     assert score_of(repo, tmp_path, f"{TRICKS[trick]}; {MEND}") == 1
 
 
+@pytest.mark.slow
 def test_hidden_files_are_for_the_run_alone_and_lie_over_what_an_agent_wrote(repo, tmp_path):
     hidden = tmp_path / "hidden"
     (hidden / "checks").mkdir(parents=True)
@@ -128,6 +130,7 @@ def test_hidden_files_are_for_the_run_alone_and_lie_over_what_an_agent_wrote(rep
     assert not (repo / "checks").exists()
 
 
+@pytest.mark.slow
 def test_tests_of_the_agent_count_where_that_is_allowed(repo, tmp_path):
     loose = "tests(command='pytest -q', restore=False)"
     assert score_of(repo, tmp_path, TRICKS["edits the tests"], loose) == 1
@@ -136,6 +139,7 @@ def test_tests_of_the_agent_count_where_that_is_allowed(repo, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_command_of_ones_own_counts_by_its_exit_code(repo, tmp_path):
     grep = "tests(command='grep -q + add.py')"
     assert score_of(repo, tmp_path, MEND, grep) == 1
@@ -147,6 +151,7 @@ def bound(repo: Path, **parameters) -> tuple[tts.Workspace, PatchTests]:
     return workspace, PatchTests(**parameters).fill(None, workspace)
 
 
+@pytest.mark.slow
 def test_equal_files_are_tested_once_and_a_run_has_a_limit(repo, tmp_path):
     counts = tmp_path / "counts"
     program = script(tmp_path / "own", f"echo x >> {counts}; [ ! -e slow ] || sleep 60").removeprefix("command:")
@@ -164,6 +169,7 @@ def test_equal_files_are_tested_once_and_a_run_has_a_limit(repo, tmp_path):
     assert counts.read_text().count("x") == 3, "the root once, a run that the budget cut, a run to its own limit"
 
 
+@pytest.mark.slow
 def test_notes_name_tests_unless_they_are_hidden(repo, tmp_path):
     workspace, verifier = bound(repo, command="pytest -q")
     with workspace:
@@ -190,6 +196,7 @@ def test_a_patch_reaches_only_the_fork(repo, path):
         assert verifier.score_patch(workspace, patch).note.startswith("The patch cannot be applied")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_tested_is_refused_before_the_search(repo, tmp_path):
     def refuse(verifier: str, line: str, folder: Path = repo) -> None:
         with tts.Workspace(folder, agent="toy") as workspace, pytest.raises(tts.ConfigError, match=line):
@@ -327,6 +334,7 @@ def test_a_suite_that_fails_by_code_that_a_patch_can_mend_is_taken(repo, command
         assert verifier.score_patch(workspace, None).whole == 0
 
 
+@pytest.mark.slow
 def test_a_program_that_kills_its_supervisor_scores_zero_and_is_ended(repo, tmp_path):
     mark = "86414"
     trick = (
@@ -338,6 +346,7 @@ def test_a_program_that_kills_its_supervisor_scores_zero_and_is_ended(repo, tmp_
     assert running(f"sleep {mark}") == []
 
 
+@pytest.mark.slow
 def test_a_patch_that_fails_is_refused_unless_forced(repo, tmp_path):
     agent = script(tmp_path / "own", "rm tests/test_add.py")
     budget = tts.Budget(samples=1)
@@ -354,6 +363,7 @@ def test_a_patch_that_fails_is_refused_unless_forced(repo, tmp_path):
     assert not (repo / "tests" / "test_add.py").exists()
 
 
+@pytest.mark.slow
 def test_a_patch_that_passes_is_applied_and_one_beside_it_is_not(repo, tmp_path):
     agent = script(tmp_path / "own", MEND)
     with tts.Workspace(repo, agent=agent) as workspace:
@@ -377,6 +387,7 @@ def test_what_the_tests_write_themselves_is_no_part_of_a_patch(repo, tmp_path):
     assert "app.bin" not in str(found.answer)
 
 
+@pytest.mark.slow
 def test_tests_start_in_the_folder_that_was_named(repo, tmp_path):
     (repo / "tests" / "test_other.py").write_text("import nope_missing\n")
     (repo / "pkg").mkdir()

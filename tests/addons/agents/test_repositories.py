@@ -51,6 +51,7 @@ def data(tmp_path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 def test_each_prompt_is_solved_in_its_own_repository(data):
     with Repositories(data, agent="toy") as backend:
         found = [
@@ -65,6 +66,7 @@ def test_each_prompt_is_solved_in_its_own_repository(data):
             tts.solve("Fix it.", tts.Budget(samples=1), backend=backend)
 
 
+@pytest.mark.slow
 def test_a_repository_with_git_is_taken_at_its_revision(tmp_path):
     folder = add_task(tmp_path / "data", "add", more="revision: v1\nrepo: clone\n")
     make_repository(folder / "clone")
@@ -81,6 +83,7 @@ def test_a_repository_with_git_is_taken_at_its_revision(tmp_path):
     assert "add.py" in (found.answer or "")
 
 
+@pytest.mark.slow
 def test_a_study_needs_permission_and_judges_by_hidden_tests(data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("study.yaml").write_text(STUDY.replace("DATA", "data"))
@@ -98,6 +101,7 @@ def test_a_study_needs_permission_and_judges_by_hidden_tests(data, tmp_path, mon
     }
 
 
+@pytest.mark.slow
 def test_a_patch_is_right_if_hidden_tests_pass_too(data):
     test = data / "add" / "hidden" / "test_hidden.py"
     test.write_text(test.read_text().replace("14", "15"))

@@ -139,6 +139,7 @@ def test_what_is_released_is_gone(repo, folder):
         assert (repo / "src").is_dir()
 
 
+@pytest.mark.slow
 def test_keys_forget_spaces_at_line_ends_and_nothing_else(repo, folder):
     def key(text: str, mode: int = 0o644) -> str:
         fork = store.fork(store.root)
@@ -307,6 +308,7 @@ NAMES = st.sampled_from(["a", "b/c", "src/add.py", "data.bin", "ä ö", "-x"])
 EDITS = st.lists(st.tuples(NAMES, st.one_of(st.none(), st.binary(max_size=20))), max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 9), EDITS), max_size=4))
 def test_random_histories_reach_the_files_that_were_written(repo, folder, history):
@@ -358,6 +360,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_killed_process_leaves_the_repository_as_it_was_and_clean_frees_all(repo, folder, moments):
     before, random_ = snapshot(repo), random.Random(46)
@@ -423,6 +426,7 @@ def plant_commands(repo: Path, mark: Path) -> None:
         os.utime(path, (1, 1))  # so that git compares the content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linked", [False, True], ids=["clone", "worktree"])
 def test_no_setting_of_a_repository_runs_a_command(repo, folder, tmp_path, monkeypatch, linked):
     mark = tmp_path / "command_ran"
@@ -557,6 +561,7 @@ def test_a_call_of_git_has_a_deadline(repo, monkeypatch):
         run_git("status", folder=repo)
 
 
+@pytest.mark.slow
 def test_folders_of_any_depth_and_without_permissions_are_removed(tmp_path):
     top, here = tmp_path / "top", Path.cwd()
     top.mkdir()

@@ -115,6 +115,7 @@ def test_a_folder_that_is_gone_is_told(tmp_path):
         store.target.apply(patch)
 
 
+@pytest.mark.slow
 def test_a_solution_applies_its_patch_after_the_workspace_was_closed(tmp_path):
     folder = tmp_path / "plain"
     folder.mkdir()

@@ -69,6 +69,7 @@ def test_memory_that_looks_like_a_disk_is_bounded(place: str) -> None:
     assert ran(many.replace("40", "8"), disk=16 * MIB).outcome is ProgramOutcome.PASSED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolated", MODES)
 def test_memory_that_forked_processes_share_counts_once(isolated: bool) -> None:
     forks = "import os, time\nx = bytearray(b'x' * (100 << 20))\n"
@@ -108,6 +109,7 @@ def test_a_process_that_has_ended_since_it_was_listed_holds_nothing() -> None:
     assert memory_of([(os.getpid(), 1 << 40)]) < 1 << 40
 
 
+@pytest.mark.slow
 @SHUT_IN
 @pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
 def test_sockets_outside_are_out_of_reach(kind: str, tmp_path: Path) -> None:

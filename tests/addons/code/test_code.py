@@ -53,6 +53,7 @@ class TestOutcomes:
         assert (wrong.outcome, wrong.passed, wrong.total) == (ProgramOutcome.FAILED, 1, 3)
         assert "f(5)" in wrong.detail
 
+    @pytest.mark.slow
     def test_it_raises_or_leaves_before_its_tests(self, isolated: bool) -> None:
         for program, detail in (
             ("1 / 0", "ZeroDivisionError"),
@@ -74,6 +75,7 @@ class TestOutcomes:
         result = ran(busy, isolated=isolated, seconds=30.0)
         assert (result.outcome, result.detail) == (ProgramOutcome.TIMEOUT, "it used up its processor time")
 
+    @pytest.mark.slow
     def test_it_sleeps_or_loops(self, isolated: bool) -> None:
         for program in ("import time; time.sleep(600)", "while True:\n    pass"):
             started = time.monotonic()
@@ -130,6 +132,7 @@ class TestOutcomes:
         assert (right.outcome, right.passed, right.total) == (ProgramOutcome.PASSED, 2, 2)
         assert (wrong.outcome, wrong.passed, wrong.total) == (ProgramOutcome.FAILED, 0, 2)
 
+    @pytest.mark.slow
     def test_a_flood_where_it_is_reported_is_not_held(self, isolated: bool) -> None:
         tries = "        try: os.write(end, b'x' * 2**16)\n        except OSError: pass"
         assert (
@@ -223,6 +226,7 @@ class TestTheVerifier:
         problem = Problem("write f", answer=TESTS)
         assert wholes(Code(sandbox="none"), path([-1.0], text=RIGHT), problem=problem, calls=NoCalls()) == [1.0]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("tests", "message"),
         [

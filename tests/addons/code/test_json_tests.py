@@ -86,6 +86,7 @@ def test_a_program_that_is_no_python_is_not_run() -> None:
     assert result.detail.startswith("SyntaxError")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolated", MODES)
 def test_calls_reach_functions_and_methods_and_compare_plain_data(isolated: bool) -> None:
     tests = [{"function": "pair", "arguments": [n, [4, None]], "returns": [n, [4, None], True]} for n in (3, 5)]

@@ -89,6 +89,7 @@ def test_each_block_runs_by_itself_up_to_the_most() -> None:
     assert text.endswith(block("print(3)"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "shown"),
     [
@@ -136,6 +137,7 @@ def numbered() -> Any:
     return FunctionBackend(write, concurrency=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [1, 3])
 def test_different_programs_run_side_by_side_and_show_what_they_would_alone(
     monkeypatch: pytest.MonkeyPatch, cores: int

@@ -235,6 +235,7 @@ def test_the_access_log_has_a_line_a_request_and_no_key(client, keys, caplog):
     assert not any(word in line for line in lines for word in (KEY, "secret-but-wrong", "in-the-query"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_access_log_of_a_started_server_goes_to_standard_error(tmp_path, workers):
     config = {"models": {"toy": {}}, "store": str(tmp_path / "store.sqlite")}

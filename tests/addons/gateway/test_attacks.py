@@ -312,6 +312,7 @@ def test_a_completion_that_fails_is_told_without_its_reason(client, caplog, stre
     assert "/secret/path" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_log_has_the_reason_that_clients_are_not_told():
     source = (
         "from tts_addons.gateway.config import GatewayLimits, gateway_config as made\n"

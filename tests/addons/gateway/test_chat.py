@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import tts
 from tests.addons.gateway.asking import VOTE, ask
 
@@ -51,6 +53,7 @@ def test_presets_are_models(client):
     )
 
 
+@pytest.mark.slow
 def test_the_pair_answers(client):
     gateway = client(models={"pocket": {"strategy": "best_of_n(n=4) | weighted", "verifiers": "process"}})
     question = [{"role": "user", "content": "What is 12 + 7 * 3?"}]

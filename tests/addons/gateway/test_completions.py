@@ -71,6 +71,7 @@ def directly(*prompts: str, top: int = 0) -> list[PromptLogprobs]:
     return asyncio.run(read())
 
 
+@pytest.mark.slow
 def test_log_likelihoods_are_those_of_the_engine(complete):
     prompts = [SUM + line for line in LINES]
     reply = complete(prompt=prompts, echo=True, logprobs=1, max_tokens=1, temperature=0)
@@ -90,6 +91,7 @@ def test_log_likelihoods_are_those_of_the_engine(complete):
     assert max(likelihoods) == likelihoods[0], "the policy knows its times table"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_ids", [False, True])
 def test_prompts_do_not_depend_on_each_other_and_token_ids_are_read_as_they_are(complete, as_ids):
     long = SUM * 12
@@ -137,6 +139,7 @@ def test_written_tokens_have_the_log_probabilities_of_reading_them(complete):
     assert "".join(told["tokens"]).startswith(reply["choices"][0]["text"])
 
 
+@pytest.mark.slow
 def test_a_text_is_a_function_of_its_seed_and_choices_are_different_draws(complete):
     fields = {"prompt": "93 - 8 * 7 + 41 * 6\n", "n": 4, "temperature": 2, "max_tokens": 60}
     first, again, other = complete(seed=5, **fields), complete(seed=5, **fields), complete(seed=6, **fields)
@@ -162,6 +165,7 @@ def events(text: str) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields", [{}, {"stop": ["33", "\nA"]}, {"echo": True}, {"logprobs": 1}, {"max_tokens": 0, "echo": True}]
 )
@@ -335,6 +339,7 @@ def test_a_preset_searches_as_chat_does(complete):
     assert told["choices"] == reply["choices"]
 
 
+@pytest.mark.slow
 def test_prompts_of_a_preset_are_searches_of_their_own(complete):
     fields = {"model": "pocket:vote", "seed": 4, "n": 2}
     prompts = ["What is 12 + 7 * 3?", "What is 93 - 8 * 7 + 41 * 6?"]

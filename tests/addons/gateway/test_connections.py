@@ -159,6 +159,7 @@ def assert_ends_unread(client: socket.socket, more: bytes) -> None:
     wait_for_end(client, more, read=False)
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_no_reply_is_disconnected(monkeypatch):
     monkeypatch.setattr(protocol, "_LEAST_RATE", 1e6)
     with (
@@ -225,6 +226,7 @@ def _until(ask: Callable[[], httpx.Response], enough: Callable[[httpx.Response |
     pytest.fail("it was not served")
 
 
+@pytest.mark.slow
 def test_the_limit_of_open_files_is_raised():
     source = (
         "import resource\nfrom tts_addons.gateway.connections import "
@@ -273,6 +275,7 @@ def test_a_failure_to_accept_is_logged_once_and_tried_again(monkeypatch, caplog)
     ] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "address"),
     [

@@ -200,6 +200,7 @@ def test_no_spelling_of_a_value_reaches_anything(field: str, gateway: Any) -> No
     assert not reached(seen)
 
 
+@pytest.mark.slow
 def test_no_header_and_no_address_reaches_anything(gateway: Any) -> None:
     for name in HEADERS:
         post(gateway, {}, {name: "x"})
@@ -217,6 +218,7 @@ def test_no_header_and_no_address_reaches_anything(gateway: Any) -> None:
     assert gateway.get("/v1/searches").json()["data"], "no text of a client changed the file of searches"
 
 
+@pytest.mark.slow
 def test_no_field_of_a_completion_reaches_anything(gateway: Any) -> None:
     fields: tuple[Callable[[str], dict[str, Any]], ...] = (
         lambda v: {"model": v}, lambda v: {"prompt": v}, lambda v: {"prompt": [v, v]}, lambda v: {"suffix": v},

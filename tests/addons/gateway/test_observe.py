@@ -146,6 +146,7 @@ def test_a_trace_that_is_too_large_to_read_again_is_not_kept_but_its_search_is(m
     archive.close()
 
 
+@pytest.mark.slow
 def test_a_large_trace_is_read_again():
     whole = tts.solve("3 + 4", tts.Budget(samples=2), model="toy").trace
     large = dataclasses.replace(whole, problem="".join(map(str, range(3_000_000))))
@@ -154,6 +155,7 @@ def test_a_large_trace_is_read_again():
     archive.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -518,6 +520,7 @@ for number in range(int(sys.argv[2])):
 """
 
 
+@pytest.mark.slow
 def test_processes_open_a_new_store_at_once(tmp_path):
     command = [sys.executable, "-c", OPENS, str(tmp_path), "20"]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]

@@ -162,6 +162,7 @@ def random_text(draw: np.random.Generator) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_ten_thousand_random_texts_reach_nothing() -> None:
     draw = np.random.default_rng(0)
     before = set(sys.modules)

@@ -97,6 +97,7 @@ def test_answers_alone_come_back_with_the_same_figures(tmp_path: Path, form: str
     )
 
 
+@pytest.mark.slow
 def test_a_pool_of_our_own_comes_back_with_the_same_figures(tmp_path: Path):
     """Each seed is a pool of its own; answers, scores, tokens and verdicts are those of a live study."""
     results = [result for result in live("best_of_n(n=6) | weighted", 6) if result.cell.seed == 0]
@@ -219,6 +220,7 @@ def brevity(problem: tts.Problem, text: str) -> float:
     return 1 / (1 + len(text))
 
 
+@pytest.mark.slow
 def test_a_pool_keeps_the_scores_of_all_verifiers_and_the_outcomes_of_tests(tmp_path: Path) -> None:
     if reason := sandbox.why_not():
         pytest.skip(reason)

@@ -409,6 +409,7 @@ def test_mixed_numbers_of_samples_are_said_and_handled():
     assert [one.value for one in curve.curve.accuracy] == [0.5, 1.0]
 
 
+@pytest.mark.slow
 def test_the_recorded_pool_with_rewards_has_its_known_figures():
     folder = os.environ.get("TTS_DATA_DIR")
     if not folder or not (path := Path(folder, "pools", "qwen25math", "math_cot_100_n8_rm.jsonl")).exists():
@@ -428,6 +429,7 @@ def test_the_recorded_pool_with_rewards_has_its_known_figures():
     assert accuracy(pool, "best_of_n | best", 8, first=True) == pytest.approx(0.94)
 
 
+@pytest.mark.slow
 def test_a_large_file_is_imported_in_bounded_memory(tmp_path):
     """Rows of a problem are far apart, and the file has three times what the import may hold."""
     text = "word " * 2000

@@ -439,6 +439,7 @@ def test_rows_of_well_known_programs_need_no_options(
     assert pool.problems[0].prompt_tokens > 0
 
 
+@pytest.mark.slow
 def test_the_table_of_large_language_monkeys_is_read(tmp_path):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -217,6 +217,7 @@ def exact(f: Any) -> float:
     return sum(p * (odds if slips == 0 else 1 / odds) * f(slips == 0) for slips, p in ((0, 0.36), (1, 0.48), (2, 0.16)))
 
 
+@pytest.mark.slow
 @repeats(150, 1500)
 @pytest.mark.parametrize(
     "plan",
@@ -352,6 +353,7 @@ def test_what_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", list(FORMS))
 def test_both_files_have_the_same_rows_and_datasets_streams_them(form: str, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")

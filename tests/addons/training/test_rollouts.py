@@ -49,6 +49,7 @@ def group(*rewards: float) -> RolloutGroup:
     return RolloutGroup(problem=tts.Problem("1 + 1", answer="2"), rollouts=tuple(made))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["signal", "uniform"])
 def test_no_total_is_ever_passed_and_the_spend_is_that_of_the_ledger(objective: str) -> None:
     for seed in range(12):
@@ -61,6 +62,7 @@ def test_no_total_is_ever_passed_and_the_spend_is_that_of_the_ledger(objective: 
         assert found.stopped_by
 
 
+@pytest.mark.slow
 def test_equal_seeds_draw_equal_groups_whatever_else_the_solver_did() -> None:
     first = drawn(5000, seed=3)
     with solver() as made:
@@ -84,6 +86,7 @@ def test_the_end_says_what_ended_it() -> None:
     assert min(drawn(3000, objective="uniform", reward=lambda problem, text: -2.0).groups[0].rewards) == -2
 
 
+@pytest.mark.slow
 def test_signal_draws_where_rewards_differ() -> None:
     uniform = [drawn(100_000, seed, objective="uniform", n=8) for seed in range(4)]
     for seed, one in enumerate(uniform):
@@ -104,6 +107,7 @@ def test_rollouts_have_the_tokens_that_the_model_wrote() -> None:
     assert all(float(is_right) == reward for is_right, reward in right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["signal", "uniform"])
 def test_a_sample_that_the_total_cuts_counts_in_no_group(objective: str) -> None:
     """Totals of all sizes cut samples at all places; each sample of a group is whole, and judged."""
@@ -136,6 +140,7 @@ def test_a_sample_that_max_tokens_cuts_counts_as_it_stands() -> None:
     assert not any(of.cut for of in found.groups)
 
 
+@pytest.mark.slow
 def test_rollouts_have_the_law_that_drew_their_tokens() -> None:
     with tts.Solver("pocket", {}, task="countdown", temperature=0.5) as made:
         found = rollouts(countdowns(3), 2000, solver=made, n=4)

@@ -146,6 +146,7 @@ def test_what_a_study_cannot_export_is_named(study: tts.Study, tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_several_models_need_a_name(tmp_path: Path) -> None:
     two = tts.Study(
         name="two",

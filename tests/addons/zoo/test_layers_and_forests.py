@@ -137,6 +137,7 @@ def test_roles_write_what_they_are_named_for() -> None:
     assert seen == {"policy": {"generate"}, "second": {"generate", "judge"}, "third": {"fuse"}}
 
 
+@pytest.mark.slow
 @repeats(60, 200)
 def test_layers_that_know_what_is_right_are_right_as_often_as_the_exact_law_says(runs: int) -> None:
     """A verifier that knows, and an aggregator that copies what it is shown: one of three is right with the chance 1 -
@@ -188,6 +189,7 @@ def evolved(plan: str, say: Say, fitness: Callable[[str], float], seed: int = 0)
     return end
 
 
+@pytest.mark.slow
 @repeats(60, 150)
 @pytest.mark.parametrize(
     ("generations", "islands"),
@@ -245,6 +247,7 @@ def test_the_fittest_become_parents_and_wander_to_the_next_island() -> None:
     assert end.solution.answer == "0.52"
 
 
+@pytest.mark.slow
 @repeats(40, 120)
 def test_an_orphan_is_a_plain_solution_without_a_critique(runs: int) -> None:
     """A child is shown no parent with the chance of an orphan, and nobody criticizes for it."""

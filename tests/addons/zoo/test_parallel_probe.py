@@ -128,6 +128,7 @@ def test_branches_that_agree_end_early_and_cost_less_than_whole_ones() -> None:
     assert texts == sorted(c.trajectory.full_text for c in whole.search.candidates)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @repeats(60, 600, "seeds")
 def test_without_a_stop_the_branches_have_the_law_of_plain_samples(seeds: int) -> None:
     probed = [run("parallel_probe(n=4, every=4, stable=1000, warmup=1000, tokens=1)", seed) for seed in range(seeds)]

@@ -98,6 +98,7 @@ def test_what_mathematics_writes_is_read(task: ReasoningGymTask):
     assert not task.equivalent("x**2 - sin(x) + C", integral)
 
 
+@pytest.mark.slow
 def test_a_hanging_answer_is_wrong_and_the_next_is_judged(task: ReasoningGymTask, monkeypatch: pytest.MonkeyPatch):
     assert task.equivalent("17 +22", COUNTDOWN)
     monkeypatch.setattr(task, "time_limit_s", 0.5)
@@ -151,6 +152,7 @@ def test_entries_keep_their_tuples_and_keys_as_json():
     assert unpack(json.loads(json.dumps(pack(entry)))) == entry
 
 
+@pytest.mark.slow
 def test_no_module_of_the_package_keeps_a_way_to_run_an_answer():
     """The scorers' ways are `eval` and `parse_expr`; a version with another one must be looked at before it is
     trusted.

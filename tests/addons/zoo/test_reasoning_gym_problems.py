@@ -113,6 +113,7 @@ def test_a_generator_that_fails_is_named_and_its_process_ends(
     process.close.assert_called_once_with()
 
 
+@pytest.mark.slow
 def test_every_start_makes_the_same_problems_from_sets_of_words(request: pytest.FixtureRequest):
     """These generators go through sets of texts, whose order is another one in every process unless the hash is
     fixed.

@@ -84,6 +84,7 @@ def test_weights_of_half_precision_are_widened(tmp_path: Path) -> None:
     assert samples(backend) == samples(engine_of(model.float(), tiny_tokenizer(), threads=1))
 
 
+@pytest.mark.slow
 def test_the_identity_follows_the_weights_and_how_they_run(tmp_path: Path) -> None:
     one = load(saved(tmp_path / "one", random_model()))
     other = load(saved(tmp_path / "other", random_model(seed=2)))
@@ -180,6 +181,7 @@ def test_other_architectures_are_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "line"),
     [

@@ -160,6 +160,7 @@ def test_a_call_that_is_given_up_before_it_begins_computes_nothing() -> None:
 # Numbers that are none ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["strict", "reference"])
 def test_a_row_whose_logits_are_nan_fails_and_what_shares_its_steps_and_later_its_blocks_does_not(
     executor: str,
@@ -253,6 +254,7 @@ def test_a_predicate_that_raises_fails_its_rows_and_no_other() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_rows", [64, 2])
 def test_a_predicate_that_ends_the_program_fails_what_is_under_way_or_waits_and_the_engine_goes_on(
     max_rows: int,

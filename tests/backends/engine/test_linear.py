@@ -166,6 +166,7 @@ def test_a_layer_of_many_outputs_is_probed_on_a_few_of_them(
     assert shapes == [(probed, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instructions", [pytest.param("SSE41", marks=pytest.mark.slow), "AVX2"])
 def test_rows_of_onednn_are_exact_with_fewer_instructions(monkeypatch: pytest.MonkeyPatch, instructions: str) -> None:
     """oneDNN has other code for other CPUs, and which numbers of rows are exact changes with it."""
@@ -293,6 +294,7 @@ def int8_by_definition(weight: torch.Tensor, bias: torch.Tensor | None, x: torch
     return sums.mul_(steps) if bias is None else torch.addcmul(bias, sums, steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shape", [*SHAPES, (33, 7), (64, 1)])
 def test_int8_kernels_give_exact_sums(shape: tuple[int, int], with_bias: bool) -> None:
@@ -377,6 +379,7 @@ def test_a_weight_row_of_zeros_gives_zeros() -> None:
     assert (make_linear(weight, None, precision="int8")(normal(5, 64))[:, 1] == 0).all()
 
 
+@pytest.mark.slow
 def test_int8_silences_torch_where_it_makes_its_weights_and_nothing_else() -> None:
     done = program(
         "import torch, warnings\n"

@@ -113,6 +113,7 @@ def test_it_is_no_further_from_float64_than_transformers_is(kind: str) -> None:
     assert root(found) < 1.5 * root(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_decoding_is_that_of_generate(kind: str) -> None:
     model = model_of(kind)
@@ -136,6 +137,7 @@ def test_greedy_decoding_is_that_of_generate(kind: str) -> None:
     run(backend, main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama, groups of 7", "qwen2", "qwen3"])
 def test_what_the_backend_answers_are_readings_of_the_concatenated_path(kind: str) -> None:
     model = model_of(kind)

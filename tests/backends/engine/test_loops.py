@@ -32,6 +32,7 @@ async def samples_of(backend: Any, handle: Any, **options: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_a_caller_that_leaves_while_its_prompt_is_read_leaves_nothing_behind() -> None:
     async def main() -> None:
         backend = engine(step_tokens=4)
@@ -47,6 +48,7 @@ def test_a_caller_that_leaves_while_its_prompt_is_read_leaves_nothing_behind() -
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_closing_in_the_middle_fails_everything_and_keeps_nothing() -> None:
     async def main() -> None:
         backend = engine(12)
@@ -80,6 +82,7 @@ async def _opened_and_drawn(backend: Any) -> tuple[Any, list[Any]]:
     return handle, await samples_of(backend, handle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [12, 300])
 def test_a_loop_that_dies_with_work_under_way_takes_its_work_with_it_and_the_next_one_gets_the_same(
     blocks: int,
@@ -106,6 +109,7 @@ def test_a_loop_that_dies_with_work_under_way_takes_its_work_with_it_and_the_nex
     asyncio.run(after())
 
 
+@pytest.mark.slow
 def test_handles_that_garbage_collection_finds_in_the_middle_of_a_step_are_given_up() -> None:
     async def main() -> None:
         backend = engine(20)

@@ -85,6 +85,7 @@ def longest(sizes: Sequence[int], caps: Sequence[int], tokens: int) -> int:
     ) * sum(caps)
 
 
+@pytest.mark.slow
 def test_problems_of_one_backend_that_is_short_of_memory_all_resolve() -> None:
     async def solve(backend: Any, number: int) -> list[Any]:
         (handle,) = await opened(backend, text_of(60 + 9 * number, number))
@@ -258,6 +259,7 @@ def forget(backend: Any, handles: list[Any]) -> None:
     backend.release([])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("give", [give_back, give_back_twice, forget])
 @pytest.mark.parametrize("blocks", [12, 400])
 def test_a_backend_keeps_nothing_when_its_handles_are_gone(give: Give, blocks: int) -> None:
@@ -318,6 +320,7 @@ def test_a_task_that_has_begun_holds_no_state(breaks: bool) -> None:
     assert kept() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [0, 1, 3, 10, 60])
 def test_a_backend_keeps_nothing_of_requests_that_were_cancelled(turns: int) -> None:
     async def main() -> None:

@@ -146,6 +146,7 @@ def test_it_reads_each_of_the_policys_tokens_once_and_the_prompt_beside_them() -
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_it_never_reads_more_tokens_than_were_written() -> None:
     """Words that a hot policy runs together are several tokens to the tokenizer, but were one each when they were
     written.

@@ -80,6 +80,7 @@ def unshared(prompts: Sequence[Ids]) -> tuple[list[int], int]:
     return own, sum(own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("options", [{}, {"step_tokens": 7}, {"threads": 2}, {"share": False}])
 def test_bits_depend_on_no_companion_no_order_and_no_step(order: int, options: Any) -> None:
@@ -145,6 +146,7 @@ def test_memory_stays_within_its_budget_and_returns_to_zero() -> None:
     assert backend.runner.tree.pool.peak_used <= blocks
 
 
+@pytest.mark.slow
 def test_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the rows of one step are ever held: a prompt's logits would be its tokens times the vocabulary."""
     from tts.backends.engine import prompts as module

@@ -41,6 +41,7 @@ def test_an_unknown_head_is_a_capability_that_is_lacking_and_the_names_are_told(
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_path_that_the_process_model_has_no_room_for_is_refused_and_shorter_ones_are_not() -> None:
     async def main() -> None:
         backend = engine(reward_models={"prm": process(context=40)})
@@ -101,6 +102,7 @@ def test_readings_that_are_nan_are_nan() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_readout_that_raises_fails_its_call_and_nothing_else() -> None:
     backend = engine(reward_models={"prm": process("label"), "bad": process("label")})
     object.__setattr__(backend.reward_models["bad"].template.readout, "good", 10_000)
@@ -119,6 +121,7 @@ def test_a_readout_that_raises_fails_its_call_and_nothing_else() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["label", "likelihood"])
 @pytest.mark.parametrize("at", range(1, 9))
 def test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_made_up_for(at: int, kind: str) -> None:

@@ -91,6 +91,7 @@ def test_a_heads_readings_have_the_same_bits_whenever_they_are_asked_for(blocks:
 # Process models -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("separator", ["", "#", "\n#"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_model_reads_what_a_plain_pass_over_the_whole_path_reads(kind: str, separator: str) -> None:
@@ -134,6 +135,7 @@ def test_readings_have_the_same_bits_in_any_order_alone_or_together_and_under_pr
     assert tight.reward_models["prm"].runner.stats.recomputed > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_distinct_step_is_computed_once_and_a_known_path_not_at_all(kind: str) -> None:
     backend = engine(reward_models={"prm": process(kind)})
@@ -184,6 +186,7 @@ def searcher(letters: str = "abcdefghijklmnopqrstuvwxyz0123456789+-=.,") -> tupl
     return policy, runner
 
 
+@pytest.mark.slow
 def test_a_wide_search_costs_hardly_more_process_tokens_than_it_generates() -> None:
     """The best 4 of 16 paths go on, 4 ways each, in ragged steps of at least 20 tokens and mostly below 80; each is
     read at once.

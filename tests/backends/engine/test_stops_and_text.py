@@ -302,6 +302,7 @@ async def many(backend: Any) -> list[list[Sample]]:
     return [list(rows.samples) for rows in asked]
 
 
+@pytest.mark.slow
 def test_both_backends_draw_the_same_tokens_and_texts() -> None:
     engine, other = tiny_engine(threads=1), tiny_backend()
     ours, theirs = run(engine, lambda: many(engine)), run(other, lambda: many(other))

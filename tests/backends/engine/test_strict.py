@@ -151,6 +151,7 @@ def test_companions_change_no_bit(name: str, seed: int) -> None:
     assert max(backend.stats.rows_histogram) > 3, "nothing shared a step: the test saw nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_other_problems_and_their_order_change_no_bit(order: tuple[int, ...]) -> None:
     backend = engine()
@@ -162,6 +163,7 @@ def test_other_problems_and_their_order_change_no_bit(order: tuple[int, ...]) ->
     assert run(backend, main) == {which: expected(which=which) for which in order}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouping", [{"apart": True}, {"backwards": True}, {"apart": True, "backwards": True}])
 def test_how_rows_are_asked_for_changes_no_bit(grouping: dict[str, bool]) -> None:
     backend = engine()
@@ -193,6 +195,7 @@ def test_rows_that_are_asked_for_later_change_no_bit() -> None:
     run(backend, main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -217,6 +220,7 @@ def test_limits_of_a_step_and_sharing_change_no_bit(name: str, options: dict[str
     assert run(backend, main) == expected(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"max_rows": 1}, {"step_tokens": 7}, {"share": False}], ids=str)
 def test_int8_keeps_the_promise(options: dict[str, Any]) -> None:
     assert alone("wide", precision="int8", **options) == expected("wide", precision="int8")
@@ -226,6 +230,7 @@ def test_int8_keeps_the_promise(options: dict[str, Any]) -> None:
 # Threads --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("name", ["narrow", "wide"])
 @pytest.mark.parametrize(("threads", "torchs"), [(2, 2), (1, 2), (2, 1)])
@@ -248,6 +253,7 @@ def test_a_second_thread_changes_no_bit(
     assert found == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["narrow", "wide"])
 def test_many_rows_on_two_threads_are_each_as_on_one_thread_alone(name: str) -> None:
     """So many rows that threads may take some each for themselves, some of which end before others."""
@@ -382,6 +388,7 @@ def test_children_neither_touch_their_parent_nor_each_other() -> None:
 # Trees in the step loop -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["caterpillar", "binary", "star", "random"])
 def test_every_path_of_a_tree_is_its_own(shape: str) -> None:
     """All nodes read together, against every leaf's path on a loop of its own, and in other steps."""

@@ -49,6 +49,7 @@ def part(case: Case, chosen: Sequence[int], *, trimmed: bool = False) -> tuple[A
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", FORESTS)
 def test_it_is_the_oracle_on_every_tree(name: str, shape: tuple[int, int, int]) -> None:

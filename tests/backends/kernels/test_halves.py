@@ -24,6 +24,7 @@ from tts.backends.kernels.target import WIDENS_HALVES  # noqa: E402
 pytestmark = pytest.mark.skipif(not WIDENS_HALVES, reason="this CPU has no F16C")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 2, 64), (1, 7, 128), (3, 1, 80), (2, 3, 16)], ids=str)
 @pytest.mark.parametrize("name", FORESTS)
 def test_attention_to_halves_has_the_bits_of_attention_to_the_floats_that_they_are(

@@ -58,6 +58,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("whole") / "tiny.gguf", tiny_model(len(tiny_tokenizer())), tiny_tokenizer())
 
 
+@pytest.mark.slow
 @repeats(60, 400, "count")
 @pytest.mark.parametrize("reader", READERS)
 def test_a_damaged_gguf_file_is_read_or_refused_in_one_line(file, tmp_path, reader, count):

@@ -52,6 +52,7 @@ def test_a_row_is_charged_what_is_reported_or_seen_and_without_either_all_it_was
     using(server, check, **shows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shows", [{}, UNSEEN, {"mode": "chat"}])
 def test_rows_with_one_cap_share_a_call_where_no_seed_tells_them_apart(shows: dict[str, Any]) -> None:
     server = ToyServer(seeds=False)

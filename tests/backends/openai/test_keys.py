@@ -82,6 +82,7 @@ def gateway(asked: Asked) -> Any:
 SETTINGS = {"headers": {"api-key": "${GATEWAY_KEY}", "X-Title": "tests"}, "query": {"api-version": "2024-10-21"}}
 
 
+@pytest.mark.slow
 def test_a_gateway_has_headers_and_a_query(monkeypatch: pytest.MonkeyPatch, users_files: Path, tmp_path: Path) -> None:
     monkeypatch.setenv("GATEWAY_KEY", SECRET)
     server = Saying(gateway)

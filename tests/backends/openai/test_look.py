@@ -51,6 +51,7 @@ def probed(
 # What hangs, or does not end ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("endless", [b": a comment\n\n", event(delta("x "))])
 def test_a_stream_that_never_ends_is_no_stream(endless: bytes) -> None:
     def say(asked: Asked) -> Answer:
@@ -134,6 +135,7 @@ def test_a_name_that_nobody_resolves_and_addresses_that_nobody_answers(monkeypat
 SECRET = "sk-of-nobody-0123456789abcdefghijklmnopqrstuvwxyz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reply",
     [
@@ -221,6 +223,7 @@ def test_a_key_stands_in_no_finding() -> None:
     assert SECRET not in repr(found) + str(found.lines())
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.sampled_from(["/v1/models", "/version", "/metrics", "/v1/chat/completions", "/v1/completions", "/tokenize"]),

@@ -156,6 +156,7 @@ def test_a_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < waited[0] <= 60
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_few_calls_gets_few_and_every_row_is_written() -> None:
     server = ToyServer(ids=False, most_at_once=4, pause_s=0.001)
     timeouts = dataclasses.replace(QUICK, tries=12)

@@ -284,6 +284,7 @@ def test_a_method_that_goes_on_with_what_it_began_is_refused_with_what_works(str
     assert "best_of_n, self_consistency and other methods of whole solutions work there" in hint
 
 
+@pytest.mark.slow
 def test_a_prompt_that_passes_the_context_is_refused_here_or_there_and_costs_nothing() -> None:
     long = " + ".join("1" * 40)
     for lacks, code, says in (

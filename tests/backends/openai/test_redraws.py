@@ -225,6 +225,7 @@ def test_what_broken_replies_cost_is_no_part_of_the_path() -> None:
     using(server, check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [{"usd": 0.01}, {"flops": 20_000}])
 def test_where_reading_is_paid_for_a_broken_reply_is_drawn_again_with_a_grant_of_its_own(
     limit: dict[str, float],

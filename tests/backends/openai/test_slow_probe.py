@@ -112,6 +112,7 @@ def test_seconds_begin_before_the_probe_once(monkeypatch: pytest.MonkeyPatch) ->
         assert local.prepare(PROMPT, 100).started is None
 
 
+@pytest.mark.slow
 def test_the_command_and_the_function_give_their_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
     probed = ServerAccess.probe_anew

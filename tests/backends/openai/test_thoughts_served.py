@@ -54,6 +54,7 @@ def test_thoughts_of_a_server_are_no_part_of_its_response(form: str, streams: bo
     assert {body["reasoning_effort"] for body in server.bodies} == {"low"}
 
 
+@pytest.mark.slow
 def test_a_server_that_hides_its_thoughts_cannot_have_them_forced() -> None:
     server = ToyServer(prompts=[PROBLEM], reasoning=7)
     with serving(server) as url:

@@ -79,6 +79,7 @@ def test_a_path_sampled_in_pieces_is_the_path_sampled_at_once(tiny: Any, stream:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_long_rows_are_those_of_a_plain_pass(tiny: Any) -> None:
     async def main() -> None:
         (handle,) = await opened(tiny, PROMPTS[3])
@@ -99,6 +100,7 @@ def test_long_rows_are_those_of_a_plain_pass(tiny: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_the_text_of_a_path_is_what_its_tokens_decode_to(tiny: Any) -> None:
     async def main() -> None:
         (handle,) = await opened(tiny, PROMPTS[0])
@@ -118,6 +120,7 @@ def test_the_text_of_a_path_is_what_its_tokens_decode_to(tiny: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_row_is_bit_for_bit_the_same_in_every_batch(make_tiny: Callable[..., Any]) -> None:
     backend = make_tiny(max_rows=9)
     wanted = [(prompt, stream, size) for prompt in range(4) for stream, size in ((11, 5), (12, 40), (13, 120))]
@@ -178,6 +181,7 @@ def test_forks_are_the_same_state_and_do_not_touch_each_other(tiny: Any) -> None
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_states_of_forgotten_handles_are_dropped(make_tiny: Callable[..., Any]) -> None:
     backend = make_tiny()
 

@@ -52,6 +52,7 @@ def test_pools_of_several_models_are_refused():
         PerformanceData.of([first, other, *rest])
 
 
+@pytest.mark.slow
 def test_predictions_for_problems_held_out_are_calibrated():
     found = PerformanceData.of(live("best_of_n", 8, sums(40))).held_out()
     assert {one.strategy for one in found} == {"best_of_n | weighted", "best_of_n | majority"}
@@ -74,6 +75,7 @@ def test_a_better_first_sample_is_drawn_first_and_counted_in_every_curve():
     assert begun.fit(model="toy", task="arithmetic", source="sums").first == 0.0
 
 
+@pytest.mark.slow
 def test_budgets_that_buy_no_more_are_one_size():
     problems = sums(24)
     small, same = live("beam(n=2, branching=2)", 4, problems), live("beam(n=2, branching=2)", 4, problems)
@@ -85,6 +87,7 @@ def test_budgets_that_buy_no_more_are_one_size():
     assert right.shape == (24, 1)
 
 
+@pytest.mark.slow
 def test_what_a_search_was_allowed_is_kept_beside_what_it_spent():
     problems = sums(24)
     search = [
@@ -111,6 +114,7 @@ def test_what_a_search_was_allowed_is_kept_beside_what_it_spent():
     assert counted.limits == {}, "samples are no tokens"
 
 
+@pytest.mark.slow
 def test_a_search_that_stops_early_on_easy_problems_costs_more_on_hard_ones():
     """One that spends 400 tokens on the harder half, and 100 on the easier one."""
     problems = sums(24)
@@ -153,12 +157,14 @@ def test_costs_by_success_rate_are_those_of_problems_with_that_rate():
     assert twice[at[0], 0] == pytest.approx(5.0, rel=0.05), "in samples of such problems"
 
 
+@pytest.mark.slow
 def test_auto_is_none_of_the_strategies_that_it_chooses_among():
     problems = sums(24)
     found = PerformanceData.of([*live("best_of_n", 4, problems), *live("auto", 4, problems)])
     assert not [text for text in found.shares if text.startswith("auto")]
 
 
+@pytest.mark.slow
 def test_budgets_of_thoughts_are_plans_of_a_performance_model(tmp_path):
     """A model that thinks over and over what one round of 12 tokens has found."""
     problems = [

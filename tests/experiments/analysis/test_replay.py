@@ -174,6 +174,7 @@ def test_means_are_those_over_all_orders_and_not_over_subsets_in_recorded_order(
         assert curve.costs["samples"][size - 1] == pytest.approx(np.mean([outcome.samples for outcome in outcomes]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selected", ["weighted", "best_of_majority", "unanimous(window=2) | majority"])
 def test_drawn_orders_come_to_the_mean_over_all_within_their_error(drawn, selected):
     """Seven samples have 840 ordered subsets of four: 20 are drawn, 840 are all. Four standard errors, once in

@@ -118,6 +118,7 @@ def test_countdown_answers_are_expressions_of_the_numbers():
         assert eval(problem.answer or "") == int(problem.text.split()[1])
 
 
+@pytest.mark.slow
 def test_every_problem_of_a_small_family_comes_before_it_runs_out():
     """Differences of one-digit numbers are 81, some of them of the test split; no two draws of one count twice."""
     with pytest.raises(ConfigError) as failure:

@@ -61,6 +61,7 @@ def test_csv(tmp_path: Path):
     assert is_rows(load("file", path=written(tmp_path, lines, "mine.csv")))
 
 
+@pytest.mark.slow
 def test_parquet(tmp_path: Path):
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

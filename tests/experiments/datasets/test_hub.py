@@ -223,6 +223,7 @@ def local(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
+@pytest.mark.slow
 @NEEDS_DATA
 @pytest.mark.parametrize("name", ["gsm8k_test_a.jsonl", "gsm8k_train.jsonl"])
 def test_real_rows_of_gsm8k_have_the_answers_they_are_known_to_have(name: str, published: Path):

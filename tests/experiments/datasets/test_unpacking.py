@@ -264,6 +264,7 @@ def refusal_of(path: Path) -> str:
     return ""
 
 
+@pytest.mark.slow
 @repeats(6, 300, "count")
 def test_a_damaged_parquet_file_is_read_or_refused_in_one_line(tmp_path, count):
     pa = pytest.importorskip("pyarrow")
@@ -324,6 +325,7 @@ except MemoryError:
     )
 
 
+@pytest.mark.slow
 def test_values_of_each_type_come_out_of_the_process(tmp_path):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -63,6 +63,7 @@ def test_styles_labels_limits_and_titles_are_those_that_are_given() -> None:
     assert "a" not in shown
 
 
+@pytest.mark.slow
 def test_a_single_column_is_narrow_and_small(tmp_path: Path) -> None:
     figure = plots.draw([curve("a"), curve("b")], look=Look(single_column=True))
     assert figure.get_size_inches()[0] == pytest.approx(3.19)
@@ -100,6 +101,7 @@ def test_the_legend_is_where_it_is_asked_for(place: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_many_lines_are_named_at_their_ends_and_names_do_not_meet() -> None:
     many = [curve(f"strategy {i}") for i in range(22)]
     figure = plots.draw(many, front=False)

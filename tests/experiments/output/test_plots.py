@@ -173,6 +173,7 @@ def test_a_gain_is_shown_at_the_accuracy_of_both():
     assert "← 0.5 times [0.25, 1.5] the tokens for 40 %" in words(svg(base, other, gained=found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_the_same_curves_give_the_same_file(tmp_path: Path, suffix: str):
     for name in ("one", "two"):

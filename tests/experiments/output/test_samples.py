@@ -208,6 +208,7 @@ document.body.dataset.log = JSON.stringify(log);
 """  # noqa: E501
 
 
+@pytest.mark.slow
 @in_browser
 def test_the_page_is_searched_and_filtered(study: tts.Study, tmp_path: Path) -> None:
     study.samples(tmp_path / "samples.html")
@@ -230,6 +231,7 @@ def test_the_page_is_searched_and_filtered(study: tts.Study, tmp_path: Path) -> 
     assert count > 64
 
 
+@pytest.mark.slow
 @in_browser
 def test_texts_of_others_stay_texts(study: tts.Study, tmp_path: Path) -> None:
     from tts.experiments.store.rows import with_texts
@@ -259,6 +261,7 @@ def test_texts_of_others_stay_texts(study: tts.Study, tmp_path: Path) -> None:
     assert len([element for element in page.elements if element.tag == "script"]) == 2
 
 
+@pytest.mark.slow
 @in_browser
 def test_long_lists_are_drawn_in_pieces(study: tts.Study, tmp_path: Path) -> None:
     from tts.experiments.store.rows import with_texts

@@ -36,6 +36,7 @@ def test_a_line_has_the_form_of_the_api_and_equal_bodies_of_two_draws_are_two_re
     assert b"\n" not in request(messages=[{"role": "user", "content": "a\nb\u2028\ud800"}]).line
 
 
+@pytest.mark.slow
 def test_files_have_one_model_and_endpoint_and_keep_to_the_limits() -> None:
     assert (MOST_REQUESTS, MOST_BYTES) == (50_000, 200_000_000)
     requests = [request(i) for i in range(100_001)]

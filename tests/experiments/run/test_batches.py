@@ -91,6 +91,7 @@ def asked(body: Any) -> Any:
     return int(body) if isinstance(body, float) and body.is_integer() else body
 
 
+@pytest.mark.slow
 def test_a_pool_of_a_batch_is_that_of_live_calls_with_the_same_bodies(place: Place) -> None:
     assert place.sample("--store", "live.sqlite").exit_code == 0
     live = [asked(body) for body in place.toy.bodies[-24:]]  # behind those of the probe
@@ -109,6 +110,7 @@ def test_a_pool_of_a_batch_is_that_of_live_calls_with_the_same_bodies(place: Pla
     assert len(place.server.batches) == 1
 
 
+@pytest.mark.slow
 def test_a_study_draws_what_its_cells_need_and_shares_it_with_the_pool(place: Place) -> None:
     assert place.sample("--batch", n=4).exit_code == 0
     ran = place.tts("run", "study.yaml", "--batch")
@@ -132,6 +134,7 @@ def test_a_download_that_was_cut_is_fetched_again_and_paid_once(place: Place, ke
     assert place.final() == place.final("live.sqlite")
 
 
+@pytest.mark.slow
 def test_a_download_that_is_always_cut_is_an_error_and_nothing_is_paid_twice(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_download_that_is_always_cut_is_an_error_and_nothing_is_paid_twice(
     place.paid_once(24)
 
 
+@pytest.mark.slow
 def test_a_batch_is_divided_and_several_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults: Any = batches.Batches.__init__
     monkeypatch.setattr(defaults, "__kwdefaults__", {**defaults.__kwdefaults__, "most_requests": 10})
@@ -155,6 +159,7 @@ def test_a_batch_is_divided_and_several_are_waited_for(place: Place, monkeypatch
     place.paid_once(24)
 
 
+@pytest.mark.slow
 def test_requests_without_a_reply_are_told_by_kind_and_asked_again(place: Place) -> None:
     place.server.fault = lambda number: {3: 429, 4: 429, 7: 500}.get(number, 0)
     ran = place.sample("--batch")
@@ -182,6 +187,7 @@ def test_a_request_that_the_server_refuses_for_good_is_a_failed_row(place: Place
     assert set(place.server.paid.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_batch_that_expires_keeps_what_it_has(place: Place) -> None:
     place.server.at_once, place.server.expires = 5, 2
     ran = place.sample("--batch")
@@ -192,6 +198,7 @@ def test_a_batch_that_expires_keeps_what_it_has(place: Place) -> None:
     place.paid_once(24)
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_as_a_whole_says_why_and_may_be_sent_again(place: Place) -> None:
     place.server.fails = {
         "data": [{"code": "token_limit_exceeded", "message": "Enqueued token limit reached", "line": None}]
@@ -221,6 +228,7 @@ def test_strange_lines_in_a_file_of_errors_are_left_out(place: Place) -> None:
     place.paid_once(24)
 
 
+@pytest.mark.slow
 def test_a_batch_whose_creation_was_not_answered_is_found_by_its_key(place: Place) -> None:
     for _ in range(3):  # other batches, so that the list has several pages
         place.server.reply_batches("POST", ["files"], {}, {"Content-Type": "x; boundary=b"}, _OTHER)
@@ -246,6 +254,7 @@ def test_a_batch_whose_creation_was_not_answered_is_found_by_its_key(place: Plac
 _OTHER = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\nname="file"\r\n\r\n\r\n--b--'
 
 
+@pytest.mark.slow
 def test_a_batch_that_the_server_lost_is_sent_again(place: Place) -> None:
     def stop(name: str) -> None:
         if name == "polled":
@@ -264,6 +273,7 @@ def test_a_batch_that_the_server_lost_is_sent_again(place: Place) -> None:
     place.paid_once(24)
 
 
+@pytest.mark.slow
 def test_batches_have_prices_of_their_own(place: Place) -> None:
     prices = ("--model-option", "usd_in=1/M", "--model-option", "usd_out=4/M")
     ran = place.sample("--batch", *prices)
@@ -294,6 +304,7 @@ def test_a_key_is_sent_and_one_that_is_refused_is_no_loss(place: Place, monkeypa
     assert not any(b"a-secret" in path.read_bytes() for path in (place.folder / ".tts").rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_a_study_is_cancelled_and_resumed(place: Place) -> None:
     place.server.at_once = 5
 
@@ -336,6 +347,7 @@ def test_what_decides_by_earlier_replies_is_refused_by_name_before_anything_is_s
     assert not (place.folder / ".tts").exists()
 
 
+@pytest.mark.slow
 def test_models_without_a_server_and_servers_without_batches_are_refused(place: Place) -> None:
     ran = place.tts("sample", "--dataset", "arithmetic", "--limit", "2", "--model", "toy", "--batch")
     assert ran.exit_code == 2
@@ -349,6 +361,7 @@ def test_models_without_a_server_and_servers_without_batches_are_refused(place: 
     assert "is answered by batches, which only tts sample and tts run send" in ran.stderr
 
 
+@pytest.mark.slow
 def test_files_without_a_server_are_answered_by_another_program(place: Place) -> None:
     written = place.sample("--batch-files", "files")
     assert written.exit_code == 0, written.stderr
@@ -383,6 +396,7 @@ def started(folder: Path, *arguments: str) -> Generator[subprocess.Popen[str]]:
 
 
 # a hundred, or a thousand requests
+@pytest.mark.slow
 @pytest.mark.parametrize("problems", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_batch_that_is_killed_five_times_ends_in_the_same_table_and_is_paid_once(place: Place, problems: int) -> None:
     place.study(limit=problems)
@@ -451,6 +465,7 @@ def test_replies_that_another_process_has_fetched_are_not_asked_for_again(place:
 BODY = {"model": "toy", "messages": [{"role": "user", "content": "3 + 4 - 2"}]}
 
 
+@pytest.mark.slow
 def test_two_commands_at_once_pay_once(place: Place) -> None:
     place.server.at_once = 12
     command = ("sample", "study.yaml", "--n", "4", "--batch")

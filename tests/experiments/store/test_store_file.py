@@ -153,6 +153,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(path):
         assert [each.cell.key for each in store.results(study)] == [f"key {number}" for number in range(len(done) + 1)]
 
 
+@pytest.mark.slow
 def test_a_disk_that_refuses_is_one_line_and_loses_nothing(path):
     """The limit on the size of a process's files is the system's own refusal."""
     study = begun(path, 200)
@@ -186,6 +187,7 @@ def test_a_store_that_was_closed_says_so(path):
         store.studies()
 
 
+@pytest.mark.slow
 def test_processes_share_a_store(path):
     study = begun(path, 60)
     ends = run_at_once(*(lambda name=name: program(WORK, str(path), name) for name in "abc"))
@@ -197,6 +199,7 @@ def test_processes_share_a_store(path):
         assert store.lost_tokens(study) == 0
 
 
+@pytest.mark.slow
 def test_processes_may_make_a_store_at_once(path):
     code = "import sys; from tts.experiments.store.store import Store; print(Store(sys.argv[1]).begin('a', {}))"
     ends = run_at_once(*(lambda: program(code, str(path), options=("-W", "ignore")) for _ in range(4)))
@@ -231,6 +234,7 @@ def test_threads_share_a_store(path):
         assert store.counts(study).done == len(list(store.results(study))) == 60
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_keeps_what_it_finished(path):
     study, told = begun(path, 3000), []
     for name in "ab":

@@ -166,6 +166,7 @@ def test_one_that_errs_at_the_top_is_seen_to_mislead() -> None:
     assert proxies == sorted(proxies)
 
 
+@pytest.mark.slow
 def test_advice_says_what_the_intervals_say() -> None:
     def perfect(good: bool, rng: np.random.Generator) -> tuple[float]:
         return (float(good),)
@@ -359,6 +360,7 @@ def test_json_has_everything_and_no_nan() -> None:
     assert "AUC within problems" in as_text(report)
 
 
+@pytest.mark.slow
 def test_a_figure_has_a_row_for_each_verifier_and_says_what_is_missing() -> None:
     pytest.importorskip("matplotlib")
     from tts.experiments.output import plots

@@ -40,6 +40,7 @@ def true_risk(error: Error, threshold: float, *, votes: bool) -> float:
     return float(error(GRID)[answered].mean()) if answered.any() else 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if place < 2 else [pytest.mark.slow]) for place, name in enumerate(POPULATIONS)],
@@ -84,6 +85,7 @@ def test_the_risk_of_a_chain_exceeds_the_level_in_at_most_a_share_delta_of_calib
     assert exceeded / TIMES <= DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / TIMES)
 
 
+@pytest.mark.slow
 def test_more_problems_answer_more() -> None:
     rng = np.random.Generator(np.random.Philox(3))
     answered: list[float] = []

@@ -101,6 +101,7 @@ PROGRAMS = [
 TESTS = "assert f(1) == 2\nassert f(2) == 3\nassert f(3) == 4\nassert f(2) == 4"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("credit", ["all", "share"])
 def test_a_live_search_goes_by_the_outcome_of_each_test_that_code_ran(credit: str) -> None:
     """Two programs that pass three tests are worth more than one that passes two; no program passes all."""

@@ -215,6 +215,7 @@ def test_clusters_of_many_are_those_of_all_distances(monkeypatch: pytest.MonkeyP
                     assert len(set(clusters(vectors, threshold))) <= len(set(expected))
 
 
+@pytest.mark.slow
 def test_clusters_of_many_take_memory_as_the_vectors_do() -> None:
     rng = np.random.default_rng(11)
     centres = rng.normal(size=(40, 24))
@@ -239,6 +240,7 @@ def test_a_threshold_takes_equal_texts_among_many_as_one() -> None:
     assert selected.confidence == pytest.approx(1_000 * (1 + 2 * np.cos(0.05)) / 3_004, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_a_replay_compares_many_texts() -> None:
     answers = [f"{i} words of an answer" for i in range(2_100)]
     pool = tts.Pool.from_rows([{"problem": "p", "answer": answers, "correct": [True] * len(answers)}], task="text")

@@ -48,6 +48,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", FUNCTIONS)
 def test_what_grows_with_the_candidates_is_computed_beside_the_event_loop(monkeypatch, strategy):
     module, name = FUNCTIONS[strategy]

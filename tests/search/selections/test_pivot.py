@@ -105,6 +105,7 @@ def test_without_a_known_match_it_is_the_majority_and_unknown_ones_are_left_out(
     assert cut.answers == (str(int(np.argmax(ring))),)
 
 
+@pytest.mark.slow
 def test_with_a_noisy_judge_it_is_right_more_often_than_a_knockout() -> None:
     """The best of eight is preferred with a chance of .75 in each comparison; both have the same verdicts on pairs that
     both ask for.

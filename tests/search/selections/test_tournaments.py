@@ -358,6 +358,7 @@ def test_what_the_budget_does_not_pay_is_left_out_and_without_one_comparison_it_
     assert none.answers == chosen(Majority(), answers, table)[0].answers == ("c",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_swiss_tournament_at_two_matches_is_right_more_often_than_a_knockout_with_a_noisy_judge(seed: int) -> None:
     """One right of 16; the judge is right with .7 about it and a coin else: knockout .7^4 = .24, and more matches find

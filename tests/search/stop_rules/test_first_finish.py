@@ -95,6 +95,7 @@ def test_its_books_are_the_backends_own_counts() -> None:
     assert len(found.candidates) == 3
 
 
+@pytest.mark.slow
 def test_it_is_the_same_beside_other_problems() -> None:
     plan = "best_of_n(n=8, temperature=1.0) | first_finish(k=3) | majority"
     problems = [COUNTDOWN, "Reach 12 with 3 5 9 7.", "Reach 20 with 2 6 8 4."]
@@ -123,6 +124,7 @@ def order_mean(lengths: Sequence[int], total: int, n: int, k: int) -> tuple[floa
     return mean, math.sqrt(float(law @ (values - mean) ** 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_length_of_the_last_that_is_waited_for_follows_the_law_of_order_statistics(k: int) -> None:
     runs, n = 120, 6

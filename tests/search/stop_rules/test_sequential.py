@@ -108,6 +108,7 @@ def test_the_parameters_of_the_paper_are_a_lead_of_three_and_bound_nothing() -> 
         assert wrong["b"] + wrong["c"] > 0.2  # and so it errs often
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chances", [(0.4, 0.3, 0.3), (0.6, 0.4)])
 def test_the_defaults_bound_what_the_parameters_of_the_paper_do_not(chances: tuple[float, ...]) -> None:
     for rule, written in ((SPRT(), SPRT(share=0.75, beta=0.05)), (MixtureSPRT(), MixtureSPRT(prior=1.0, beta=0.05))):
@@ -280,6 +281,7 @@ def test_the_calibration_is_the_plain_way() -> None:
 # In searches ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @repeats(2, 6, "seeds")
 @pytest.mark.parametrize(
     "rule",

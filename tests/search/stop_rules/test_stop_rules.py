@@ -67,6 +67,7 @@ def test_a_threshold_of_one_is_self_consistency() -> None:
     assert len(draw("self_consistency(n=40) | posterior", sure).candidates) == 4
 
 
+@pytest.mark.slow
 @repeats(50, 150, "problems")
 def test_the_posterior_saves_samples_and_chooses_as_the_vote_of_all_would(problems: int) -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.8, slips=((1, 0.5), (2, 0.5))))

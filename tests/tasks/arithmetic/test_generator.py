@@ -113,6 +113,7 @@ def test_a_split_has_its_share_of_the_expressions():
         assert abs(places.count(split) / len(places) - share) < 5 * deviation
 
 
+@pytest.mark.slow
 @repeats(60, 300, "count")
 def test_pairs_held_out_are_in_no_worked_solution_of_the_training_split(count: int):
     kinds = [Difficulty(operations=count, worded=worded) for count in (2, 5, 10) for worded in (False, True)]

@@ -49,6 +49,7 @@ def asked(url: str, model: str, question: str = "3 + 4 - 2") -> httpx.Response:
     return httpx.post(f"{url}/chat/completions", json=body, timeout=LIMIT_S)
 
 
+@pytest.mark.slow
 def test_a_model_is_served_until_it_is_ended():
     with started("--model", "toy") as (process, url):
         assert [one["id"] for one in httpx.get(f"{url}/models").json()["data"]] == ["toy", "toy:single", "toy:vote"]
@@ -60,6 +61,7 @@ def test_a_model_is_served_until_it_is_ended():
     assert process.returncode == -signal.SIGTERM
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system has no /proc")
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_replies_on_a_kept_connection_are_sent_at_once(tmp_path, workers):

@@ -123,6 +123,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_where_a_worker_is_killed(tmp_path):
     path = str(tmp_path / "store.sqlite")
     with subprocess.Popen([sys.executable, "-c", HOLDS, path], stdout=subprocess.PIPE) as worker:
@@ -196,6 +197,7 @@ async def ten(ask: Ask) -> Answer:
     return Answer("A: 5", tokens=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_of_a_crowd_as_many_are_served_as_the_key_can_pay(count):
     """Requests of ten tokens on a key that pays two in five of them: no request is refused for tokens that are only

@@ -129,6 +129,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_refusal_of_one_request_is_no_failure_of_its_server(client: Any, stream: bool):
     refusals = [Refusal(400, "no")]

@@ -565,6 +565,7 @@ def test_models_without_log_probabilities_refuse_them_by_name(api, wire, model):
 # Completions ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["toy", "toy:single"])
 def test_completions_refuse_or_report_what_only_chats_have(api, model):
     """By a model alone, and by a search."""

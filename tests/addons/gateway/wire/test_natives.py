@@ -69,6 +69,7 @@ def test_calls_of_the_server_are_voted_on(gateway: Any, upstream: Upstream) -> N
     assert found.calls == [("weather", {"city": "Oslo" if sum("Oslo" in one for one in votes) > 2 else "Rome"})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "content"),
     [
@@ -161,6 +162,7 @@ def test_a_server_that_continues_tokens_is_called_by_chats_for_tools(gateway: An
     assert dict(chat_records(record)["policy"].options)["mode"] == "chat"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [True, False])
 def test_a_prompt_counts_once_however_many_rows_read_it(
     client: Any, monkeypatch: Any, tmp_path: Any, several: bool
@@ -564,6 +566,7 @@ KINDS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(sorted(PATHS)), st.data())
 def test_any_history_is_read_or_refused(wire: str, data: Any) -> None:

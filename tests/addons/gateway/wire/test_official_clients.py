@@ -60,6 +60,7 @@ def test_a_response(url):
     assert (reply.tts["seed"], reply.tts["budget"]) == (7, {"tokens": 500})
 
 
+@pytest.mark.slow
 def test_a_streamed_response_is_the_whole_one(url):
     asked = {"model": "toy", "input": "3 + 4 - 2", "extra_body": {"tts": {"seed": 7}}}
     with responses(url).responses.stream(**asked) as stream:
@@ -289,6 +290,7 @@ def test_a_refusal_has_the_form_of_messages(url, fields, error, message):
     assert refused.value.body["type"] == "error"
 
 
+@pytest.mark.slow
 def test_missing_tokens_and_keys_are_refused_in_the_form_of_messages(url):
     import httpx
 

@@ -77,6 +77,7 @@ def with_thresholds(folder: Path, *thresholds: float | None) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_command_calibrates_the_chain_as_a_whole(folder: Path) -> None:
     found = Thresholds.read(folder / "thresholds.json")
     assert [link.strategy for link in found.links] == [one["strategy"] for one in PRESETS.values()]

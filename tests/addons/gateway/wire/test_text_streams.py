@@ -87,6 +87,7 @@ def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
     assert (found.text, found.finish, found.usage) == (whole_found.text, whole_found.finish, whole_found.usage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_a_model_that_thinks_twice_keeps_its_stream(path):
     """Text that was sent before the second thought stays, and the response follows it."""

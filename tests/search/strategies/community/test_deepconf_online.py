@@ -58,6 +58,7 @@ def test_where_nothing_is_below_the_threshold_it_is_best_of_n(width: int) -> Non
         assert online.solution.usage.generated_tokens == plain.solution.usage.generated_tokens
 
 
+@pytest.mark.slow
 def test_what_is_stopped_is_what_a_whole_trace_is_below_the_threshold_for() -> None:
     """The same votes as of whole traces, for fewer tokens: a lowest group that is too low in a part is too low in the
     whole.

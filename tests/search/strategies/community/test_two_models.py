@@ -81,6 +81,7 @@ def spec_law(threshold: float) -> dict[str | None, float]:
     return {str(value): p for value, p in law.items()}
 
 
+@pytest.mark.slow
 @repeats(100, 300)
 @pytest.mark.parametrize("threshold", [6.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_drafts_are_kept_by_their_grade_and_else_rewritten(threshold: float, runs: int) -> None:

@@ -175,6 +175,7 @@ def test_a_continuation_is_worth_its_mean_log_probability() -> None:
 # Guided by Gut --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @repeats(80, 200, "count")
 def test_without_novelty_the_likeliest_sibling_goes_on(count: int) -> None:
     ends = runs("guided_by_gut(n=3, branching=3, novelty=0)", count)
@@ -229,6 +230,7 @@ def mur_law(gamma: float, momentum: float, branching: int) -> dict[tuple[int, in
     return dict(law)
 
 
+@pytest.mark.slow
 @repeats(120, 300, "count")
 @pytest.mark.parametrize(("gamma", "momentum"), [(1.0, 0.2), (1e6, 0.9)])
 def test_uncertain_steps_are_the_best_of_several(gamma: float, momentum: float, count: int) -> None:

@@ -78,6 +78,7 @@ def exact(samples: int, threshold: float) -> tuple[float, float]:
     return ends, right
 
 
+@pytest.mark.slow
 @repeats(60, 200)
 @pytest.mark.parametrize(("samples", "threshold"), [(3, 1.0), pytest.param(3, 0.6, marks=pytest.mark.slow), (5, 0.8)])
 def test_it_goes_on_and_is_right_as_often_as_the_exact_law_says(samples: int, threshold: float, runs: int) -> None:

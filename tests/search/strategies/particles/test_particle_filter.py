@@ -60,6 +60,7 @@ def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model(plan:
     check_law(first_answers(plan, 5000, "3 + 4 - 2", CONSTANT), LANGUAGE.answer_distribution("3 + 4 - 2"))
 
 
+@pytest.mark.slow
 def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model_in_small() -> None:
     check_law(first_answers(PLANS[0], 200, "3 + 4 - 2", CONSTANT), LANGUAGE.answer_distribution("3 + 4 - 2"))
 

@@ -153,6 +153,7 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
     return seen
 
 
+@pytest.mark.slow
 @repeats(120, 300)
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case != CASES[0])) for case in CASES])
 def test_particle_gibbs_follows_its_exact_law(
@@ -166,6 +167,7 @@ def test_particle_gibbs_follows_its_exact_law(
     assert max(abs(law[state] - 0.25) for state in STATES) > 0.1, "the test could not tell the law from the model's"
 
 
+@pytest.mark.slow
 def test_many_particles_follow_the_odds_of_whole_solutions_where_these_are_the_target() -> None:
     n = 1000
     plan = f"particle_filter(n={n}, target='last') | majority"
@@ -215,6 +217,7 @@ def test_a_lookahead_weighs_particles_by_where_they_lead() -> None:
     assert right[1] > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["levels", "last"])
 def test_references_are_swapped_by_the_weights_of_all_their_levels(
     target: str, monkeypatch: pytest.MonkeyPatch

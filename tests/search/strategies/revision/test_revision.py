@@ -212,6 +212,7 @@ def test_a_revision_sees_what_the_tests_said_and_a_chain_ends_where_they_pass() 
     assert not any("Feedback" in prompt for prompt in prompts)
 
 
+@pytest.mark.slow
 def test_a_solved_chain_leaves_its_length_and_others_go_on() -> None:
     found, _ = repair(plan="sequential_revision(chains=3, length=4, feedback='main') | best")
     assert found.usage.samples == 6

@@ -117,6 +117,7 @@ def test_the_oracle_is_a_law_whose_moves_keep_the_power() -> None:
     assert apart(tempered(3.0), powered(3.0)) > 0.2, "tempering each letter is another law"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "block", "moves"), [(3.0, 1, 1), (4.0, 3, 1), (3.0, 2, 0)])
 def test_a_chain_of_few_moves_follows_its_exact_law(alpha: float, block: int, moves: int) -> None:
     law = chain_law(alpha, block, moves)
@@ -124,6 +125,7 @@ def test_a_chain_of_few_moves_follows_its_exact_law(alpha: float, block: int, mo
     check_fit(drawn(f"power_sampling(alpha={alpha}, block={block}, moves={moves}, chains=400)"), law)
 
 
+@pytest.mark.slow
 @repeats(200, 300, "chains")
 def test_many_moves_bring_whole_texts_to_the_power_of_their_law(chains: int) -> None:
     assert apart(chain_law(2.0, 2, 20), powered(2.0)) < 0.01
@@ -165,6 +167,7 @@ def test_a_path_without_both_log_probabilities_has_none() -> None:
         assert chances(dataclasses.replace(whole, **short)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "chains"), [(40, 40), (400, 10), (800, 6)])
 def test_long_texts_come_all_of_the_way_from_p_to_its_power(length: int, chains: int) -> None:
     letters = {"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}

@@ -72,6 +72,7 @@ def exact(n: int, votes: int, *, best: bool) -> float:
     return total
 
 
+@pytest.mark.slow
 @repeats(100, 400)
 @pytest.mark.parametrize(
     ("n", "votes", "best"),

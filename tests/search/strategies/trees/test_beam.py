@@ -74,6 +74,7 @@ def law_of_the_last(runs: int) -> float:
     return float(stats.chisquare(counts, expected).pvalue)
 
 
+@pytest.mark.slow
 def test_under_a_constant_verifier_a_final_path_follows_the_models_law() -> None:
     assert law_of_the_last(150) > 1e-3  # one law in a thousand would fail by chance; the seeds are fixed
 

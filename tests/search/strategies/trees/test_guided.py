@@ -58,6 +58,7 @@ def test_a_path_that_never_ends_is_given_up(plan: str, step: str) -> None:
     assert len(end.search.tree.nodes) < 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plan", ["adaptive", "auto", "auto | weighted", "best_of_n", "early_pruning", "answer_convergence"]
 )

@@ -111,6 +111,7 @@ def test_rollouts_value_children_by_solutions_that_stay_candidates() -> None:
     assert end.solution.answer is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["verifier", "rollout"])
 def test_it_finds_more_than_a_plain_sample_does(value: str) -> None:
     backend = ToyBackend(LANGUAGE)
