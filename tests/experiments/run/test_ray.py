@@ -25,7 +25,7 @@ pytestmark = [
 def ray() -> Iterator[Any]:
     """A cluster of two workers on this machine."""
     found: Any = pytest.importorskip("ray")
-    found.init(num_cpus=2, log_to_driver=False, include_dashboard=False, logging_level="error")
+    found.init("local", num_cpus=2, log_to_driver=False, include_dashboard=False, logging_level="error")
     yield found
     found.shutdown()
 
@@ -40,7 +40,7 @@ def test_a_study_on_ray_is_the_study_here_although_workers_die(ray: Any, tmp_pat
 
         def kill(progress: Progress) -> None:
             if progress.finished >= 20 * (len(killed) + 1) and len(killed) < 3:
-                killed.append(executor._workers[len(killed) % 2])
+                killed.append(executor._workers[len(killed) % 2].actor)
                 ray.kill(killed[-1])
 
         ended = run(prepared, store, report=kill)
@@ -70,3 +70,17 @@ def test_own_parts_are_loaded_by_the_workers(ray: Any, tmp_path: Path):
             assert (ended.counts.done, ended.counts.failed) == (8, 0)
             tables.append(final(store.results(ended.study)))
     assert tables[0] == tables[1]
+
+
+def test_cells_that_no_server_took_stay_open(ray: Any, tmp_path: Path):
+    config = toy(
+        models={"mine": {"model": "toy", "backend": "tests.experiments.run.on_ray:Unreachable"}},
+        strategies="best_of_n | majority",
+        verifiers="none",
+        limit=2,
+    )
+    with Store(tmp_path / "store.sqlite") as store, PreparedStudy(config, "ray") as prepared:
+        ended = run(prepared, store)
+    assert (ended.counts.done, ended.counts.failed, ended.unpaid) == (0, 0, 4)
+    assert "ConnectionFailed" in ended.not_reached
+    assert "\n" not in ended.not_reached

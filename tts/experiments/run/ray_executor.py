@@ -1,7 +1,8 @@
 """Runs cells on the workers of a Ray cluster.
 
 Each worker loads the study's models. Only the process that runs the study opens the store, so no shared file system is
-needed. A worker that dies is replaced, and its cells end with `WorkerLost`.
+needed. A worker that dies is replaced, and its cells end with `WorkerLost`. Cells wait for workers that have started,
+since a cluster that lost a node, or that others use too, may never have room for all workers.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from tts._common.scopes import TRUST_PLACES
 from tts.errors import EngineError, TTSError, missing_extra
-from tts.experiments.run.executors import CellResult, WorkerLost
-from tts.experiments.run.local_executor import LocalExecutor, one_line
+from tts.experiments.run.executors import CellResult, NotReached, WorkerLost
+from tts.experiments.run.local_executor import LocalExecutor, failed_result, one_line
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, Settings
 from tts.experiments.study.record import Cell
+from tts.solver.checks import LOG
 from tts.solver.model_cache import LOOP
 
 _TIMEOUT_S = 2.0  # wait for a worker's report of its tokens; a worker that loads models does not answer
@@ -50,6 +55,21 @@ class RayWorker:
     async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return the tokens spent so far by key."""
         return dict(await self._executor.tokens_spent_by_key())
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A worker of the cluster.
+
+    Args:
+        actor: Ray's handle of the `RayWorker`.
+        start: The settings of the worker's models, once they are loaded.
+        keys: The keys of the cells that the worker runs.
+    """
+
+    actor: Any
+    start: asyncio.Future[Settings]
+    keys: set[str] = field(default_factory=set[str])
 
 
 class RayExecutor:
@@ -85,13 +105,14 @@ class RayExecutor:
         remote_worker = ray.remote(**{resource: 1}, max_concurrency=config.concurrency + 1)(RayWorker)
         problems_reference = ray.put(problems)
         trust = os.environ.get(TRUST_PLACES, "0")
-        self._start_worker: Callable[[], Any] = lambda: remote_worker.remote(config, problems_reference, trust)
-        self._workers = [self._start_worker() for _ in range(num_workers)]
-        self._cell_counts = [0] * num_workers  # cells that each worker runs
-        self._worker_of: dict[str, int] = {}  # key of a running cell -> the index of its worker
+        self._start_actor: Callable[[], Any] = lambda: remote_worker.remote(config, problems_reference, trust)
+        self._concurrency = config.concurrency
+        self._workers: list[_Worker] = []
+        self.settings: Settings = {}
+        self._free_slots = asyncio.Semaphore(0)  # at least as many as the workers that have started have
         self.slots = config.concurrency * num_workers
         try:
-            self.settings: Settings = ray.get(self._workers[0].settings.remote())
+            self.settings = LOOP.run(self._start_workers(num_workers))
         except ray.exceptions.RayError as failure:
             self.close()
             cause = getattr(failure, "cause", None)  # the error that was raised in the worker
@@ -101,26 +122,61 @@ class RayExecutor:
                 f"no worker starts: {one_line(failure)}", hint="run the study here to see why"
             ) from failure
 
+    async def _start_workers(self, num_workers: int) -> Settings:
+        """Start workers, and return the settings that the first to start has."""
+        self._workers = [self._start_worker() for _ in range(num_workers)]
+        starts = [worker.start for worker in self._workers]
+        first, _ = await asyncio.wait(starts, return_when=asyncio.FIRST_COMPLETED)
+        return first.pop().result()
+
+    def _start_worker(self) -> _Worker:
+        actor = self._start_actor()
+        start = _answer(actor.settings.remote())
+        start.add_done_callback(self._note_start)
+        return _Worker(actor, start)
+
+    def _note_start(self, start: asyncio.Future[Settings]) -> None:
+        if self._is_refused(start) and self.settings:  # without settings, the study is refused
+            LOG.warning("a worker takes no cells: %s", one_line(_cause(start.exception())))
+        for _ in range(self._concurrency):
+            self._free_slots.release()
+
+    def _is_refused(self, start: asyncio.Future[Settings]) -> bool:
+        """Return whether a worker lives, but cannot load the models of the study."""
+        return start.done() and isinstance(start.exception(), self._ray.exceptions.RayTaskError)
+
+    async def _free_worker(self) -> _Worker:
+        """Wait until a worker that has started is free, and return the least busy one."""
+        while True:
+            await self._free_slots.acquire()
+            workers = [worker for worker in self._workers if not self._is_refused(worker.start)] or self._workers
+            started = [worker for worker in workers if worker.start.done()]
+            worker = min(started, key=lambda worker: len(worker.keys), default=None)
+            if worker is not None and len(worker.keys) < self._concurrency:
+                return worker  # else the slot was that of a worker which has died
+
     async def run(self, cell: Cell) -> CellResult:
         """Run a cell on the least busy worker; see `Executor`."""
-        index = min(range(len(self._workers)), key=self._cell_counts.__getitem__)
-        worker = self._workers[index]
-        self._cell_counts[index] += 1
-        self._worker_of[cell.key] = index
+        worker = await self._free_worker()
+        worker.keys.add(cell.key)
         try:
-            return await _answer(worker.run.remote(cell))
-        except self._ray.exceptions.RayActorError as failure:
-            if self._workers[index] is worker:  # no other cell of this worker has replaced the worker
-                self._workers[index] = self._start_worker()
+            return await _answer(worker.actor.run.remote(cell))
+        except self._ray.exceptions.RayTaskError as failure:  # an error that was raised in the worker
+            cause = _cause(failure)
+            if isinstance(cause, NotReached):
+                raise cause from None
+            return CellResult(failed_result(cell, cause, time.time()))
+        except self._ray.exceptions.RayError as failure:  # the worker died, or its reply was lost with its node
+            if isinstance(failure, self._ray.exceptions.RayActorError) and worker in self._workers:
+                self._workers[self._workers.index(worker)] = self._start_worker()
             raise WorkerLost(one_line(failure)) from failure
         finally:
-            self._cell_counts[index] -= 1
-            del self._worker_of[cell.key]
+            worker.keys.remove(cell.key)
+            self._free_slots.release()
 
     async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return tokens by key, from the workers that answer in time; see `Executor`."""
-        busy_workers = [self._workers[index] for index in set(self._worker_of.values())]
-        replies = [_answer(worker.tokens_spent_by_key.remote()) for worker in busy_workers]
+        replies = [_answer(worker.actor.tokens_spent_by_key.remote()) for worker in self._workers if worker.keys]
         reports = await asyncio.gather(
             *(asyncio.wait_for(reply, _TIMEOUT_S) for reply in replies), return_exceptions=True
         )
@@ -133,10 +189,16 @@ class RayExecutor:
     def close(self) -> None:
         """End the workers, and Ray if this object started it."""
         for worker in self._workers:
-            self._ray.kill(worker)
+            with suppress(self._ray.exceptions.RayError):  # a worker that has not started may not be found
+                self._ray.kill(worker.actor)
         if self._has_started_ray:
             self._ray.shutdown()
 
 
-async def _answer(reference: Any) -> Any:
-    return await asyncio.wrap_future(reference.future())
+def _answer(reference: Any) -> asyncio.Future[Any]:
+    return asyncio.wrap_future(reference.future())
+
+
+def _cause(failure: Any) -> Exception:
+    """Return the error that was raised in a worker, of the `RayTaskError` that has it."""
+    return failure.cause
