@@ -1,4 +1,4 @@
-"""`examples/serve_on_ray.py` with two replicas, in an environment that has Ray Serve (`make test-clients` makes it)."""
+"""`examples/serve_on_ray.py` with two replicas, in an environment that has Ray Serve (`make test-ray` makes it)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,14 +30,23 @@ models:
 store: searches.sqlite
 limits: {searches: 1, queue: 0}
 """
+OLD = """
+models:
+  toy: {strategy: best_of_n(n=8) | majority, budget: 2000}
+  held: {backend: "tests.addons.gateway.on_ray:held", strategy: single}
+store: searches.sqlite
+limits: {searches: 8, queue: 8}
+"""
+NEW = OLD.replace("models:", "models:\n  newer: {model: toy, strategy: single}")
+SERVES_PATIENCE_S = 20.0  # for the requests of an old replica, unless a deployment says more
 
 
 @contextmanager
-def started(config: Path) -> Iterator[str]:
-    """Run the example; gives the base url."""
+def started(config: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run the example; gives the base url, and the process."""
     python = os.environ.get("TTS_RAY_PYTHON")
     if not python or not Path(python).exists():
-        pytest.skip("TTS_RAY_PYTHON names no Python with Ray Serve (make test-clients makes one)")
+        pytest.skip("TTS_RAY_PYTHON names no Python with Ray Serve (make test-ray makes one)")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -55,18 +66,26 @@ def started(config: Path) -> Iterator[str]:
             command, cwd=config.parent, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
-        killed = threading.Timer(LIMIT_S, process.kill)
-        killed.start()
         try:
-            assert process.stdout is not None
-            line = next((line for line in process.stdout if line.startswith("ready: ")), "")
-            killed.cancel()
-            assert line, (config.parent / "log").read_text()[-4000:]
-            yield line.removeprefix("ready: ").strip()
+            url = ready(process)
+            assert url, (config.parent / "log").read_text()[-4000:]
+            yield url, process
         finally:
-            killed.cancel()
             process.send_signal(signal.SIGINT)
             process.wait(LIMIT_S)
+
+
+def ready(process: subprocess.Popen[str]) -> str:
+    """Wait until all replicas have the configuration; returns the base url, or "" if the process has ended."""
+    assert process.stdout is not None
+    killed = threading.Timer(LIMIT_S, process.kill)
+    killed.start()
+    try:
+        line = next((line for line in process.stdout if line.startswith(("ready: ", "not changed: "))), "ready: ")
+    finally:
+        killed.cancel()
+    assert line.startswith("ready: "), line
+    return line.removeprefix("ready: ").strip()
 
 
 def ask(url: str, model: str, timeout_s: float, **fields: Any) -> Any:
@@ -79,7 +98,7 @@ def test_two_replicas_share_searches_and_the_store(tmp_path: Path) -> None:
     their clients.
     """
     (tmp_path / "gateway.yaml").write_text(CONFIG)
-    with started(tmp_path / "gateway.yaml") as url:
+    with started(tmp_path / "gateway.yaml") as (url, _):
         first = ask(url, "toy", LIMIT_S, seed=1).json()
         assert first["tts"]["answer"] == "5"
         streamed = ask(url, "toy", LIMIT_S, seed=1, stream=True).text
@@ -105,3 +124,53 @@ def test_two_replicas_share_searches_and_the_store(tmp_path: Path) -> None:
 def _leaves(url: str) -> None:
     with pytest.raises(httpx.ReadTimeout):
         ask(url, "forever", 20.0)
+
+
+def test_no_request_fails_while_the_configuration_changes(tmp_path: Path) -> None:
+    """Short requests come in all the time, and longer ones are running when their replicas are replaced."""
+    config, changed = tmp_path / "gateway.yaml", threading.Event()
+    config.write_text(OLD)
+    with started(config) as (url, process), ThreadPoolExecutor(6) as pool:
+        assert ask(url, "newer", LIMIT_S).status_code == 404
+        long = [pool.submit(ask, url, "held", LIMIT_S) for _ in range(4)]
+        short = [pool.submit(_ask_until, changed.is_set, url) for _ in range(2)]
+        try:
+            _wait_until(lambda: any(tmp_path.glob("*.asked")))
+            config.write_text(NEW)
+            process.send_signal(signal.SIGHUP)
+            end_s = time.monotonic() + 1.5 * SERVES_PATIENCE_S
+            _wait_until(lambda: time.monotonic() > end_s)
+            (tmp_path / "go").touch()
+            assert ready(process) == url
+        finally:
+            (tmp_path / "go").touch()
+            changed.set()
+        assert [reply.result().json()["tts"]["answer"] for reply in long] == ["5"] * 4
+        assert min(count.result() for count in short) > 0
+        assert [ask(url, "newer", LIMIT_S).status_code for _ in range(8)] == [200] * 8
+        config.write_text("models: {toy: {strategi: single}}")
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(AssertionError, match=r"not changed: .*strategi"):
+            ready(process)
+        assert ask(url, "newer", LIMIT_S).status_code == 200
+
+
+def _ask_until(condition: Callable[[], bool], url: str) -> int:
+    """Ask again and again, with a stream and without, and return how often; each request must succeed."""
+    count = 0
+    while not condition():
+        reply = ask(url, "toy", LIMIT_S, seed=1, stream=bool(count % 2))
+        assert reply.status_code == 200, reply.text
+        if count % 2:
+            assert reply.text.endswith("data: [DONE]\n\n")
+        else:
+            assert reply.json()["tts"]["answer"] == "5"
+        count += 1
+    return count
+
+
+def _wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
