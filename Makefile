@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM = false
 # tests start many processes: each would compile the package again, and each collection would rewrite all assertions
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-smollm2 curve test test-core test-addons test-docs test-near test-slow checked test-vllm test-llama test-clients test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
+.PHONY: demo demo-smollm2 curve test test-core test-addons test-docs test-near test-slow checked test-vllm test-llama test-clients test-ray test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
 
 # a countdown that one sample misses and a search solves, the page of that search, and a figure of accuracy against FLOPs on twenty others, beside a
 # stored study of 300 with three seeds, whose intervals tell the methods apart.
@@ -153,13 +153,18 @@ test-llama: $(VENV)/.dev $(VENV)-llama/.made
 	TTS_LLAMA_PYTHON=$(CURDIR)/$(VENV)-llama/bin/python $(BIN)/python -m pytest -q -rs -m slow -k Llama tests/backends/openai/test_servers.py
 
 # the clients that the documents show, and evaluation frameworks, on a gateway of ours; those that conflict have environments of their own
-test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-litellm/.made $(VENV)-dspy/.made $(VENV)-aider/.made $(VENV)-ray/.made \
+test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-litellm/.made $(VENV)-dspy/.made $(VENV)-aider/.made \
 	$(patsubst %,$(VENV)-clients/%/.made,python instructor llama_index litellm open_webui node)
 	TTS_LM_EVAL_PYTHON=$(CURDIR)/$(VENV)-lm-eval/bin/python TTS_INSPECT_PYTHON=$(CURDIR)/$(VENV)-inspect/bin/python \
 	TTS_LITELLM_PYTHON=$(CURDIR)/$(VENV)-litellm/bin/python TTS_DSPY_PYTHON=$(CURDIR)/$(VENV)-dspy/bin/python \
-	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-clients/node \
+	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-clients/node \
 	TTS_CLIENTS_FOLDER=$(CURDIR)/$(VENV)-clients \
-	$(BIN)/python -m pytest -q -rs -m slow tests/addons/gateway/clients tests/addons/gateway/test_evaluation_clients.py tests/addons/gateway/wire/test_agents.py tests/addons/gateway/test_ray.py
+	$(BIN)/python -m pytest -q -rs -m slow tests/addons/gateway/clients tests/addons/gateway/test_evaluation_clients.py tests/addons/gateway/wire/test_agents.py
+
+# studies on clusters of Ray, which lose workers and nodes, and the gateway on Ray Serve, which has an environment of its own
+test-ray: $(VENV)/.dev $(VENV)-ray/.made
+	TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python $(BIN)/python -m pytest -q -rs -m slow tests/experiments/run/test_ray.py \
+		tests/experiments/run/test_ray_losses.py tests/addons/gateway/test_ray.py
 
 # coding agents, unchanged, within the leases of their rows; each in an environment of its own
 HARNESSES := $(VENV)-harnesses
