@@ -87,6 +87,7 @@ def test_a_command_of_a_missing_add_on_says_so_in_one_line(command: str) -> None
     assert hint.startswith("hint: install")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

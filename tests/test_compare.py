@@ -62,6 +62,7 @@ def test_every_part_has_programs() -> None:
     assert sum(program.many for program in programs) == 40
 
 
+@pytest.mark.slow
 def test_it_runs_by_its_path_from_anywhere(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, compare.__file__, "record", "out.jsonl", "--only", "1"],

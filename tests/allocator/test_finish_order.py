@@ -52,6 +52,7 @@ def fit(backend: FunctionBackend) -> PerformanceModel:
     return PerformanceData.of(results).fit(model=backend.name, task="math", source="thinker")
 
 
+@pytest.mark.slow
 def test_the_first_to_finish_have_a_curve_where_short_thoughts_are_right() -> None:
     found = fit(thinker(short=0.75, long=0.15))
     curve = found.curves[FIRST]
@@ -60,6 +61,7 @@ def test_the_first_to_finish_have_a_curve_where_short_thoughts_are_right() -> No
     assert not [text for text in fit(thinker(short=0.15, long=0.75)).curves if "first_finish" in text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [False, True])
 def test_auto_takes_the_first_to_finish_and_answers_by_them(tmp_path: Path, *, many: bool) -> None:
     backend, file = thinker(short=0.75, long=0.15), str(tmp_path / "short.json")
@@ -82,6 +84,7 @@ def test_auto_takes_the_first_to_finish_and_answers_by_them(tmp_path: Path, *, m
     assert right[0] > right[1], right
 
 
+@pytest.mark.slow
 def test_a_plan_with_another_stop_rule_is_refused() -> None:
     found = fit(thinker(short=0.75, long=0.15))
     text = found.to_json().replace(FIRST, "best_of_n(n=8) | unanimous | majority")

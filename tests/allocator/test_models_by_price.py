@@ -208,6 +208,7 @@ def test_a_cascade_answers_by_its_last_model_and_its_end_is_not_that_of_the_prob
     assert not any(one.stopped_by.startswith("the model") for one in solutions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("usd", [0.5 * UNIT, 15 * UNIT, 55 * UNIT, 200 * UNIT])
 def test_no_limit_is_passed_and_every_token_has_the_price_of_its_model(plan: str, usd: float) -> None:
     with tts.Solver(models(), {}, task="arithmetic", strategy=plan) as solver:

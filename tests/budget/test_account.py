@@ -359,6 +359,7 @@ def test_no_order_of_leases_passes_a_limit_at_any_level(runs: int) -> None:
         assert account.ledger.total().tokens == account.spent["tokens"]
 
 
+@pytest.mark.slow
 @repeats(2_000, 10_000, "count")
 def test_children_in_threads_and_tasks_share_one_total_in_every_unit(count: int) -> None:
     most = {

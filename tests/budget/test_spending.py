@@ -50,6 +50,7 @@ def judged(problem: Any, text: str) -> float:
     return 0.1 + 0.8 * (sum(map(ord, text)) % 97) / 97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("samples", [8, 30])
 def test_on_the_toy_language(name: str, samples: int) -> None:
@@ -77,6 +78,7 @@ def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> Non
     check_spent(end.solution, limit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -40,6 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store.sqlite"
 
 
+@pytest.mark.slow
 def test_what_was_recorded_becomes_a_model_that_auto_goes_by(tts, runs, tmp_path):
     file = tmp_path / "performance.json"
     result = tts("fit", "sums-pool", "searched", "--out", str(file), "--store", str(runs))
@@ -117,6 +118,7 @@ def test_a_damaged_file_is_one_line_with_its_cure(tts, runs, tmp_path, assert_er
     )
 
 
+@pytest.mark.slow
 def test_imported_samples_are_fitted_as_drawn_ones_are(tts, tmp_path: Path) -> None:
     rows, store, out = tmp_path / "rows.jsonl", str(tmp_path / "s.sqlite"), tmp_path / "performance.json"
     lines = (

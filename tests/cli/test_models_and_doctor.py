@@ -120,6 +120,7 @@ def test_each_gpu_is_named(monkeypatch):
     assert device() == "CUDA: GPU 0, CUDA: GPU 1"
 
 
+@pytest.mark.slow
 def test_doctor_measures_what_the_engine_is_held_against(tts):
     pytest.importorskip("torch")
     pytest.importorskip("numba")

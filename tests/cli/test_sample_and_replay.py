@@ -308,6 +308,7 @@ def test_problems_without_an_answer_are_left_out_and_counted(at, tmp_path, monke
     assert len(json.loads(result.stdout)) == 4
 
 
+@pytest.mark.slow
 def test_the_recorded_order_is_asked_for_once(sampled, assert_error):
     told = "--first was given beside --order all, but means --order recorded"
     assert_error(sampled("replay", "--first", "--order", "all"), 2, told, "leave --first out")

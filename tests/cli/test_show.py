@@ -40,6 +40,7 @@ def test_runs_lists_studies(tts, store):
     assert re.search(r"│ +2 │ done +│ .* │ +20 │ +20 │ +0 │ +0 │", result.stdout)
 
 
+@pytest.mark.slow
 def test_show_prints_the_newest_study(tts, store):
     result = tts("show")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -51,6 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_thresholds_of_a_study_hold_for_solve(store: Path) -> None:
     made = calibrate_study(tts.Study.from_store("sums", store=store), 0.2, delta=0.1)
     assert made.n == 200
@@ -62,6 +63,7 @@ def test_thresholds_of_a_study_hold_for_solve(store: Path) -> None:
     assert all((one.answer is not None) == (one.confidence >= least) for one in found)
 
 
+@pytest.mark.slow
 def test_a_pool_gives_the_thresholds_of_its_first_samples(store: Path) -> None:
     by_results = calibrate_study(tts.Study.from_store("sums", store=store), 0.2, delta=0.1)
     by_pool = calibrate_study(
@@ -83,6 +85,7 @@ def test_the_command_writes_the_file_and_says_what_it_guarantees(store: Path, tm
     assert json.loads(out.read_text())["links"][0]["strategy"] == PLAN
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused_in_one_line(store: Path) -> None:
     for given, told in (
         (("--run", "sums", "--risk", "0"), "risk is 0.0, but must be above 0 and below 1"),
@@ -100,6 +103,7 @@ def test_bad_input_is_refused_in_one_line(store: Path) -> None:
         assert told in done.output
 
 
+@pytest.mark.slow
 def test_several_settings_are_refused_with_their_names(tmp_path: Path) -> None:
     two = study(
         tmp_path / "two.sqlite",

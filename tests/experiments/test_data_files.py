@@ -125,6 +125,7 @@ def told(*arguments: str) -> tuple[int, str]:
     return ended.exit_code, ended.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_a_result_that_names_code_is_refused_and_reported(
     name: str, poisoned: Callable[..., Path], folder: Path

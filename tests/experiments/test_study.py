@@ -285,6 +285,7 @@ def _cells(study: tts.Study) -> list[Any]:
         return list(prepared.cells())
 
 
+@pytest.mark.slow
 def test_a_figure_is_written(study: tts.Study) -> None:
     pytest.importorskip("matplotlib")
     assert study.plot("curve.svg", x="samples", title="sums") == []
@@ -351,6 +352,7 @@ def test_a_figure_has_replayed_curves_too(study: tts.Study) -> None:
     assert "hollow markers: replayed from recorded samples" in Path("both.svg").read_text()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_replayed_is_refused(study: tts.Study) -> None:
     with pytest.raises(tts.ConfigError, match=r"samples: 24.*record"):
         study.replay()

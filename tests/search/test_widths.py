@@ -237,6 +237,7 @@ def test_a_search_of_any_width_is_cancelled_between_waves(plan: str) -> None:
     assert 0 < len(end.search.tree.nodes) < 10 * MOST_OF_A_WAVE
 
 
+@pytest.mark.slow
 def test_up_to_a_wave_of_rows_begins_in_one_call_and_a_wider_one_in_several() -> None:
     for n, calls in ((MOST_OF_A_WAVE, 1), (MOST_OF_A_WAVE + 1, 2), (3 * MOST_OF_A_WAVE, 3)):
         end = solve_and_show(
@@ -268,6 +269,7 @@ def test_rows_that_the_budget_cuts_end_a_level_and_full_waves_do_not() -> None:
     assert end.solution.usage.samples == 1500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["entropic_particle_filter", "particle_filter", "beam", "dvts"])
 def test_a_lookahead_on_a_model_that_never_ends_is_bounded_by_the_steps_of_a_path(strategy: str) -> None:
     backend = FunctionBackend(lambda asked: Answer("3 + 4 = 7\n", tokens=5, finished=False))

@@ -37,6 +37,7 @@ def test_there_are_many_tricky_answers() -> None:
     assert len(ANSWERS) >= 300
 
 
+@pytest.mark.slow
 def test_equality_is_reflexive_symmetric_and_transitive(task: MathTask) -> None:
     classes: list[list[str]] = []
     for answer in ANSWERS:
@@ -54,6 +55,7 @@ def test_equality_is_reflexive_symmetric_and_transitive(task: MathTask) -> None:
             classes.append([answer])
 
 
+@pytest.mark.slow
 def test_what_is_decided_cheaply_is_decided_alike(task: MathTask) -> None:
     fresh = MathTask(checker=SymbolicChecker())
     for a in ANSWERS[::2]:

@@ -217,6 +217,7 @@ def test_prompt_refuses_unknown_kinds_and_missing_texts(kind: str, texts: list[s
         MathTask().prompt(Problem("?"), kind, texts)
 
 
+@pytest.mark.slow
 def test_typical_tokens_are_constants_by_kind():
     kinds = {"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128}
     assert {kind: MathTask().typical_tokens(kind) for kind in kinds} == kinds

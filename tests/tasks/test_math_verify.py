@@ -110,6 +110,7 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.Monke
         task.equivalent("1", "2")
 
 
+@pytest.mark.slow
 def test_its_text_form_has_what_was_given() -> None:
     assert tts.tasks.get("math_verify").name == "math_verify"
     assert tts.tasks.get("math_verify(guess=True)").name == "math_verify(guess=True)"

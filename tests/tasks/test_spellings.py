@@ -137,6 +137,7 @@ COORDINATES = st.tuples(st.integers(0, 89), st.integers(0, 59), st.sampled_from(
 LISTS = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(lambda items: "[" + ", ".join(map(str, items)) + "]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "texts",
     [TIMES, HALF_DAYS, DATES, RANGES, TELEPHONES, LONG_TELEPHONES, VERSIONS, PAIRS, COORDINATES, LISTS],
@@ -301,6 +302,7 @@ def test_public_outputs_are_read(task: MathTask) -> None:
     assert len(wrong) <= len(cases) / 50, wrong
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="TTS_DATA_DIR does not name a folder with cases")
 def test_further_pairs_have_their_right_verdict(task: MathTask) -> None:
     cases = public_cases("pairs.jsonl", "cases4")

@@ -78,6 +78,7 @@ setTimeout(() => {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_the_page_shows_them(tmp_path: Path) -> None:
     trace = judged("judge(model='grader', votes=1, prompt_tokens=100)").trace

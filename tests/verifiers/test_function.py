@@ -81,6 +81,7 @@ async def cancel_scoring(judge: Judge, number: int, *, when_paused: bool) -> Non
             await asyncio.to_thread(thread.join, LIMIT_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause_at", [None, 0, 3])
 def test_no_reply_of_an_async_function_is_left_unawaited_where_scoring_is_cancelled(
     pause_at: int | None, monkeypatch: Any

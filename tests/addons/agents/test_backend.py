@@ -195,6 +195,7 @@ def test_no_budget_is_passed_in_a_thousand_programs(priced, ops, limits, seed):
     check_program(priced, ops, limits, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy", ["best_of_n | majority", "beam(n=2) | majority", "particle_filter(n=2) | majority", "ab_mcts"]
 )

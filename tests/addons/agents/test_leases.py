@@ -54,6 +54,7 @@ def solve(
 # Spend ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{}, {"usd": 0.01}, {"tokens": 300}, {"generated_tokens": 300}, {"flops": 10_000}])
 def test_the_ledger_is_what_the_model_counts(repo, tmp_path, limits):
     model = Scripted(mend)
@@ -65,6 +66,7 @@ def test_the_ledger_is_what_the_model_counts(repo, tmp_path, limits):
     check_ledger(found, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["sys.exit(1)", "break", GO_ON])
 @pytest.mark.parametrize(("unit", "limit"), [("generated_tokens", 60), ("tokens", 60), ("usd", 0.0009), ("flops", 300)])
 def test_a_runaway_is_stopped_by_its_lease_within_one_call(repo, tmp_path, unit, limit, after):

@@ -92,6 +92,7 @@ TRICKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["pytest -q", "python -m pytest -q"])
 @pytest.mark.parametrize("trick", TRICKS)
 def test_a_trick_scores_no_more_than_no_patch(repo, tmp_path, trick, command):
@@ -101,6 +102,7 @@ def test_a_trick_scores_no_more_than_no_patch(repo, tmp_path, trick, command):
     assert running(f"sleep {seconds}") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trick", ["edits the tests", "adds conftest.py", "adds pyproject.toml", "shadows pytest", "removes the tests"]
 )
@@ -316,6 +318,7 @@ def test_a_suite_that_cannot_be_collected_is_refused_before_an_agent_starts(repo
     assert not mark.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "files"),
     [

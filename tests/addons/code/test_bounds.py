@@ -137,6 +137,7 @@ def test_sockets_outside_are_out_of_reach(kind: str, tmp_path: Path) -> None:
         assert ran(inside).outcome is ProgramOutcome.PASSED
 
 
+@pytest.mark.slow
 @SHUT_IN
 def test_the_view_has_the_interpreter_and_no_more() -> None:
     here = str(Path(__file__).parent)

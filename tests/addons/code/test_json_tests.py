@@ -180,6 +180,7 @@ def test_an_oracle_reads_them_from_the_answer() -> None:
     assert "input()" in (found.text or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "prelude", "right"),
     [

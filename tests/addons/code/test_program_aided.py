@@ -78,6 +78,7 @@ def test_its_prompt_asks_for_programs_and_else_says_what_the_task_says() -> None
     assert tasks.get("text").typical_tokens("program") == tasks.get("text").typical_tokens("solve")
 
 
+@pytest.mark.slow
 def test_each_block_runs_by_itself_up_to_the_most() -> None:
     writer = Writer(["x = 3\nprint(x)", "print(x)", "print(9)"])
     text = run(writer).solution.candidates[0].trajectory.full_text

@@ -131,6 +131,7 @@ def test_offsets_count_in_the_text(complete):
     assert told["top_logprobs"][1] == {told["tokens"][1]: told["token_logprobs"][1]}
 
 
+@pytest.mark.slow
 def test_written_tokens_have_the_log_probabilities_of_reading_them(complete):
     reply = complete(max_tokens=12, seed=3, logprobs=1)
     told = reply["choices"][0]["logprobs"]

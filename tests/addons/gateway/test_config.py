@@ -61,6 +61,7 @@ def test_a_file_is_a_mapping_and_its_paths_begin_in_its_folder(tmp_path: Path) -
     assert config.models["toy"].model == {"policy": "toy"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("preset", "cause"),
     [

@@ -250,6 +250,7 @@ def test_bounds_stay_below_the_open_files(files, most, of_address):
     assert asyncio.run(bounds()) == (most, of_address)
 
 
+@pytest.mark.slow
 def test_a_failure_to_accept_is_logged_once_and_tried_again(monkeypatch, caplog):
     monkeypatch.setattr(connections, "_RETRY_S", 0.0)
     tries = [0]

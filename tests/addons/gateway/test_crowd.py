@@ -55,6 +55,7 @@ def test_a_search_goes_to_the_server_with_the_fewest():
             assert again.records["policy"] == "c"
 
 
+@pytest.mark.slow
 def test_servers_of_one_model_share_its_searches():
     models = [ToyServer(prompts=("3 + 4 - 2",)), ToyServer(prompts=("3 + 4 - 2",))]
     with serving_model(models[0]) as one, serving_model(models[1]) as other:

@@ -160,6 +160,7 @@ def test_a_dot_reaches_into_a_field():
     assert pool.problems[0].drawn[0].right is True
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_have_the_same_samples_as_json_lines(tmp_path, write):
     rows = [
         {**row, "answer": str(row["answer"]), "prompt": row.get("prompt"), "reference": row.get("reference")}

@@ -72,6 +72,7 @@ def agreed(tmp_path: Path, **more: Any) -> tts.Pool:
     return tts.Pool.from_rows([{**row, **more}], programs=str(tmp_path / "verdicts.sqlite"), task="text")
 
 
+@pytest.mark.slow
 def test_written_tests_give_outcomes_and_are_replayed_at_all_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pool = agreed(tmp_path)
     drawn = pool.problems[0].drawn

@@ -52,6 +52,7 @@ def test_soft_labels_are_the_chance_to_end_right(runs: int) -> None:
     assert np.mean(shares) == pytest.approx(0.6, abs=4 * math.sqrt(0.24 / 4 / len(shares)))
 
 
+@pytest.mark.slow
 def test_a_binary_search_finds_the_first_error_with_fewer_rollouts() -> None:
     text, errors = "3 + 4 - 2 + 9 - 1 + 5 - 3 + 8 - 2", 0
     with solver(ToyLanguage(accuracy=0.85, slips=((1, 1.0),))) as made:

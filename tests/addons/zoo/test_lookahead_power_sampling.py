@@ -71,6 +71,7 @@ def distance(branching: int, alpha: float = 3.0, count: int = 250) -> float:
     return apart({text: seen["".join(text)] / count for text in TEXTS}, powered(alpha))
 
 
+@pytest.mark.slow
 def test_more_candidates_bring_its_law_from_the_tempered_one_to_the_power() -> None:
     noise = 0.5 * sum(math.sqrt(p * (1 - p) / 250) for p in powered(3.0).values())  # of a draw of so many texts
     far, few, many = apart(tempered(3.0), powered(3.0)), distance(3), distance(16)

@@ -144,6 +144,7 @@ def test_limits_are_positive():
         ReasoningGymTask(time_limit_s=0)
 
 
+@pytest.mark.slow
 def test_entries_keep_their_tuples_and_keys_as_json():
     pytest.importorskip("reasoning_gym")
     from tts_addons.zoo.reasoning_gym_worker import pack, unpack

@@ -99,6 +99,7 @@ def test_what_is_no_generator_is_refused(parameters: dict[str, Any], message: st
     assert message in str(failure.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "why"),
     [(TimeoutError(), "it took more than 600 seconds"), (WorkerDiedError("it died with -9"), "it died with -9")],

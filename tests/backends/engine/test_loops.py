@@ -146,6 +146,7 @@ def test_handles_that_garbage_collection_finds_in_the_middle_of_a_step_are_given
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_handles_may_be_released_by_other_threads_while_the_engine_steps() -> None:
     async def main() -> None:
         backend = engine(40)
@@ -245,6 +246,7 @@ print("done")
 """  # noqa: E501
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no os.fork")
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_forked_workers_solve_with_several_threads_and_refuse_a_backend_of_their_parent(workers: str) -> None:

@@ -88,6 +88,7 @@ def test_bits_depend_on_no_companion_no_order_and_no_step(order: int, options: A
     assert [told(reply.value) for reply in replies][::order] == [alone(place) for place in range(len(PROMPTS))]
 
 
+@pytest.mark.slow
 def test_other_work_changes_no_bit() -> None:
     backend = engine()
 

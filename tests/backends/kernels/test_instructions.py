@@ -74,6 +74,7 @@ def test_a_cpu_has_a_set_of_instructions_with_all_that_its_kernels_need(
     assert target._instructions() == name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the limits are those of x86")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == NEXT else [pytest.mark.slow]) for name in LIMITS]

@@ -48,6 +48,11 @@ def interpret(part: str, *files: Path) -> None:
     assert "skipped" not in out
 
 
+def test_small_kernels_are_their_references_in_the_interpreter() -> None:
+    interpret("rope_of_no_token or norm or uniforms", KERNELS)
+
+
+@pytest.mark.slow
 def test_kernels_and_steps_in_fixed_shapes_are_their_references_in_the_interpreter() -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("numba")

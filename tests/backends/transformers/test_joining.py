@@ -37,6 +37,7 @@ def make_endless(make_tiny: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [150, pytest.param(990, marks=pytest.mark.slow)])
 def test_what_arrives_while_rows_decode_waits_for_none_of_them_and_changes_no_bit(
     make_endless: Callable[..., Any], tokens: int

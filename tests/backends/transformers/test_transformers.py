@@ -50,6 +50,7 @@ def test_greedy_equals_the_librarys_own_greedy_decoding(tiny: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stream", "sizes"), [pytest.param(1, [1], marks=pytest.mark.slow), (2, [7, 1, 40]), (3, [255, 1])]
 )

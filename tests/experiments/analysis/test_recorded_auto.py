@@ -56,6 +56,7 @@ def live(budget: int, *, shared: bool) -> list[tts.Solution]:
         return solver.solve_many(problems, **total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_it_is_the_search_of_a_function_model_with_these_samples(pool: tts.Pool, size: int, shared: bool):

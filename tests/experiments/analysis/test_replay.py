@@ -55,6 +55,7 @@ def only(found: list[ReplayedCurve]) -> ReplayedCurve:
     return one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selected", SELECTED)
 def test_the_first_n_samples_come_to_what_a_live_run_of_n_does(drawn, selected):
     """Answer, verdict and cost, of every problem and seed at every size; and so does the curve."""

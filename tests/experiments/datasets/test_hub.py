@@ -91,6 +91,7 @@ def only(name: str, path: str) -> Problem:
     return problem
 
 
+@pytest.mark.slow
 def test_gsm8k(published: Path):
     write(published, "train", GSM8K[:1])
     path = write(published, "test", GSM8K)

@@ -135,6 +135,7 @@ def parquet_bombs() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("kind", [*parquet_bombs()])
 def test_a_row_of_parquet_is_bounded(tmp_path, kind, dictionary):
@@ -367,6 +368,7 @@ def test_a_reader_ends_where_no_more_rows_are_wanted(tmp_path, monkeypatch):
     assert started[0].poll() is not None
 
 
+@pytest.mark.slow
 def test_rows_within_the_bound_are_read_as_written(tmp_path):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -92,6 +92,7 @@ def test_a_legend_below_axes_of_ones_own_is_below_the_axis_label(size: tuple[flo
     plt.close(figure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["beside", "above", "below", "inside", "ends"])
 def test_the_legend_is_where_it_is_asked_for(place: Any) -> None:
     shown = words(svg(curve("first"), curve("second"), look=Look(legend=place), front=False))

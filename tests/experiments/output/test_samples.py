@@ -157,6 +157,7 @@ def test_texts_go_with_failed_results_that_run_again(study: tts.Study) -> None:
         assert store.source(result.cell.key) is None
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page(study: tts.Study, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

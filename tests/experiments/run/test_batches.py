@@ -123,6 +123,7 @@ def test_a_study_draws_what_its_cells_need_and_shares_it_with_the_pool(place: Pl
     place.paid_once(36)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1, 300, -1, -30])
 def test_a_download_that_was_cut_is_fetched_again_and_paid_once(place: Place, kept: int) -> None:
     place.server.download = lambda content, number: content if number > 2 else content[:kept]
@@ -296,6 +297,7 @@ def test_batches_have_prices_of_their_own(place: Place) -> None:
     assert place.sample("--batch", *prices, *halves, "--dry-run").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_key_is_sent_and_one_that_is_refused_is_no_loss(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_API_KEY", "a-secret-of-a-server")
     ran = place.sample("--batch")

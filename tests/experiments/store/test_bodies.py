@@ -74,6 +74,7 @@ def test_a_whole_store_is_read(path: Path) -> None:
     read(path, path.with_name("out.jsonl"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_what_no_store_wrote_is_one_line_that_names_table_row_and_cure(path: Path, table: str, column: str) -> None:
     for value in COLUMNS[table, column]:

@@ -120,6 +120,7 @@ def test_a_stored_study_is_resumed_from_its_own_configuration(path: Path) -> Non
     assert study.run(progress=False).counts.done == 32
 
 
+@pytest.mark.slow
 def test_it_is_merged_exported_and_drawn(path: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "all.sqlite") as merged:
         assert merged.merge(path) == len(stored_bodies(path))

@@ -74,6 +74,7 @@ def test_the_shipped_folder_has_the_same_logits_in_transformers() -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "operations", [2, *(pytest.param(operations, marks=pytest.mark.slow) for operations in (1, 4, 6))]
 )

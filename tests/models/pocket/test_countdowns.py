@@ -31,6 +31,7 @@ def pair() -> Iterator[tts.Solver]:
         yield solver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [None, BEAM, "a_star(branching=4, goals=1) | best"])
 def test_a_countdown_without_a_solution_ends_within_its_budget_and_is_proven_by_nobody(
     pair: tts.Solver, strategy: str | None

@@ -64,6 +64,7 @@ def test_by_default_an_answer_needs_three_votes_and_three_percent_of_them(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 4, 50])
 def test_by_default_two_votes_never_win_and_neither_do_two_percent_of_many(times: int) -> None:
     rewards = {"a": 0.2, "b": 0.95, "c": 0.99}

@@ -39,6 +39,7 @@ def finish_order(solution: tts.Solution) -> list[tuple[int, int]]:
     return sorted((one.trajectory.num_tokens, one.index) for one in solution.candidates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("n", "k"), [(8, 1), (8, 4), (5, 5), (16, 3)])
 def test_on_the_engine_it_is_the_first_k_of_n_by_tokens_and_what_was_written_is_charged(

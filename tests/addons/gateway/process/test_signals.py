@@ -36,6 +36,7 @@ def status(client: httpx.Client, key: str) -> int:
     return client.get("models", headers={"authorization": f"Bearer {key}"}).status_code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_keys_are_read_again_at_sighup(tmp_path, workers):
     keys = tmp_path / "keys.txt"
@@ -73,6 +74,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
 @pytest.mark.parametrize("model", ["process", pytest.param("held", marks=pytest.mark.slow)])
 def test_workers_end_where_their_supervisor_is_killed(tmp_path, model):

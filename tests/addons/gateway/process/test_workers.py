@@ -147,6 +147,7 @@ async def ask_until_answered(http: httpx.AsyncClient, url: str) -> tuple[int, st
         return reply.status_code, "" if reply.status_code == 200 else reply.json()["error"]["code"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_workers_serve_what_an_account_pays_and_lose_nothing_where_one_is_killed(tmp_path, count, kills):

@@ -44,6 +44,7 @@ def test_a_server_that_fails_rests_longer_each_time_and_one_that_works_at_once_n
     assert (chosen(), servers.awake) == (1, 0)  # its rest ends first
 
 
+@pytest.mark.slow
 def test_searches_go_on_where_one_of_two_servers_dies(client: Any):
     ended = False
 

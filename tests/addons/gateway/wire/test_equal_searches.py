@@ -28,6 +28,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
 CALL_ID = "call_1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(60, 300, 60))])
 def test_three_hundred_random_requests_are_the_same_on_all(client, first):
     models = {

@@ -550,6 +550,7 @@ def test_only_the_tokens_of_the_text_that_is_shown_are_given(api):
     assert len(tokens) - len(text) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", LOGPROBS)
 @pytest.mark.parametrize("model", ["texts", "served"])
 def test_models_without_log_probabilities_refuse_them_by_name(api, wire, model):

@@ -51,6 +51,7 @@ def messages(url: str, name: str = "anna", **how: Any) -> Any:
 # Responses ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_response(url):
     reply = responses(url).responses.create(
         model="toy", input="3 + 4 - 2", extra_body={"tts": {"seed": 7, "budget": 500}}
@@ -255,6 +256,7 @@ def test_tokens_are_counted(url):
     assert 0 < short < api.messages.count_tokens(model="toy", messages=QUESTION, system="Be brief. " * 50).input_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [

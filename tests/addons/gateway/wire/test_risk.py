@@ -85,6 +85,7 @@ def test_the_command_calibrates_the_chain_as_a_whole(folder: Path) -> None:
     assert found.bound <= 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", REQUESTS)
 def test_a_sure_answer_is_given_and_others_are_passed_on(client, folder, path):
     for thresholds, links in (((0.0, None), ["toy:two"]), ((None, 0.0), ["toy:two", "toy:eight"])):

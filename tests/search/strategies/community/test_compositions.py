@@ -77,6 +77,7 @@ def test_a_chain_goes_on_until_nothing_is_wrong(rounds: int, last: str, samples:
     assert solution.confidence == 1.0, "what was refined has no vote"
 
 
+@pytest.mark.slow
 @repeats(60, 200)
 def test_refining_is_right_as_often_as_the_exact_law_says(runs: int) -> None:
     """A wrong solution is always found wrong, and mended with a chance q: after r rounds 1 - (1 - p)(1 - q)^r are

@@ -250,6 +250,7 @@ def test_uncertain_steps_are_the_best_of_several(gamma: float, momentum: float, 
     assert all(len([t for t in end.search.tree.nodes if t.depth == 1]) == 1 for end in ends if end.search)
 
 
+@pytest.mark.slow
 @repeats(80, 200, "count")
 def test_a_verifier_chooses_among_the_candidates_where_one_is_named(count: int) -> None:
     ends = runs("mur(n=1, branching=3, gamma=1e9, verifier='main')", count, verifiers={"main": ToyVerifier()})

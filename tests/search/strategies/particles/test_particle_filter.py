@@ -201,6 +201,7 @@ def test_a_finished_particle_multiplies_or_dies_in_later_resamplings(finished: f
             assert len(ended) > 1
 
 
+@pytest.mark.slow
 def test_a_perfect_verifier_brings_many_particles_to_the_right_answer() -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.5, slips=((1, 1.0),)))
     problem = "10 - 7 + 5 - 20"

@@ -203,6 +203,7 @@ def test_a_temperature_is_never_below_one(weights: list[float], progress: float,
         assert temperature == 1.0
 
 
+@pytest.mark.slow
 def test_annealing_keeps_more_first_steps_alive_than_particle_filtering_does() -> None:
     language = ToyLanguage(accuracy=0.3)
     kept: dict[str, float] = {}

@@ -140,6 +140,7 @@ def test_paths_are_scored_at_the_end_of_their_lookahead(runs: int) -> None:
         assert np.mean(right) == pytest.approx(expected, abs=3 * math.sqrt(0.25 / runs))
 
 
+@pytest.mark.slow
 @repeats(50, 150)
 def test_a_perfect_verifier_finds_a_right_path_between_two_bounds(runs: int) -> None:
     n, q = 4, 0.6
