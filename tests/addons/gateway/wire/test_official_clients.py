@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"t
 FLAT = {"type": "function", "name": "weather", "description": "Tell the weather", "parameters": CITY, "strict": False}
 TOOL = {"name": "weather", "description": "Tell the weather", "input_schema": CITY}
 QUESTION = [{"role": "user", "content": "3 + 4 - 2"}]
+CLIENTS = ExitStack()  # which are closed before their server ends
 KEYS = {"anna": "key-of-anna-0123456789", "bert": "key-of-bert-0123456789"}
 
 
@@ -36,16 +38,19 @@ def url(tmp_path_factory: Any) -> Iterator[str]:
         for name in names
     }
     models |= {"toy": {"strategy": "best_of_n(n=8) | majority"}}
-    with started(folder, {"models": models, "keys": "keys.txt", "limits": {"tokens": 20_000}}) as made:
+    with started(folder, {"models": models, "keys": "keys.txt", "limits": {"tokens": 20_000}}) as made, CLIENTS:
         yield made
 
 
 def responses(url: str, name: str = "anna") -> Any:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key=KEYS[name], max_retries=0, timeout=LIMIT_S)
+    return CLIENTS.enter_context(
+        openai.OpenAI(base_url=f"{url}/v1", api_key=KEYS[name], max_retries=0, timeout=LIMIT_S)
+    )
 
 
 def messages(url: str, name: str = "anna", **how: Any) -> Any:
-    return anthropic.Anthropic(base_url=url, max_retries=0, timeout=LIMIT_S, **(how or {"api_key": KEYS[name]}))
+    how = how or {"api_key": KEYS[name]}
+    return CLIENTS.enter_context(anthropic.Anthropic(base_url=url, max_retries=0, timeout=LIMIT_S, **how))
 
 
 # Responses ------------------------------------------------------------------------------------------------------------
