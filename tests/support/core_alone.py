@@ -13,11 +13,13 @@ import sys
 from collections.abc import Generator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.skips import skip_if_named
+
 ADDONS = "tts_addons"
+REASON = "it names an add-on"
 NAMED = pytest.StashKey[re.Pattern[str]]()
 
 
@@ -65,19 +67,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    report = yield
-    return skip_if_missing(report, collector)
+    return skip_if_named((yield), collector, collector.config.stash[NAMED], REASON)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    return skip_if_missing(report, item)
-
-
-def skip_if_missing(report: Any, node: pytest.Collector | pytest.Item) -> Any:
-    """Turn a failure whose text names the package of the add-ons, or a part of one, into a skip."""
-    if report.failed and node.config.stash[NAMED].search(report.longreprtext):
-        report.outcome = "skipped"
-        report.longrepr = (str(node.path), 0, "Skipped: it names an add-on")
-    return report
+    return skip_if_named((yield), item, item.config.stash[NAMED], REASON)
