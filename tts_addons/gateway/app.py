@@ -56,8 +56,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        await app_gateway.open()
         try:
+            await app_gateway.open()
             yield
         finally:
             await app_gateway.close()

@@ -11,7 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -124,18 +124,21 @@ class Archive:
         self._lock, self._packing = threading.Lock(), threading.Lock()
         self._path = path or "memory"
         try:
-            self._file = sqlite3.connect(
-                path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-            )
-            self._refuse_another_kind(path)
-            share_file(self._file)
-            self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
-            with self._file:  # other workers see a file with none of the tables, or with all
-                self._file.execute("BEGIN IMMEDIATE")
-                for statement in (_TABLE, _RESPONSES, *_INDEXES):
-                    self._file.execute(statement)
-                self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
-                self._file.execute(f"PRAGMA user_version = {_VERSION}")
+            with ExitStack() as failing:
+                self._file = sqlite3.connect(
+                    path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+                )
+                failing.callback(self._file.close)
+                self._refuse_another_kind(path)
+                share_file(self._file)
+                self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
+                with self._file:  # other workers see a file with none of the tables, or with all
+                    self._file.execute("BEGIN IMMEDIATE")
+                    for statement in (_TABLE, _RESPONSES, *_INDEXES):
+                        self._file.execute(statement)
+                    self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
+                    self._file.execute(f"PRAGMA user_version = {_VERSION}")
+                failing.pop_all()
         except sqlite3.Error as failure:
             raise ConfigError(
                 f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"

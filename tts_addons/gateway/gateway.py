@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any, TypeVar
 
 from tts._core.logs import get_logger
@@ -88,7 +88,11 @@ class Gateway:
         self.running: dict[str, RunningSearch] = {}
         self.metrics = Metrics()
         self.archive = Archive(config.store, config.kept, config.kept_bytes)
-        self.books = SharedBooks(now, config.store, worker)
+        try:
+            self.books = SharedBooks(now, config.store, worker)
+        except BaseException:
+            self.archive.close()
+            raise
         self._loop: asyncio.AbstractEventLoop | None = None  # as soon as it serves
         self._life: asyncio.Task[None] | None = None
         self._shown_at = now()  # the time of the last sign of life
@@ -560,8 +564,8 @@ class Gateway:
         await asyncio.to_thread(self.cache.close)
         if self._life is not None:
             self._life.cancel()
-        self.books.close()
-        self.archive.close()
+        with closing(self.archive):
+            self.books.close()
 
     async def drain(self) -> None:
         """Take no more requests, end every search and every call of a model, and return when all are booked."""

@@ -11,6 +11,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -59,9 +60,14 @@ class ProgramVerdicts:
         self._code = Code() if code is None else code
         self._code.check_sandbox()
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("CREATE TABLE IF NOT EXISTS verdicts (program BLOB PRIMARY KEY, passed INTEGER NOT NULL)")
-            self._db.execute("CREATE TABLE IF NOT EXISTS outcomes (program BLOB PRIMARY KEY, passed TEXT NOT NULL)")
+            with ExitStack() as failing:
+                self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                failing.callback(self._db.close)
+                self._db.execute(
+                    "CREATE TABLE IF NOT EXISTS verdicts (program BLOB PRIMARY KEY, passed INTEGER NOT NULL)"
+                )
+                self._db.execute("CREATE TABLE IF NOT EXISTS outcomes (program BLOB PRIMARY KEY, passed TEXT NOT NULL)")
+                failing.pop_all()
         except sqlite3.Error as failure:
             raise ConfigError(
                 f"the file of verdicts {str(path)!r} cannot be opened: {failure}", hint="name another file"

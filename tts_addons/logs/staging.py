@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import sqlite3
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -19,18 +20,15 @@ _BATCH: Final = 1 << 20  # bytes that are written at once
 
 
 class Staging:
-    """A temporary database of samples. Closing deletes the database."""
+    """A temporary database of samples. Closing, or dropping the last reference, deletes the database."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # on disk, beyond a small cache
+        self.close = weakref.finalize(self, self._db.close)  # a pool that is dropped would leave it open
         self._db.execute("PRAGMA journal_mode = OFF")
         self._db.execute("CREATE TABLE staged (problem INTEGER NOT NULL, body BLOB NOT NULL)")
         self._db.execute("CREATE TABLE kept (number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
         self._numbers: dict[str, int] = {}
-
-    def close(self) -> None:
-        """Delete the database."""
-        self._db.close()
 
     def add(self, rows: Iterable[SampleRow]) -> None:
         """Add samples, in order.

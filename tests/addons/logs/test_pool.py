@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import itertools
 import json
 import math
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.connections import is_open, opened
 from tts.errors import ConfigError
 from tts.experiments.analysis.replayable import PartialResults
 from tts.experiments.datasets.parquet import read_parquet
@@ -43,6 +45,15 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return written
+
+
+def test_a_pool_that_is_dropped_closes_its_temporary_database() -> None:
+    with opened() as connections:
+        pool = tts.Pool.from_rows(ROWS, task="math")
+    assert [is_open(one) for one in connections] == [True]
+    del pool
+    gc.collect()
+    assert [is_open(one) for one in connections] == [False]
 
 
 def accuracy(pool: tts.Pool, strategy: str, size: int, **options: Any) -> float:

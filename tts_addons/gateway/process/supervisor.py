@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -121,9 +121,8 @@ def _replace_dead(config: GatewayConfig, running: list[WorkerProcess], start: Ca
 
 def _bury(config: GatewayConfig, worker: WorkerProcess) -> None:
     """Book the amounts that a dead worker held as spent; other workers would do so only after a while."""
-    books = SharedBooks(time.time, config.store)
-    books.bury(worker.name)
-    books.close()
+    with closing(SharedBooks(time.time, config.store)) as books:
+        books.bury(worker.name)
 
 
 @contextmanager

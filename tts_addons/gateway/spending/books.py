@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -122,13 +122,16 @@ class SharedBooks:
         self._buried: Mapping[str, float] = {}
         self.held: Counter[str] = Counter()
         try:
-            self._file = sqlite3.connect(
-                path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-            )
-            share_file(self._file)
-            for statement in _TABLES:
-                self._file.execute(statement)
-            self.show_life({}, {})
+            with ExitStack() as failing:
+                self._file = sqlite3.connect(
+                    path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+                )
+                failing.callback(self._file.close)
+                share_file(self._file)
+                for statement in _TABLES:
+                    self._file.execute(statement)
+                self.show_life({}, {})
+                failing.pop_all()
         except sqlite3.Error as failure:
             raise ConfigError(
                 f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"
@@ -138,8 +141,8 @@ class SharedBooks:
 
     def close(self) -> None:
         """Enter this worker as ended, and close the file."""
-        self.bury(self._worker)
-        self._file.close()
+        with closing(self._file):
+            self.bury(self._worker)
 
     def show_life(self, counts: Mapping[str, float], gauges: Mapping[str, float]) -> None:
         """Write a sign of life and the counts of this worker, and enter dead workers as ended.
