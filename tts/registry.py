@@ -16,10 +16,8 @@ import difflib
 import functools
 import importlib
 import inspect
-import io
 import re
 import sys
-import tokenize
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tts.checks import check_complete
 from tts.errors import ConfigError, MissingDependency, TTSError, unknown_name
@@ -531,6 +529,28 @@ class WrittenCall:
         return self.shift + len(arguments.encode()[: node.col_offset].decode()) - len(_READ_AS)
 
 
+class _Token(NamedTuple):
+    """A token of a text: its kind, a group of `_TOKEN` or "end", and the characters of the text before it."""
+
+    kind: str
+    string: str
+    column: int
+
+
+_QUOTED = (
+    r"'{3}(?:[^'\\]|\\.|'(?!''))*'{3}",
+    r'"{3}(?:[^"\\]|\\.|"(?!""))*"{3}',
+    r"'(?!'')(?:[^'\\]|\\.)*'",
+    r'"(?!"")(?:[^"\\]|\\.)*"',
+)
+# tokens of Python, as far as they divide a text into names and arguments, which Python itself reads
+_TOKEN = re.compile(
+    rf"(?P<space>\s+)|(?P<comment>#.*)|(?P<string>(?i:br?|rb?|fr?|rf|u)?(?:{'|'.join(_QUOTED)}))"
+    r"""|(?P<unclosed>'{3}|"{3})|(?P<number>\.?[0-9][\w.]*)|(?P<name>\w+)"""
+    r"|(?P<operator>\.{3}|->|:=|(?:\*\*|//|>>|<<|[-+*/%&|@^<>=!])=|\*\*|//|>>|<<|[-+*/%&|@^~<>=()\[\]{},:;.])"
+)
+
+
 def calls_in(text: str) -> list[WrittenCall]:
     """Return the calls of a text, which are joined by `|`; a line break counts as a space.
 
@@ -538,50 +558,52 @@ def calls_in(text: str) -> list[WrittenCall]:
         ConfigError: The text is malformed; the position is shown.
     """
     text = text.strip()
-    calls: list[list[tokenize.TokenInfo]] = [[]]  # the tokens of each call
+    calls: list[list[_Token]] = [[]]  # the tokens of each call
     depth = 0  # parentheses that are open
     for token in _tokens(text):
-        if token.type == tokenize.OP and token.string in _OPENING:
+        if token.string in _OPENING:
             depth += 1
-        elif token.type == tokenize.OP and token.string in _CLOSING:
+        elif token.string in _CLOSING:
             depth -= 1
         if token.string == "|" and depth == 0:
-            calls[-1].append(token._replace(type=tokenize.ENDMARKER))  # its position is shown if the call is missing
+            calls[-1].append(token._replace(kind="end"))  # its position is shown if the call is missing
             calls.append([])
         else:
             calls[-1].append(token)
     return [_call_of(text, tokens) for tokens in calls]
 
 
-def _tokens(text: str) -> list[tokenize.TokenInfo]:
-    """Return the tokens of a text, read as one line; the last one is an ENDMARKER at its end."""
+def _tokens(text: str) -> list[_Token]:
+    """Return the tokens of a text, read as one line; the last one is an end at its end.
+
+    Python's own `tokenize` reads texts otherwise in each version, and opens a file to explain some errors.
+    """
     line = text.translate(_ONE_LINE)
-    tokens: list[tokenize.TokenInfo] = []
+    tokens: list[_Token] = []
     open_columns: list[int] = []  # the columns of parentheses that are still open
-    error_column: int | None = None  # the column of the first character that cannot be read
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(line).readline):
-            _, column = token.start
-            if token.type == tokenize.OP and token.string in _OPENING:
-                open_columns.append(column)
-            is_closing = token.type == tokenize.OP and token.string in _CLOSING
-            is_error = token.type == tokenize.ERRORTOKEN and not token.string.isspace()
-            if is_error or (is_closing and not open_columns):
-                error_column = column
-                break
-            if is_closing:
-                open_columns.pop()
-            if token.type not in _SPACE:
-                tokens.append(token)
-    except (tokenize.TokenError, SyntaxError):  # a parenthesis or quotation mark is still open
-        error_column = open_columns[-1] if open_columns else len(text)
-    except (ValueError, MemoryError, RecursionError):
-        raise ConfigError(f"the text {text[:60]!r} cannot be read", hint=FORM) from None
-    if error_column is not None:
-        raise _syntax_error(text, min(error_column, len(text)), _UNREADABLE)
-    end = (1, len(text))
-    end_marker = tokenize.TokenInfo(type=tokenize.ENDMARKER, string="", start=end, end=end, line=line)
-    return [*tokens, end_marker]
+    column = 0
+    while column < len(line):
+        match = _TOKEN.match(line, column)
+        kind = match.lastgroup if match else None
+        if (
+            match is None
+            or kind is None
+            or (kind == "name" and not match[0][0].isidentifier())
+            or (match[0] in _CLOSING and not open_columns)
+        ):
+            raise _syntax_error(text, column, _UNREADABLE)
+        if kind == "unclosed":
+            break
+        if match[0] in _OPENING:
+            open_columns.append(column)
+        elif match[0] in _CLOSING:
+            open_columns.pop()
+        if kind != "space":
+            tokens.append(_Token(kind, match[0], column))
+        column = match.end()
+    if column < len(line) or open_columns:  # a parenthesis or quotation mark is still open
+        raise _syntax_error(text, open_columns[-1] if open_columns else len(text), _UNREADABLE)
+    return [*tokens, _Token("end", "", len(text))]
 
 
 def _parse_expression(text: str) -> ast.expr:
@@ -598,24 +620,24 @@ def _parse_expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
+def _call_of(text: str, tokens: Sequence[_Token]) -> WrittenCall:
     """Return the call that tokens write: a name or a place, and its arguments; the last token ends it."""
-    start = tokens[0].start[1]
+    start = tokens[0].column
     length = _length_of_name(tokens)
     name = unicodedata.normalize("NFKC", "".join(token.string for token in tokens[:length]))  # as Python reads names
     next_token = tokens[length]
-    shift = next_token.start[1]
-    end = tokens[-1].start[1]
+    shift = next_token.column
+    end = tokens[-1].column
     if not length:
         first_token = next(token for token in tokens if token.string != "(")
-        is_unreadable = first_token.type in (tokenize.ENDMARKER, tokenize.OP)
-        raise _syntax_error(text, first_token.start[1], _UNREADABLE if is_unreadable else _NO_NAME)
-    if next_token.string == ":" or next_token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
+        is_unreadable = first_token.kind in ("end", "operator")
+        raise _syntax_error(text, first_token.column, _UNREADABLE if is_unreadable else _NO_NAME)
+    if next_token.string == ":" or next_token.kind in ("name", "number", "string"):
         raise _syntax_error(text, shift, _UNREADABLE)
     is_dotted = "." in name and ":" not in name
-    if is_dotted or (next_token.type != tokenize.ENDMARKER and next_token.string != "("):
+    if is_dotted or (next_token.kind != "end" and next_token.string != "("):
         raise _syntax_error(text, start, _NO_NAME, hint=dotted_hint(name))
-    if next_token.type == tokenize.ENDMARKER:
+    if next_token.kind == "end":
         return WrittenCall(text, name, start)
     arguments = _READ_AS + text[shift:end].translate(_ONE_LINE)
     try:
@@ -630,25 +652,29 @@ def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
     return WrittenCall(text, name, start, node, shift)
 
 
-def _length_of_name(tokens: Sequence[tokenize.TokenInfo]) -> int:
+def _length_of_name(tokens: Sequence[_Token]) -> int:
     """Return the number of leading tokens that form a name; 0: there is no name.
 
     A name may be dotted ("a.b"), or a place: "package.module:name". The place of a class within a function is
     "module:f.<locals>.Name".
     """
-    strings = [token.string if token.type in (tokenize.NAME, tokenize.OP) else "" for token in tokens]
-    if tokens[0].type != tokenize.NAME:
+    strings = [token.string if token.kind in ("name", "operator") else "" for token in tokens]
+    if tokens[0].kind != "name":
         return 0
     length = 1
-    while strings[length] == "." and tokens[length + 1].type == tokenize.NAME:
+    while strings[length] == "." and tokens[length + 1].kind == "name":
         length += 2
-    if strings[length] != ":" or tokens[length + 1].type != tokenize.NAME:
+    if strings[length] != ":" or tokens[length + 1].kind != "name":
         return length
     length += 2
     while strings[length] == ".":
-        if tokens[length + 1].type == tokenize.NAME:
+        if tokens[length + 1].kind == "name":
             length += 2
-        elif strings[length + 1] == "<" and strings[length + 3 : length + 4] == [">"]:
+        elif (
+            strings[length + 1] == "<"
+            and strings[length + 3 : length + 4] == [">"]
+            and tokens[length + 2].kind == "name"
+        ):
             length += 4  # ".<locals>"
         else:
             break
@@ -678,9 +704,6 @@ _READ_AS = "_"  # the name of a call whose arguments Python reads
 _UNREADABLE = "it cannot be read here"
 _NO_NAME = "a name belongs here"
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
-_SPACE = frozenset(
-    {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ERRORTOKEN}
-)
 _ONE_LINE = str.maketrans("\r\n", "  ")  # positions stay what they are
 
 
