@@ -52,16 +52,27 @@ def candidate(kind):
     return Candidate(end, None if kind is None else str(kind), kind)
 
 
+def votes(candidates, weights=None):
+    found = Evidence.of(candidates, weights)
+    assert math.isnan(found.logprob)
+    assert math.isnan(found.probe)
+    return dataclasses.replace(found, logprob=0.0, probe=0.0)  # since NaN is not equal to itself
+
+
+def counted(*counts):
+    return Evidence(*counts, logprob=0.0, probe=0.0)
+
+
 def test_weights_count_as_shares_of_votes():
     candidates = [candidate(kind) for kind in (0, 0, 1, None)]
-    assert Evidence.of(candidates) == Evidence(4, 2, 1, 2)
-    assert Evidence.of(candidates, [0.5] * 4) == Evidence(4, 2, 1, 2)
-    assert Evidence.of(candidates, [0.1, 0.1, 1.0, 0.1]) == Evidence(4, 3, 1, 2)
+    assert votes(candidates) == counted(4, 2, 1, 2)
+    assert votes(candidates, [0.5] * 4) == counted(4, 2, 1, 2)
+    assert votes(candidates, [0.1, 0.1, 1.0, 0.1]) == counted(4, 3, 1, 2)
     # it is doubted like the others, if less
-    assert Evidence.of(candidates, [0.01, 0.01, 0.1, 0.01]) == Evidence(4, 1, 1, 2)
-    assert Evidence.of(candidates, [0.0] * 4) == Evidence(4, 1, 0, 2)  # nobody believes any of them
-    assert Evidence.of([candidate(None)] * 3, [0.5] * 3) == Evidence(3, 0, 0, 0)
-    assert Evidence.of([]) == Evidence()
+    assert votes(candidates, [0.01, 0.01, 0.1, 0.01]) == counted(4, 1, 1, 2)
+    assert votes(candidates, [0.0] * 4) == counted(4, 1, 0, 2)  # nobody believes any of them
+    assert votes([candidate(None)] * 3, [0.5] * 3) == counted(3, 0, 0, 0)
+    assert votes([]) == counted()
 
 
 @pytest.mark.slow

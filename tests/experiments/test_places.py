@@ -304,7 +304,7 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path, monkeypat
             "is the class Pair, but must be a tts.experiments.datasets.DataSet or a function",
         ),
         ({"problems": {"dataset": f"{DATA}:sums", "limt": 3}}, "did you mean limit?"),
-        ({"problems": {"dataset": f"{DATA}:needs_a_path"}}, "cannot be loaded: missing a required argument: 'path'"),
+        ({"problems": {"dataset": f"{DATA}:needs_a_path"}}, "argument: 'path' (hint: give it beside `dataset`)"),
         (
             {"problems": {"dataset": f"{DATA}:texts"}},
             "gave a str, but must give problems (hint: make each a tts.Problem)",
