@@ -46,7 +46,7 @@ test-core: $(VENV)/.dev
 
 # the quick tests on another Python, as `make test-python-3.13`, in an environment of its own; what needs torch is skipped where no build is at hand
 test-python-3.12 test-python-3.13: test-python-3.%: $(VENV)-3.%/.made
-	OMP_NUM_THREADS=1 $(VENV)-3.$*/bin/python -m pytest -q -p tests.support.engine_missing $(TWO) -m "not slow and not gpu and not docs"
+	OMP_NUM_THREADS=1 $(VENV)-3.$*/bin/python -m pytest -q -p tests.support.missing.engine $(TWO) -m "not slow and not gpu and not docs"
 
 test-addons: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not gpu and not docs" tests/addons

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.skips import skip_if_named
+from tests.support.missing.skips import skip_if_match
 
 ADDONS = "tts_addons"
 REASON = "it names an add-on"
@@ -67,9 +67,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    return skip_if_named((yield), collector, collector.config.stash[NAMED], REASON)
+    return skip_if_match((yield), collector, collector.config.stash[NAMED], REASON)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    return skip_if_named((yield), item, item.config.stash[NAMED], REASON)
+    return skip_if_match((yield), item, item.config.stash[NAMED], REASON)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tts
-from tests.support.connections import is_open, opened
+from tests.addons.connections import is_open, note_connections
 from tts.errors import ConfigError
 from tts.experiments.analysis.replayable import PartialResults
 from tts.experiments.datasets.parquet import read_parquet
@@ -48,7 +48,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_a_pool_that_is_dropped_closes_its_temporary_database() -> None:
-    with opened() as connections:
+    with note_connections() as connections:
         pool = tts.Pool.from_rows(ROWS, task="math")
     assert [is_open(one) for one in connections] == [True]
     del pool

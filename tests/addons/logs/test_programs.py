@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.support.connections import is_open, opened
+from tests.addons.connections import is_open, note_connections
 from tts.errors import ConfigError
 from tts_addons.code import sandbox
 from tts_addons.code.verifier import Code
@@ -119,6 +119,9 @@ def test_a_file_of_verdicts_that_cannot_be_opened_is_named(tmp_path: Path):
 
 def test_a_file_of_another_kind_is_refused_and_closed(tmp_path: Path):
     (tmp_path / "notes").write_text("something else, of some length" * 100)
-    with opened() as connections, pytest.raises(ConfigError, match=r"the file of verdicts .* cannot be opened"):
+    with (
+        note_connections() as connections,
+        pytest.raises(ConfigError, match=r"the file of verdicts .* cannot be opened"),
+    ):
         ProgramVerdicts(tmp_path / "notes")
     assert [is_open(one) for one in connections] == [False]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 
-def skip_if_named(report: Any, node: pytest.Collector | pytest.Item, named: re.Pattern[str], reason: str) -> Any:
+def skip_if_match(report: Any, node: pytest.Collector | pytest.Item, named: re.Pattern[str], reason: str) -> Any:
     """Turn a failure whose text matches the pattern into a skip with the reason."""
     if report.failed and named.search(report.longreprtext):
         report.outcome = "skipped"

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import pytest
 from starlette.testclient import TestClient
 
+from tests.addons.connections import is_open, note_connections
 from tests.addons.gateway.asking import TOY
-from tests.support.connections import is_open, opened
 from tts.errors import ConfigError
 from tts_addons.gateway.app import create_app
 from tts_addons.gateway.archive import Archive
@@ -35,20 +35,20 @@ def config(tmp_path: Path) -> GatewayConfig:
 )
 def test_a_file_of_another_kind_is_closed(make: Any, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("something else, of some length" * 100)
-    with opened() as connections, pytest.raises(ConfigError, match="cannot be opened"):
+    with note_connections() as connections, pytest.raises(ConfigError, match="cannot be opened"):
         make(str(tmp_path / "notes"))
     assert [is_open(one) for one in connections] == [False]
 
 
 def test_a_gateway_without_books_closes_its_archive(config: GatewayConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tts_addons.gateway.gateway.SharedBooks", fail)
-    with opened() as connections, pytest.raises(sqlite3.Error):
+    with note_connections() as connections, pytest.raises(sqlite3.Error):
         Gateway(config)
     assert [is_open(one) for one in connections] == [False]
 
 
 def test_a_gateway_whose_models_cannot_be_loaded_is_closed(config: GatewayConfig) -> None:
-    with opened() as connections:
+    with note_connections() as connections:
         gateway = Gateway(config)
         gateway.offers.load = fail
         with pytest.raises(sqlite3.Error), TestClient(create_app(config, gateway=gateway)):
@@ -57,7 +57,7 @@ def test_a_gateway_whose_models_cannot_be_loaded_is_closed(config: GatewayConfig
 
 
 def test_a_gateway_whose_books_cannot_be_ended_is_closed(config: GatewayConfig) -> None:
-    with opened() as connections:
+    with note_connections() as connections:
         gateway = Gateway(config)
         gateway.books.bury = fail
         with pytest.raises(sqlite3.Error):

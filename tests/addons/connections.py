@@ -14,7 +14,7 @@ import pytest
 
 
 @contextmanager
-def opened() -> Generator[list[sqlite3.Connection]]:
+def note_connections() -> Generator[list[sqlite3.Connection]]:
     """Collect the connections that are opened in the block, and are kept alive by this list."""
     connections: list[sqlite3.Connection] = []
     connect = sqlite3.connect

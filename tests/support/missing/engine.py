@@ -1,6 +1,6 @@
-"""Skips what needs torch where torch is not installed, as on a Python for which no build of it is at hand.
+"""Skips what needs torch where torch is not installed, as no build for this Python is at hand.
 
-    python -m pytest -p tests.support.engine_missing
+    python -m pytest -p tests.support.missing.engine
 
 A file or test that fails since torch, or a package that needs torch, is missing is skipped with that reason. Where
 torch is installed, nothing is skipped.
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.support.skips import skip_if_named
+from tests.support.missing.skips import skip_if_match
 
 NEED_TORCH = ("torch", "accelerate", "triton")
 # nothing where torch is at hand: then a failure that names it is a fault
@@ -30,9 +30,9 @@ REASON = "it needs the engine, and torch is not installed"
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    return skip_if_named((yield), collector, NAMED, REASON)
+    return skip_if_match((yield), collector, NAMED, REASON)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    return skip_if_named((yield), item, NAMED, REASON)
+    return skip_if_match((yield), item, NAMED, REASON)
