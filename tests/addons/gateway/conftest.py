@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.addons.connections import note_connections
+
 
 @pytest.fixture
 def client() -> Iterator[Callable[..., Any]]:
@@ -23,3 +25,12 @@ def client() -> Iterator[Callable[..., Any]]:
             return held.enter_context(TestClient(app, base_url="http://127.0.0.1", headers=headers))
 
         yield make
+
+
+@pytest.fixture
+def closing_files() -> Iterator[None]:
+    """Close the files of books, archives and gateways that a test makes without a server around them."""
+    with note_connections() as connections:
+        yield
+    for connection in connections:
+        connection.close()

@@ -275,6 +275,7 @@ def test_a_body_in_chunks_of_a_byte_is_read():
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
 
+@pytest.mark.usefixtures("closing_files")
 @pytest.mark.parametrize(("key", "retry"), [("k", None), (None, 1)])
 def test_a_retry_does_not_join_a_search_that_was_cancelled(key, retry):
     """The first one's client has left, but it is not over yet: the second must not get the error of the first."""

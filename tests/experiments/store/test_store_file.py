@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -218,7 +219,9 @@ def test_a_store_that_another_process_makes_while_this_one_looks_is_a_store(path
             Store(path).close()
             return SimpleNamespace(fetchone=lambda: row)
 
-    assert schema._is_store(Overtaken(), path)
+    overtaken = Overtaken()
+    with closing(overtaken.connection):
+        assert schema._is_store(overtaken, path)
 
 
 def test_threads_share_a_store(path):

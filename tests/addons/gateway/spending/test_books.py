@@ -24,6 +24,8 @@ from tts_addons.gateway.spending.books import DEAD_S, Part, RequestEntry, Shared
 HUNDRED = {name: SharedAccount(name, {"tokens": 100}, 1, label="limits.client_tokens") for name in "ab"}
 NUMBERS = itertools.count()
 
+pytestmark = pytest.mark.usefixtures("closing_files")
+
 
 def reserve(books: SharedBooks, account: str, tokens: int) -> Part:
     entry = RequestEntry(name=str(next(NUMBERS)), owner="owner", client=account, account=HUNDRED[account])
