@@ -1,4 +1,4 @@
-"""Run the suites that are too long for each commit, in turn, and keep a page of when each was last green.
+"""Run long suites in turn, and keep a page of when each was last green.
 
     python scripts/checked.py run [SUITE ...]        # all suites, or those named; each writes its row of the page
     python scripts/checked.py turn --seconds SECONDS # the shard and the environment whose turn it is, without a row
@@ -139,7 +139,7 @@ def write_page(rows: dict[str, Row]) -> str:
 
 
 def read_report(path: Path, code: int | None) -> Outcome:
-    """Return what a run came to, by the report that pytest writes as JUnit does; without one, no test was run."""
+    """Return what a run came to, by pytest's report in the form of JUnit; without one, no test was run."""
     if not path.is_file():
         return Outcome(code, 0, (), Counter())
     passed, failed, skipped = 0, list[str](), Counter[str]()

@@ -78,7 +78,7 @@ def git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def list_changed(since: str | None) -> list[str]:
+def read_changed(since: str | None) -> list[str]:
     """Return the files that changed since a commit, with those that git does not know yet."""
     if since is None:
         upstream = subprocess.run(
@@ -91,7 +91,7 @@ def list_changed(since: str | None) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Print the tests near to what changed, and return the exit status."""
-    changed = list_changed(arguments[0] if arguments else None)
+    changed = read_changed(arguments[0] if arguments else None)
     near = list_near(changed)
     if not near:
         sys.stderr.write(f"no test is near to what changed: {', '.join(changed) or 'nothing did'}\n")

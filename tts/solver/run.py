@@ -303,9 +303,7 @@ async def _await_part(call: Callable[[], Any], what: Callable[[], str], search: 
         if search.account.seconds_left is None:
             return await result
         task = asyncio.ensure_future(result)
-        task.add_done_callback(
-            lambda ended: ended.cancelled() or ended.exception()
-        )  # looked at if nobody waits any more
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen if nobody waits any more
         try:
             while not task.done():
                 seconds_left = search.account.seconds_left or 0.0
