@@ -19,7 +19,7 @@ from tests.support.missing.skips import skip_if_match
 NEED_TORCH = ("torch", "accelerate", "triton")
 # nothing where torch is at hand: then a failure that names it is a fault
 NAMED = re.compile(
-    rf"No module named '(?:{'|'.join(NEED_TORCH)})\b|needs the optional dependency (?:{'|'.join(NEED_TORCH)})\b"
+    rf"(?:No module named '|needs the optional dependency )(?:{'|'.join(NEED_TORCH)})\b|requires PyTorch"
     if find_spec("torch") is None
     else r"(?!)"
 )
