@@ -41,6 +41,7 @@ ENVIRONMENTS = {
     "harnesses": ("test-harnesses",),
     "training": ("test-training",),
     "ray": ("test-ray",),
+    "research-types": ("check-research",),
     "python-3.12": ("test-python-3.12",),
     "python-3.13": ("test-python-3.13",),
 }
