@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         made = Place(toy, server, url, tmp_path)
         made.study()
         yield made
+
+
+def interrupt_once(place: Place) -> Callable[[str], None]:
+    """Return an event that interrupts the run at its first poll. A second one would reach what runs after it."""
+
+    def stop(name: str) -> None:
+        if name == "polled":
+            place.server.event = lambda _name: None
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return stop
 
 
 def lines(place: Place) -> list[dict[str, Any]]:
@@ -257,11 +268,7 @@ _OTHER = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\
 
 @pytest.mark.slow
 def test_a_batch_that_the_server_lost_is_sent_again(place: Place) -> None:
-    def stop(name: str) -> None:
-        if name == "polled":
-            os.kill(os.getpid(), signal.SIGINT)
-
-    place.server.event, place.server.at_once = stop, 5
+    place.server.event, place.server.at_once = interrupt_once(place), 5
     assert place.sample("--batch").exit_code == 130
     place.server.event = lambda _name: None
     place.server.batches.clear()
@@ -308,14 +315,7 @@ def test_a_key_is_sent_and_one_that_is_refused_is_no_loss(place: Place, monkeypa
 
 @pytest.mark.slow
 def test_a_study_is_cancelled_and_resumed(place: Place) -> None:
-    place.server.at_once = 5
-
-    def stop(name: str) -> None:
-        if name == "polled":
-            os.kill(os.getpid(), signal.SIGINT)
-            place.server.event = lambda _name: None
-
-    place.server.event = stop
+    place.server.event, place.server.at_once = interrupt_once(place), 5
     stopped = place.sample("--batch")
     assert stopped.exit_code == 130
     assert "batches that were sent go on at the server; --cancel-batches cancels them" in stopped.stderr
