@@ -76,6 +76,7 @@ def test_the_core_solves_without_add_ons() -> None:
     assert done.stdout.splitlines() == ["5", "[]"], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "patch", "import", "export", "workspace"])
 def test_a_command_of_a_missing_add_on_says_so_in_one_line(command: str) -> None:
     words = [command, "--port", "0", "x"]

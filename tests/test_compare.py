@@ -13,6 +13,7 @@ from tests.support import compare
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 
 
+@pytest.mark.slow
 def test_equal_code_records_equal_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for out in (a, b):

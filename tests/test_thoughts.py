@@ -23,6 +23,7 @@ def written(name: str, case: str = "as it is") -> tuple[str, str]:
     return change(marks.open), change(marks.close)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     name=st.sampled_from(sorted(KNOWN)),

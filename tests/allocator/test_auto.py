@@ -154,6 +154,7 @@ def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_a_shared_
     assert all("a_star" in " ".join(end.trace.reasons) for end in ends)
 
 
+@pytest.mark.slow
 def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_an_own_budget(tmp_path):
     with Solver(
         ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)

@@ -46,6 +46,7 @@ def test_it_covers_the_share_that_was_asked_for_on_new_problems(quantile: float)
     assert np.abs(np.log(told / exact)).mean() < 0.3 * np.abs(np.log(constant / exact)).mean()
 
 
+@pytest.mark.slow
 def test_where_prompts_tell_nothing_it_is_the_quantile_of_all_lengths() -> None:
     rng = np.random.default_rng(2)
     prompts = [f"{a} + {b}" for a, b in rng.integers(10, 99, (200, 2)).tolist()]

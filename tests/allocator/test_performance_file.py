@@ -184,6 +184,7 @@ def leaves(value, path=()):
             yield from leaves(value[place], (*path, place))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value", [math.nan, -math.inf, True, -7.5, 10**400, "x", {}, ..., [[0.5]]], ids=lambda value: str(value)[:9]
 )

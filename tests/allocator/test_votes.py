@@ -133,6 +133,7 @@ def test_without_an_answer_nothing_is_right_and_the_next_sample_is_worth_most() 
     assert (np.diff(by_samples) < 0).all()  # a problem that never answers does not take everything
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", [0.0, 0.3, 0.6, 0.9])
 def test_a_total_goes_to_problems_without_an_answer_first(silent: float) -> None:
     def model(ask: tts.Ask) -> tts.Answer:

@@ -132,6 +132,7 @@ def test_a_table_in_markdown_keeps_signs_of_strategies_in_their_cells(tts: Any, 
     assert rf"- B: {B.replace('_', chr(92) + '_').replace('|', chr(92) + '|')}" in shown
 
 
+@pytest.mark.slow
 def test_a_table_is_a_frame_of_pandas(study: Study, monkeypatch: pytest.MonkeyPatch):
     frame = pytest.importorskip("pandas") and study.to_pandas()
     assert list(frame["accuracy"]) == [row.accuracy.value for row in study.rows() if row.accuracy is not None]

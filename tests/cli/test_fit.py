@@ -75,6 +75,7 @@ def test_what_was_recorded_becomes_a_model_that_auto_goes_by(tts, runs, tmp_path
     assert any("each further sample adds" in line or "settled" in line for line in json.loads(solved.stdout)["reasons"])
 
 
+@pytest.mark.slow
 def test_a_study_without_enough_problems_is_refused(tts, runs, tmp_path, assert_error):
     result = tts("fit", "few", "--out", str(tmp_path / "performance.json"), "--store", str(runs))
     assert_error(

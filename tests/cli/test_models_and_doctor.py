@@ -52,6 +52,7 @@ def test_counts_as_people_say_them(count, text):
     assert shorten_count(count) == text
 
 
+@pytest.mark.slow
 def test_the_log_goes_to_standard_error_from_a_level_on_and_shows_no_text(tts):
     asked = ("solve", "30 + 4", "--model", "toy", "--budget", "100", "--json")
     quiet, some, all_ = tts(*asked), tts("--log", "info", *asked), tts("--log", "debug", *asked)
@@ -130,6 +131,7 @@ def test_doctor_measures_what_the_engine_is_held_against(tts):
     assert " engine attention by the executor strict " in shown
 
 
+@pytest.mark.slow
 def test_doctor_lists_the_bounds_of_programs(tts, monkeypatch):
     from tts_addons.code import bounds
 

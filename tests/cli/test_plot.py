@@ -55,6 +55,7 @@ def result(place: int, strategy: str, samples: int, unit: str = "samples") -> Re
     )
 
 
+@pytest.mark.slow
 def test_a_figure_is_written_and_the_gain_is_said(tts, store: Path, tmp_path: Path) -> None:
     done = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--baseline", VOTE)
     assert done.exit_code == 0
@@ -67,6 +68,7 @@ def test_a_figure_is_written_and_the_gain_is_said(tts, store: Path, tmp_path: Pa
         assert words in drawn
 
 
+@pytest.mark.slow
 def test_a_figure_by_group_has_a_panel_for_each(tts, store: Path, tmp_path: Path) -> None:
     done = tts("plot", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--by-group", "--x", "samples")
     assert done.exit_code == 0
@@ -193,12 +195,14 @@ def test_some_strategies_are_drawn_without_a_caption_in_their_own_colours(tts, s
     assert first.lower() not in alone
 
 
+@pytest.mark.slow
 def test_an_unknown_strategy_of_a_figure_is_refused(tts, store: Path, assert_error) -> None:
     wrong = tts("plot", "sums", "--store", str(store), "--strategy", "best_of_n | majorty")
     cause = "strategy is 'best_of_n | majorty', but no strategy has that name"
     assert_error(wrong, 2, cause, f"did you mean {VOTE} or {WEIGHTED}?")
 
 
+@pytest.mark.slow
 def test_the_pareto_front_is_printed_as_a_table(tts, store: Path, tmp_path: Path) -> None:
     """Weighted has every accuracy at half the tokens, so the front is its points alone."""
     done = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--print-front")
@@ -211,6 +215,7 @@ def test_the_pareto_front_is_printed_as_a_table(tts, store: Path, tmp_path: Path
     assert Study.from_store("sums", store=store).front().rstrip() in done.stdout
 
 
+@pytest.mark.slow
 def test_words_of_a_line_take_its_short_name_and_an_unknown_one_is_refused(tts, store: Path, tmp_path: Path) -> None:
     out = tmp_path / "curve.svg"
     done = tts(

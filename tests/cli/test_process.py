@@ -72,6 +72,7 @@ def test_exit_codes_reach_the_shell(tts):
     assert tts("solv").exit_code == 2
 
 
+@pytest.mark.slow
 def test_help_loads_no_number_library():
     code = (
         "import sys\nfrom tts.cli import main\nsys.argv = ['tts', '--help']\n"

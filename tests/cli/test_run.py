@@ -34,6 +34,7 @@ def run(tts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
     return lambda *arguments: tts("run", "study.yaml", *arguments)
 
 
+@pytest.mark.slow
 def test_a_study_ends_in_its_table_and_is_not_run_again(run, tts):
     result = run()
     assert result.exit_code == 0

@@ -165,6 +165,7 @@ def test_without_scores_only_a_vote_and_coverage_are_replayed(at, file):
     }
 
 
+@pytest.mark.slow
 def test_json_is_what_csv_says(sampled):
     options = ("--strategy", "best_of_n | weighted", "--n", "3,5", "--draws", "7")
     rows, listed = (
@@ -188,6 +189,7 @@ def test_the_table_is_for_people(sampled):
     assert any("best_of_majority" in line and "% by drawing" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_first_samples_are_a_live_run(sampled, file):
     """The study itself, run live, against what is replayed of the pool's first samples."""
     live = sampled("run", file)

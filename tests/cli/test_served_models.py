@@ -87,6 +87,7 @@ def test_samples_of_a_served_name_and_of_a_file(tts: Callable[..., Any], url: st
         assert [one.name for one in store.studies()] == ["mine-pool", "mine-pool"]
 
 
+@pytest.mark.slow
 def test_without_a_name_the_only_served_model_is_taken(
     tts: Callable[..., Any], url: str, folder: Path, server: ToyServer
 ) -> None:

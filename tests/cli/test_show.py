@@ -56,6 +56,7 @@ def test_show_prints_json_and_csv(tts, store):
     assert [row["accuracy"]["value"] for row in rows] == [float(row["accuracy"]) for row in flat] == [0.4, 0.7]
 
 
+@pytest.mark.slow
 def test_a_form_is_of_an_export_and_an_export_is_no_table(tts, store, assert_error):
     told = "--form inspect was given without --export, which it is for"
     assert_error(tts("show", "--form", "inspect"), 2, told, "add --export FILE")

@@ -189,6 +189,7 @@ def scoring_toy(monkeypatch):
     monkeypatch.setattr(registry, "RECORDS", records)
 
 
+@pytest.mark.slow
 def test_the_models_own_verifier_scores_unless_another_or_none_is_asked_for(solve, scoring_toy):
     def scores(*arguments):
         return {
@@ -358,6 +359,7 @@ def test_a_caption_makes_the_table_no_wider_than_the_terminal(solve, monkeypatch
     assert len({len(line) for line in lines if line[0] in "╭│╰"}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", ["-5 + 3", "-(2 + 3) * 4"])
 def test_a_problem_may_begin_with_a_minus_sign(tts, problem):
     pytest.importorskip("torch")

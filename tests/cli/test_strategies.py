@@ -64,6 +64,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(tts, assert_error):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_a_part_of_another_package_that_cannot_be_loaded_is_listed_with_the_reason(tts, monkeypatch):
     get = STRATEGIES.get

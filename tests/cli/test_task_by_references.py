@@ -50,6 +50,7 @@ def accuracy(tts, model: str, *more: str, task: bool = False) -> tuple[set[str],
     return set(re.findall(r"(\d+\.\d) % \[", done.stdout)), done.stderr + done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "share"), [("perfect", "100.0"), ("poor", "0.0")])
 @pytest.mark.parametrize("task", [True, False])
 def test_the_page_s_file_scores_a_perfect_model_as_right_and_a_wrong_one_as_wrong(

@@ -45,6 +45,7 @@ def test_check_prints_template_every_token_and_the_positions_read(tts, tmp_path:
     assert f"{len(solution.ids)} tokens, {solution.prompt} of them the problem's" in result.stdout
 
 
+@pytest.mark.slow
 def test_check_says_why_a_step_is_not_read(tts, folder: str, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     result = tts("verifiers", "check", "math-shepherd", "--weights", folder, "--text", "one\n\ntwo ки\n\nthree")

@@ -47,6 +47,7 @@ def report(tts, folder: Path):
     return run
 
 
+@pytest.mark.slow
 def test_a_report_names_what_was_measured_and_ends_in_advice(report) -> None:
     result = report("--run", "sums-pool")
     assert result.exit_code == 0, result.output
@@ -78,6 +79,7 @@ def test_what_a_report_lacks_is_a_warning(report, monkeypatch: pytest.MonkeyPatc
     ]
 
 
+@pytest.mark.slow
 def test_json_and_a_figure(report, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     result = report(

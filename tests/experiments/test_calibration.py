@@ -75,6 +75,7 @@ def test_a_pool_gives_the_thresholds_of_its_first_samples(store: Path) -> None:
     assert fewer.links[0].budget == "samples=4"
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_file_and_says_what_it_guarantees(store: Path, tmp_path: Path) -> None:
     out = tmp_path / "thresholds.json"
     done = command("--run", "sums", "--risk", "0.2", "--delta", "0.1", "--store", str(store), "--out", str(out))

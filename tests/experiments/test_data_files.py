@@ -174,6 +174,7 @@ def test_no_command_runs_what_a_store_names(command: list[str], poisoned: Callab
         assert not (folder / "sang").exists(), (command, condition, configuration)
 
 
+@pytest.mark.slow
 def test_the_clean_store_passes_every_check(poisoned: Callable[..., Path]) -> None:
     store = poisoned()
     assert told("runs", "--check", "--store", str(store)) == (0, "20 results are as they were written\n")

@@ -57,6 +57,7 @@ def test_a_yaml_names_own_parts_of_every_kind() -> None:
     assert f"{PARTS}:Pair(n=3) | weighted" in study.table()
 
 
+@pytest.mark.slow
 def test_own_parts_are_in_the_snapshot_and_the_study_resumes_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     study = tts.Study.from_yaml(YAML)
     study.run(shard=(1, 2), progress=False)
@@ -97,6 +98,7 @@ OWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -135,6 +137,7 @@ def test_a_data_set_is_the_same_whatever_names_it() -> None:
     assert keys(problems={"dataset": f"{DATA}:sums"}) == keys(problems={"dataset": f"{DATA}:SUMS", "name": "sums"})
 
 
+@pytest.mark.slow
 def test_parameters_that_are_no_fields_are_part_of_text_and_key() -> None:
     study = tts.Study.from_yaml(YAML, strategies=[f"{PARTS}:Init(n=4) | weighted", f"{PARTS}:init(n=3) | weighted"])
     assert study.config.strategies == [f"{PARTS}:Init(n=4) | weighted", f"{PARTS}:init(n=3) | weighted"]

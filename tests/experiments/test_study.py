@@ -207,6 +207,7 @@ def test_a_stored_study_is_read_and_resumed(study: tts.Study) -> None:
 # reading one
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_the_command_line(study: tts.Study) -> None:
     from typer.testing import CliRunner
 
@@ -242,6 +243,7 @@ def test_a_figure_goes_somewhere_and_has_known_options() -> None:
         study.plot("curve.svg", legnd="below")
 
 
+@pytest.mark.slow
 def test_a_study_without_results_says_so() -> None:
     study = tts.Study(**SETTINGS)
     for read in (
@@ -346,6 +348,7 @@ def test_a_pool_is_drawn_and_replayed_at_every_size(study: tts.Study) -> None:
     assert len(list(csv.DictReader(io.StringIO(study.points(replayed, form="csv"))))) == 28
 
 
+@pytest.mark.slow
 def test_a_figure_has_replayed_curves_too(study: tts.Study) -> None:
     pytest.importorskip("matplotlib")
     study.plot("both.svg", replayed=study.sample(4, progress=False).replay(["pass@k"]))

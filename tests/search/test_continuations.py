@@ -357,6 +357,7 @@ def test_a_fork_at_a_token_needs_the_text_of_single_tokens() -> None:
         run(body, backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verifier", ["none", "process"])
 def test_the_embedded_policy_forks_at_its_own_tokens(verifier: str) -> None:
     pytest.importorskip("torch")

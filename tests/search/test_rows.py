@@ -150,6 +150,7 @@ def test_a_row_of_one_run_is_a_prefix_of_that_row_in_another(problem: str) -> No
         assert len({text for text, ended in seen if ended}) <= 1
 
 
+@pytest.mark.slow
 @repeats(2, 6, "seeds")
 @pytest.mark.parametrize("rule", STOP_RULES.names())
 def test_every_rule_stops_at_the_same_candidate_however_rows_are_cut(rule: str, seeds: int) -> None:
@@ -207,6 +208,7 @@ def spent_well(solutions: list[Solution]) -> float:
     return answered / sum(s.usage.tokens for s in solutions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("medians", "least"),
     [(8, 0.6), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((32, 0.78), (128, 0.88)))],

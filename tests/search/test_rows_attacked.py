@@ -67,6 +67,7 @@ def test_pieces_under_one_cap_and_rows_under_another_stay_within_every_limit() -
     assert end.solution.usage.tokens <= 100
 
 
+@pytest.mark.slow
 def test_the_last_of_a_fixed_number_may_use_all_that_is_left() -> None:
     for seed in range(40):
         lengths: dict[int, int] = {}

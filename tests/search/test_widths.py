@@ -221,6 +221,7 @@ def test_pairs_of_a_full_round_are_made_when_they_are_compared() -> None:
     assert list(islice(pairs, 3)) == [(0, 1), (1, 2), (2, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["beam", "rebase", "semantic_entropy", "early_pruning", "best_of_n"])
 def test_a_search_of_any_width_is_cancelled_between_waves(plan: str) -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.5))

@@ -61,6 +61,7 @@ def check(account: tts.Account, solutions: Sequence[tts.Solution]) -> None:
     assert sum(one.usage.samples for one in solutions) == account.spent["samples"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "limits",
     [
@@ -86,6 +87,7 @@ def test_a_hundred_calls_at_once_share_one_total(limits: dict[str, Any]) -> None
         assert {one.stopped_by for one in solutions} == {"budget: seconds"}
 
 
+@pytest.mark.slow
 def test_functions_that_are_slow_or_fail_and_a_judge_share_one_total() -> None:
     asked_before: set[str] = set()
 

@@ -145,6 +145,7 @@ def test_a_thread_that_has_ended_is_replaced():
     assert run_at_once(lambda: loop.run(three())) == [3]
 
 
+@pytest.mark.slow
 def test_functions_in_threads_may_wait_for_functions_in_threads_however_deep(loop):
     def deep(left: int) -> int:
         return 0 if left == 0 else 1 + loop.run(asyncio.to_thread(deep, left - 1))

@@ -80,6 +80,7 @@ def test_a_total_is_spent_and_no_problem_gets_more_than_its_cap() -> None:
     assert all(why == "samples drawn: the most of one problem, 24; n= allows more" for why in capped)
 
 
+@pytest.mark.slow
 def test_n_allows_more() -> None:
     ends = solved(OPEN, 300, strategy="auto(n=150, price=0)")
     assert max(end.usage.samples for end in ends) > 24

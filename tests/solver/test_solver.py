@@ -120,6 +120,7 @@ def test_a_plain_verifier_may_solve():
     assert {c.scores["main"] for c in end.candidates} == {1.0}
 
 
+@pytest.mark.slow
 def test_plain_verifiers_of_many_problems_may_all_solve_with_plain_verifiers():
     def judge(problem: Problem, text: str) -> float:
         return (

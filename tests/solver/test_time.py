@@ -186,6 +186,7 @@ def test_time_is_looked_at_between_calls_of_a_verifier_that_waits_for_nothing(
     assert len(solution.candidates) == 5000
 
 
+@pytest.mark.slow
 def test_scores_end_before_the_time_by_what_comes_behind_them() -> None:
     """Ten microseconds a candidate, at most a tenth of the time."""
     verifier = Counting(Clock())
@@ -250,6 +251,7 @@ def test_a_strategy_that_awaits_something_else_is_ended_and_keeps_what_it_has(wa
     assert [c.answer for c in end.solution.candidates] == ["7"]
 
 
+@pytest.mark.slow
 def test_a_strategy_that_fails_as_its_run_is_cancelled_is_no_forgotten_exception() -> None:
     told: list[Any] = []
     started = asyncio.Event()

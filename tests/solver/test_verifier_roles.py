@@ -87,6 +87,7 @@ def test_what_is_given_goes_before_the_records() -> None:
     assert {c.scores["main"] for c in solution.candidates} == {0.25}
 
 
+@pytest.mark.slow
 def test_the_records_verifier_is_left_out_with_a_note_where_the_backend_lacks_it() -> None:
     solution = tts.solve(PROBLEM, 300, model=dataclasses.replace(TOY, verifier="process"))
     assert "needs the value head 'process', but the model on the backend 'toy' has truth" in solution.warnings[0]
@@ -110,6 +111,7 @@ def test_one_that_was_asked_for_is_refused_where_the_backend_lacks_it() -> None:
         tts.solve(PROBLEM, 300, model=pair.record(), backend="transformers", verifier="process")
 
 
+@pytest.mark.slow
 def test_a_pair_of_a_users_own_is_solved_with_and_scored() -> None:
     solution = tts.solve(PROBLEM, 600, model=pair.record())
     assert solution.strategy == "auto | weighted"
@@ -125,6 +127,7 @@ def test_a_pair_of_a_users_own_is_solved_with_and_scored() -> None:
         assert (end.usage.verifier_tokens == 0) == (verifier == "probe")
 
 
+@pytest.mark.slow
 def test_a_problem_of_another_task_goes_without_it_and_the_others_do_not() -> None:
     with Solver(pair.record()) as solver:
         plain, other = solver.solve_many([PROBLEM, Problem(PROBLEM, task="text")], each=400)

@@ -71,6 +71,7 @@ def test_signs_that_are_drawn_agree_with_signs_that_are_listed(monkeypatch: pyte
     assert paired_difference(values, np.zeros(18), rng=rng()).p == pytest.approx(listed, abs=0.02)
 
 
+@pytest.mark.slow
 def test_where_it_makes_no_difference_p_values_are_not_below_their_level_too_often() -> None:
     draws = rng(2)
     found = []

@@ -147,6 +147,7 @@ def test_known_votes() -> None:
     assert majority_at_k(answers, answers == 0, [1, 3, 5]) == pytest.approx([0.6, 0.648, 0.68256], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_estimates_are_unbiased() -> None:
     """The mean over pools of n equals what k fresh samples give: by enumeration of all pools of six with their
     chances.

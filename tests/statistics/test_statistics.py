@@ -368,6 +368,7 @@ def test_the_auc_in_blocks_is_the_auc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.value == pytest.approx(roc_auc(scores, labels))
 
 
+@pytest.mark.slow
 @repeats(40, 120)
 def test_the_interval_of_an_auc_covers_it(runs: int) -> None:
     """Scores of a problem share its level; the truth is measured on far more problems."""

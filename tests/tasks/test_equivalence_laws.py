@@ -81,6 +81,7 @@ def classes_of(task: MathTask, answers: Sequence[str]) -> set[frozenset[str]]:
     return {frozenset(each) for each in members.values()}
 
 
+@pytest.mark.slow
 def test_vote_classes_do_not_depend_on_the_order_of_the_answers(task: MathTask) -> None:
     answers = [answer for answer in ANSWERS if task.extract(rf"\boxed{{{answer}}}") == answer]
     assert len(answers) >= 280

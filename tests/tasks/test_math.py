@@ -209,6 +209,7 @@ def test_prompts_of_other_kinds_hold_the_texts_they_need():
     assert fused.index("FIRST") < fused.index("SECOND")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "texts"), [("revise", []), ("critique", []), ("fuse", []), ("fuse", ["one"]), ("dream", ["one", "two"])]
 )

@@ -100,6 +100,7 @@ def test_neither_the_package_nor_sympy_is_imported_here() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
 
 
+@pytest.mark.slow
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_no_spec(name: str) -> None:
         del name

@@ -200,6 +200,7 @@ def test_a_range_has_units(task: MathTask, unit: str) -> None:
     assert not task.equivalent(f"3-4{unit}", "3-5")
 
 
+@pytest.mark.slow
 def test_ratios_are_equal_where_their_quotients_are(task: MathTask) -> None:
     @settings(deadline=None, max_examples=150)
     @given(st.integers(1, 400), st.integers(100, 400), st.integers(1, 400), st.integers(100, 400))
@@ -294,6 +295,7 @@ def test_public_pairs_have_their_right_verdict(task: MathTask) -> None:
     assert len(wrong) <= len(cases) / 50, wrong
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="TTS_DATA_DIR does not name a folder with cases")
 def test_public_outputs_are_read(task: MathTask) -> None:
     cases = public_cases("outputs.jsonl")

@@ -162,6 +162,7 @@ def test_the_worker_ends_with_close_and_with_its_checker():
     assert is_gone(pid)
 
 
+@pytest.mark.slow
 @NEEDS_MPMATH
 @POSIX
 def test_the_worker_ends_with_the_interpreter_and_nothing_heavy_is_imported_here():

@@ -144,6 +144,7 @@ def test_log_odds_are_summed_and_scores_without_bounds_are_taken_as_they_are() -
     assert wholes(Ensemble(members=(third,), how="log_odds"), path([-1.0]), calls=Parts()) == [pytest.approx(0.0)]
 
 
+@pytest.mark.slow
 def test_each_member_is_booked_at_its_own_price() -> None:
     """A process model and the policy asked about itself compute tokens of different models."""
     problem = Problem("3 + 4 - 2", task="arithmetic")

@@ -96,6 +96,7 @@ def test_no_reply_of_an_async_function_is_left_unawaited_where_scoring_is_cancel
     assert unraisable == []
 
 
+@pytest.mark.slow
 def test_no_reply_is_left_unawaited_where_a_later_one_fails(monkeypatch: Any) -> None:
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda one: unraisable.append(one.exc_value))

@@ -74,6 +74,7 @@ def booked(end: Solved) -> Any:
     return call.usage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", KINDS)
 def test_what_the_server_failed_in_is_told_by_kind_and_paid_as_far_as_it_was_received(fault: str) -> None:
     kind, received = KINDS[fault]

@@ -277,6 +277,7 @@ def test_a_deadline_ends_agents_and_keeps_what_they_have(repo, tmp_path):
     assert running(f"sleep {mark}") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -485,6 +486,7 @@ def test_folders_nested_deeper_than_the_stack_end_a_row(repo, tmp_path):
     assert "+a" in str(solve_by(repo, f"command:{agent}").answer)
 
 
+@pytest.mark.slow
 def test_an_agent_starts_in_the_folder_that_was_named(repo, tmp_path):
     (repo / "pkgs" / "a").mkdir(parents=True)
     (repo / "pkgs" / "a" / "m.py").write_text("x = 1\n")

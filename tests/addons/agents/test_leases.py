@@ -270,6 +270,7 @@ def test_a_call_is_refused_once_the_lease_is_used_up_and_a_second_one_stops_the_
     assert lease.end().generated_tokens == 4
 
 
+@pytest.mark.slow
 def test_all_three_wires_are_paid_by_the_lease_and_nothing_else_is_offered(door):
     lease = door.lend(MUCH, 1)
     said = {"role": "user", "content": "Hello"}

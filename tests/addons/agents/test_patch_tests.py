@@ -378,6 +378,7 @@ def test_a_patch_that_passes_is_applied_and_one_beside_it_is_not(repo, tmp_path)
     assert "a + b" in (repo / "add.py").read_text()
 
 
+@pytest.mark.slow
 def test_what_the_tests_write_themselves_is_no_part_of_a_patch(repo, tmp_path):
     build = "sh -c 'mkdir -p out; date +%N > out/app.bin; date +%N > app.bin; exit 1'"
     agent = script(tmp_path / "own", f"{MEND}; {build}; true")

@@ -61,6 +61,7 @@ def test_files_without_a_name_count(isolated: bool) -> None:
     assert result.outcome is ProgramOutcome.DISK, result
 
 
+@pytest.mark.slow
 @SHUT_IN
 @pytest.mark.parametrize("place", [".", "/dev/shm"])
 def test_memory_that_looks_like_a_disk_is_bounded(place: str) -> None:

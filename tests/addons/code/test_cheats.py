@@ -192,6 +192,7 @@ def test_there_are_thirteen_and_more() -> None:
     assert (len(CHEATS), len(OTHERS)) == (13, 11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolated", MODES)
 @pytest.mark.parametrize("cheat", [*CHEATS, *OTHERS])
 def test_none_passes_where_calls_are_compared_with_data(cheat: str, isolated: bool) -> None:
@@ -209,6 +210,7 @@ FORGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolated", MODES)
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_forged_report_harms_its_program_alone(forged: str, isolated: bool) -> None:

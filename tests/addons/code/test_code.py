@@ -47,6 +47,7 @@ def ran(program: str, tests: str = "assert True", *, isolated: bool = True, **li
 
 @pytest.mark.parametrize("isolated", MODES)
 class TestOutcomes:
+    @pytest.mark.slow
     def test_tests_pass_or_fail(self, isolated: bool) -> None:
         right, wrong = ran(RIGHT, TESTS, isolated=isolated), ran(WRONG, TESTS, isolated=isolated)
         assert (right.outcome, right.passed, right.total) == (ProgramOutcome.PASSED, 3, 3)
@@ -212,6 +213,7 @@ class TestTheVerifier:
     def test_the_program_in_a_text(self, text: str, program: str) -> None:
         assert program_in(text) == program
 
+    @pytest.mark.slow
     def test_all_tests_or_their_share(self) -> None:
         solutions = [
             path([-1.0], text=f"So:\n```python\n{program}```\n") for program in (RIGHT, WRONG, "1 / 0\n", RIGHT)

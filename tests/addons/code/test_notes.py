@@ -39,6 +39,7 @@ def note(verifier: Verifier, text: str, answer: str | None = None) -> str:
     return said.note
 
 
+@pytest.mark.slow
 def test_failures_of_stated_tests_are_said_in_words() -> None:
     tested = Code(tests=TESTS, sandbox="none")
     assert note(tested, RIGHT) == "All 3 tests pass."

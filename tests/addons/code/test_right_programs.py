@@ -15,6 +15,7 @@ def test_there_are_two_hundred_different_ones() -> None:
     assert len(set(every().values())) >= 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few())
 def test_a_right_program_passes(name: str) -> None:
     program, tests = few()[name]

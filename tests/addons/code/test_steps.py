@@ -64,6 +64,7 @@ NOTHING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUN)
 def test_what_is_not_a_plain_assertion_is_run_all_the_same(name: str) -> None:
     right, wrong = (

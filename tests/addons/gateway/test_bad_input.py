@@ -240,6 +240,7 @@ def num_marks(value: Any) -> int:
     return 0 if inner is None else 1 + max(0, len(inner) - 1) + sum(map(num_marks, inner))
 
 
+@pytest.mark.slow
 @given(JSON, st.booleans())
 def test_values_are_counted_before_they_are_built_and_texts_do_not_count(value: Any, is_ascii: bool):
     text, count = json.dumps(value, ensure_ascii=is_ascii).encode(), 1 + num_marks(value)

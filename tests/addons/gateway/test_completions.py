@@ -109,6 +109,7 @@ def test_prompts_do_not_depend_on_each_other_and_token_ids_are_read_as_they_are(
     assert together["usage"]["completion_tokens"] == 0
 
 
+@pytest.mark.slow
 def test_one_token_is_the_most_likely_one_and_costs_no_further_reading(complete):
     by_reading = complete(echo=True, logprobs=3, max_tokens=1, temperature=0)
     by_writing = complete(max_tokens=1, temperature=0)
@@ -151,6 +152,7 @@ def test_a_text_is_a_function_of_its_seed_and_choices_are_different_draws(comple
     assert complete(seed=drawn, **fields)["tts"]["reproducible"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stop", "text"), [("\n", "7 * 3 = 21"), (["= 3", "21\n"], "7 * 3 = "), (["A:"], "7 * 3 = 21\n12 + 21 = 33\n")]
 )
@@ -323,6 +325,7 @@ def test_the_tokenizer_runs_beside_the_loop_and_is_bounded(client, monkeypatch):
         assert int(reply.headers["retry-after"]) >= 1
 
 
+@pytest.mark.slow
 def test_a_preset_searches_as_chat_does(complete):
     fields = {"model": "pocket:vote", "seed": 4}
     question = "What is 12 + 7 * 3?"

@@ -238,6 +238,7 @@ def test_the_limit_of_open_files_is_raised():
     assert found.stdout.split() == ["300", "300"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "most", "of_address"), [(1_000_000, 4096, 2048), (1024, 768, 384), (4, 3, 1), (1, 2, 1)]
 )

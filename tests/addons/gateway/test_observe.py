@@ -186,6 +186,7 @@ def test_a_trace_that_no_gateway_wrote_takes_bounded_memory_and_is_not_found(cli
     assert caplog.text.count(f"the store cannot be read: the trace of the search {number} in the store memory") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [zlib.compress(b" " * (65 << 20), 9), b"no zlib", zlib.compress(b"[]"), zlib.compress(b"[" * 100_000), "text"],
@@ -386,6 +387,7 @@ async def hangs(ask: Any) -> str:
     return "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "prompt", "stream"),
     [

@@ -183,6 +183,7 @@ def test_a_text_parameter_is_open_or_known_to_reach_outside(table: Any, name: st
                 assert not SCOPE.allows(parameter.name, "none"), parameter.name
 
 
+@pytest.mark.slow
 def test_parts_that_run_programs_are_not_offered() -> None:
     """A part whose module imports the sandbox, subprocesses or files is listed, or its parameters that name one are
     closed.

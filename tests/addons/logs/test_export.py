@@ -81,6 +81,7 @@ def test_what_was_exported_is_imported_with_the_same_figures(study: Study, tmp_p
         assert_equal(study.replay(by_score, SIZES), again.replay(by_score, SIZES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FILES)
 def test_answers_alone_come_back_with_the_same_figures(tmp_path: Path, form: str):
     """The answer stands for the text, and is no text that the task would have to read."""
@@ -165,6 +166,7 @@ def test_an_id_with_half_a_character_is_exported(tmp_path: Path):
         assert "samples/\ufffd_epoch_1.json" in archive.namelist()
 
 
+@pytest.mark.slow
 def test_a_pool_has_a_page(study: Study, tmp_path: Path):
     pytest.importorskip("matplotlib", reason="figures need the extra experiments")
     study.report(tmp_path / "page.html")

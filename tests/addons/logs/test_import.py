@@ -90,6 +90,7 @@ def test_a_missing_file_is_one_line(tts, tmp_path):
     assert "cannot be read: No such file or directory" in result.stderr
 
 
+@pytest.mark.slow
 def test_recorded_order_stands_beside_the_mean_over_orders_with_dollars(tts, tmp_path):
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     store = ("--store", str(tmp_path / "store.sqlite"))

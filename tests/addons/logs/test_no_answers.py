@@ -86,6 +86,7 @@ def test_one_further_literal_may_be_a_text_and_the_pool_is_saved(tmp_path):
     assert set(pool.report.stand_ins) == {"FAILED"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "is_told"), [(1, False), (2, True)])
 def test_a_frequent_word_that_no_reference_resembles_is_told_under_math(count, is_told):
     rows = rows_of(["FAILED"] * count + ["42"] * (20 - count))

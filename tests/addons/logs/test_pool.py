@@ -472,6 +472,7 @@ def test_a_large_file_is_imported_in_bounded_memory(tmp_path):
     assert peak < 8 << 20
 
 
+@pytest.mark.slow
 def test_a_large_table_is_read_in_bounded_memory(tmp_path):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -78,6 +78,7 @@ def test_uniform_groups_are_equal() -> None:
     assert found.stopped_by == "samples drawn"
 
 
+@pytest.mark.slow
 def test_the_end_says_what_ended_it() -> None:
     assert drawn(10**6, most=2, n=2).stopped_by == "samples drawn"
     assert {len(one.rollouts) for one in drawn(10**6, most=3).groups} == {3}, "never more than most"

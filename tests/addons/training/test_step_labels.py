@@ -35,6 +35,7 @@ def right_lines(path: LabelledPath) -> int:
     return next((i for i, right in enumerate(verdicts) if not right), len(path.steps))
 
 
+@pytest.mark.slow
 @repeats(60, 600)
 def test_soft_labels_are_the_chance_to_end_right(runs: int) -> None:
     shares = list[float]()

@@ -48,6 +48,7 @@ def test_the_jackknife_by_hand() -> None:
     assert choice_law([0.0, 0.0], futures) == pytest.approx(wanted / wanted.sum())
 
 
+@pytest.mark.slow
 def test_the_jackknife_takes_bias_away() -> None:
     """Of 4 continuations: the mean of the corrected share is nearer to the exact one than that of the plain share."""
     rng, exact = np.random.default_rng(0), 0.5 / (0.5 + 0.2)

@@ -139,6 +139,7 @@ def test_answers_that_differ_in_spaces_and_blank_lines_have_one_key():
     assert ReasoningGymTask().key("1  2\n\n 3") == ReasoningGymTask().key("1 2\n3\n") == "1 2\n3"
 
 
+@pytest.mark.slow
 def test_limits_are_positive():
     with pytest.raises(ConfigError, match="time_limit_s is 0"):
         ReasoningGymTask(time_limit_s=0)

@@ -65,6 +65,7 @@ def test_a_smaller_limit_gives_the_first_and_another_seed_others():
     assert load("reasoning_gym", generator="chain_sum", limit=12, seed=1)[0] not in more
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize(
     ("parameters", "message"),

@@ -91,6 +91,7 @@ def check(logits: np.ndarray, sampling: Sampling, numbers: list[float]) -> None:
         assert logprob == pytest.approx(logprobs[token], rel=2e-7, abs=3e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_the_plain_draw(kind: str, size: int) -> None:

@@ -39,6 +39,7 @@ def busy(want: list[Fact], backend: Any) -> None:
     run(backend, main)
 
 
+@pytest.mark.slow
 @needs_halves
 @pytest.mark.parametrize("name", ["narrow", "wide"])
 def test_a_path_has_bits_of_its_own(name: str) -> None:
@@ -56,6 +57,7 @@ def test_two_paths_take_the_memory_of_one() -> None:
     assert half.runner.tree.pool.keys.dtype == torch.float16
 
 
+@pytest.mark.slow
 @needs_halves
 def test_results_are_kept_apart_from_those_of_float32() -> None:
     found = [
@@ -65,6 +67,7 @@ def test_results_are_kept_apart_from_those_of_float32() -> None:
     assert found[0] == found[1] != found[2]
 
 
+@pytest.mark.slow
 @needs_halves
 @pytest.mark.parametrize("name", ["narrow", "wide"])
 def test_log_probabilities_are_those_of_float32_within_rounding(name: str) -> None:

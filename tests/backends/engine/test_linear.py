@@ -46,6 +46,7 @@ def assert_rows_are_exact(layer: Linear, x: torch.Tensor, threads: int) -> None:
         assert torch.equal(layer(x[order]), whole[order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])
 @pytest.mark.parametrize("with_bias", [False, True])

@@ -62,6 +62,7 @@ def check_tree(model: Any, shape: list[tuple[int, int, int]], **options: Any) ->
         assert off(np.concatenate([hidden[node] for node in leaf.path()]), states) < 2e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_model_has_its_laws_on_trees(kind: str) -> None:
     check_tree(model_of(kind), MIXED)

@@ -134,6 +134,7 @@ def test_a_prompt_that_cannot_fit_alone_fails_and_no_other_does() -> None:
     assert {end.finish for end in rows.ends.values()} == {"length"}
 
 
+@pytest.mark.slow
 def test_what_other_items_of_a_read_computed_is_known_where_one_fails() -> None:
     async def main() -> None:
         backend = engine(6)
@@ -151,6 +152,7 @@ def test_what_other_items_of_a_read_computed_is_known_where_one_fails() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_text_that_cannot_fit_behind_its_path_fails_and_the_path_goes_on() -> None:
     async def main() -> None:
         backend = engine(6)

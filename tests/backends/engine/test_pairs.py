@@ -65,6 +65,7 @@ async def grown(backend: Any, texts: tuple[str, ...] = TEXTS) -> tuple[list[Any]
     return handles, written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["process", "probe"])
 def test_readings_are_those_of_a_plain_pass_over_the_files(name: str) -> None:
     record, backend = pair.record(), pair.engine()

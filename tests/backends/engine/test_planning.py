@@ -214,6 +214,7 @@ def big_tree(num_nodes: int = 10_000, num_rows: int = 1_000, problems: int = 16)
     return grown(parts, size=16_384)
 
 
+@pytest.mark.slow
 def test_a_large_tree_costs_what_its_paths_hold() -> None:
     forest = big_tree()
     assert (len(forest.parts), len(forest.rows)) == (10_000, 1_000)

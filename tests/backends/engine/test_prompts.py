@@ -132,6 +132,7 @@ def test_a_common_beginning_is_computed_and_charged_once() -> None:
     assert backend.stats.recomputed == 0
 
 
+@pytest.mark.slow
 def test_memory_stays_within_its_budget_and_returns_to_zero() -> None:
     size = engine().kv_bytes_per_token
     blocks = (max(map(len, PROMPTS)) + 4 * BLOCK) // BLOCK

@@ -107,6 +107,7 @@ def test_a_process_model_reads_what_a_plain_pass_over_the_whole_path_reads(kind:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocks", [9, 300])
 def test_readings_have_the_same_bits_in_any_order_alone_or_together_and_under_pressure(kind: str, blocks: int) -> None:

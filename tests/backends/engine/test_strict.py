@@ -282,6 +282,7 @@ def test_many_rows_on_two_threads_are_each_as_on_one_thread_alone(name: str) -> 
 # Pieces and recomputation ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["narrow", "wide"])
 @pytest.mark.parametrize("step_tokens", [1, 7, 16, 64, 256])
 def test_a_text_that_is_read_has_the_bits_of_the_same_tokens_drawn(name: str, step_tokens: int) -> None:
@@ -317,6 +318,7 @@ def evict_all(backend: Any) -> None:
     tree.pool.keys[:], tree.pool.values[:] = 7e4, -7e4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["narrow", "wide"])
 @pytest.mark.parametrize("step_tokens", [1, 7, 256])
 def test_what_was_evicted_is_computed_again_to_the_same_bits(name: str, step_tokens: int) -> None:
@@ -339,6 +341,7 @@ def test_what_was_evicted_is_computed_again_to_the_same_bits(name: str, step_tok
     run(backend, main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [17, 24])
 def test_short_memory_changes_no_bit(blocks: int) -> None:
     backend = engine(kv_budget=blocks * 16 * 2 * 2 * 2 * 48 * 4)

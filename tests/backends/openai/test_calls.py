@@ -31,6 +31,7 @@ from tts.types import Message
 UNSEEN: dict[str, Any] = {"mode": "text", "logprobs": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shows", "usage", "exact"), [({}, True, True), ({}, False, True), (UNSEEN, True, True), (UNSEEN, False, False)]
 )

@@ -149,6 +149,7 @@ def test_a_path_that_is_whole_before_the_server_knows_is_cut_and_the_server_stop
     using(server, check)
 
 
+@pytest.mark.slow
 def test_failed_rows_are_counted_by_kind_are_no_candidates_and_are_made_good_within_the_budget() -> None:
     kinds = ["cut", "json", "empty", "none", "twice", "error"]
     server = ToyServer(

@@ -54,6 +54,7 @@ def test_a_record_that_does_not_say_how_its_server_is_reached_is_refused(record:
         ServerAccess.of(record)
 
 
+@pytest.mark.slow
 def test_only_the_first_solver_probes() -> None:
     server = ToyServer()
     with serving(server) as url:
@@ -101,6 +102,7 @@ def test_another_version_is_probed_again() -> None:
         assert asked(server, url) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"context": 512}, {"owner": "another engine"}])
 def test_without_a_version_another_context_or_owner_is_another_server(change: dict[str, Any]) -> None:
     server = ToyServer(context=1024, owner="an engine")
@@ -142,6 +144,7 @@ def test_what_is_older_than_a_week_is_probed_again(monkeypatch: pytest.MonkeyPat
         assert asked(server, url) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"probed_at": 1}', '{"probed_at": "x", "capabilities": {}}'])
 def test_a_damaged_file_is_probed_again(content: str) -> None:
     server = ToyServer()

@@ -42,6 +42,7 @@ def url() -> Iterator[str]:
         yield found
 
 
+@pytest.mark.slow
 def test_the_key_of_others_is_named_and_not_sent(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     code, error = told("--url", url)
     assert code == 2

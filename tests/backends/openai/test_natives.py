@@ -41,6 +41,7 @@ def test_a_probe_finds_tools_schemas_and_pictures() -> None:
     assert found.caps.pictures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacks", ["tools", "response_format", "image_url"])
 def test_a_probe_does_not_find_what_a_server_passes_over(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.addons.gateway.wire import upstream as module

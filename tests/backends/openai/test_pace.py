@@ -174,6 +174,7 @@ def test_a_server_that_takes_few_calls_gets_few_and_every_row_is_written() -> No
     assert later < 48  # all at once would be refused eleven times in twelve, again and again
 
 
+@pytest.mark.slow
 def test_stated_limits_are_kept_from_the_first_call() -> None:
     server = ToyServer(
         ids=False, limit_headers=("x-ratelimit-remaining-requests: 2", "x-ratelimit-limit-requests: 60"), pause_s=0.001

@@ -256,6 +256,7 @@ def test_a_model_that_is_not_served_names_those_that_are() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "says"),
     [
@@ -298,6 +299,7 @@ def test_a_prompt_that_passes_the_context_is_refused_here_or_there_and_costs_not
         assert "tokens out      │ 0 " in result.stdout or not result.stdout
 
 
+@pytest.mark.slow
 def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("the program openssl, which makes a certificate, is not installed")

@@ -28,6 +28,7 @@ PROBLEM = "3 + 4 - 2 + 7"
 LANGUAGE = ToyLanguage(thoughts=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("form", ["reasoning_content", "reasoning", "content", ""])
 def test_thoughts_of_a_server_are_no_part_of_its_response(form: str, streams: bool) -> None:

@@ -64,6 +64,7 @@ def test_pieces_are_those_of_the_task_and_join_to_the_text(
     assert sum(sample.num_tokens for sample in found) == len(script.encode()) + 1
 
 
+@pytest.mark.slow
 def test_a_boundary_inside_a_token_leaves_the_rest_to_the_next_row(make_tiny: Callable[..., Any]) -> None:
     backend = make_tiny()
     renderer = backend._renderer

@@ -82,6 +82,7 @@ def test_rows_that_wait_for_a_place_end_when_they_are_cancelled(make_endless: Ca
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_states_of_requests_that_have_ended_are_dropped_while_others_go_on(make_endless: Callable[..., Any]) -> None:
     backend = make_endless()
 

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 
+@pytest.mark.slow
 def test_counters_are_the_sum_of_what_was_reported(make_tiny: Callable[..., Any]) -> None:
     backend = make_tiny()
 
@@ -90,6 +91,7 @@ def test_caps_and_the_context_are_never_passed(make_tiny: Callable[..., Any]) ->
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_prompt_beyond_the_context_is_refused_before_anything_is_computed(make_tiny: Callable[..., Any]) -> None:
     backend = make_tiny(context=16)
     assert backend.count("q" * 16) == 16

@@ -21,6 +21,7 @@ from tts.solver.solver import Solver
 from tts.types import Problem
 
 
+@pytest.mark.slow
 def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
     results = live("best_of_n", 8, sums(24))
     model = PerformanceData.of(results).fit(model="toy", task="arithmetic", source="sums")
@@ -62,6 +63,7 @@ def test_predictions_for_problems_held_out_are_calibrated():
         assert one.error < 0.15
 
 
+@pytest.mark.slow
 def test_a_better_first_sample_is_drawn_first_and_counted_in_every_curve():
     problems = sums(24)
     pools, greedy = live("best_of_n", 4, problems), live("single(temperature=0.0)", 1, problems)

@@ -24,6 +24,7 @@ def points() -> list[Point]:
     return points_of([*curves_of(run, rng=np.random.default_rng(0)), *replayed])
 
 
+@pytest.mark.slow
 def test_each_point_says_whether_it_is_live(points):
     assert [(point.strategy, point.kind, point.costs["samples"]) for point in points] == [
         ("best_of_n | majority", "live", 1), ("best_of_n | majority", "live", 4),

@@ -78,6 +78,7 @@ def test_a_sample_is_like_the_first_that_has_most_steps_in_common():
     assert shared_beginnings(steps, [9, 9, 9, 9]) == [(None, 0), (None, 0), (0, 4), (0, 9)]
 
 
+@pytest.mark.slow
 def test_a_pool_of_the_embedded_pair_costs_what_its_process_model_read():
     """The first n samples against a live run of n. Of shared steps tokens are known by their share of the text: to one
     in ten here.

@@ -54,6 +54,7 @@ def test_each_says_source_and_licence_and_what_it_takes(name: str):
 QUICK: dict[str, dict[str, Any]] = {"arithmetic": {"operations": (1, 2, 3)}, "countdown": {}}
 
 
+@pytest.mark.slow
 def test_problems_are_whole_and_can_be_asked(name: str):
     problems = load(name, limit=30)
     assert len(problems) == 30

@@ -104,6 +104,7 @@ def test_gsm8k(published: Path):
     assert (trained.id or "").startswith("gsm8k/train/")
 
 
+@pytest.mark.slow
 def test_math500_aime24_and_amc23(published: Path):
     problem = only("math500", write(published, "test", MATH500))
     assert (problem.text, problem.answer, problem.id, problem.task) == (

@@ -225,6 +225,7 @@ def test_columns_that_share_their_pages_are_refused(tmp_path):
         list(read_parquet(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "zstd", "snappy", "gzip"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_the_headers_of_pages_state_what_is_unpacked(tmp_path, compression, version):
@@ -306,6 +307,7 @@ def test_the_process_that_reads_a_file_names_no_code(tmp_path, monkeypatch):
         list(read_parquet(tmp_path / "rows.parquet"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit of memory needs /proc")
 def test_the_process_that_reads_a_file_has_a_limit_of_memory():
     told = """
@@ -356,6 +358,7 @@ def test_values_of_each_type_come_out_of_the_process(tmp_path):
     assert good == {"problem": "p", "at": datetime.datetime(1970, 1, 1)}
 
 
+@pytest.mark.slow
 def test_a_reader_ends_where_no_more_rows_are_wanted(tmp_path, monkeypatch):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -53,6 +53,7 @@ def study(tmp_path: Path) -> tts.Study:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_tables_have_a_row_for_each_sample(study: tts.Study, tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"samples.{ending}"

@@ -189,6 +189,7 @@ def test_requests_without_a_reply_are_told_by_kind_and_asked_again(place: Place)
     assert whole == place.final("live.sqlite")
 
 
+@pytest.mark.slow
 def test_a_request_that_the_server_refuses_for_good_is_a_failed_row(place: Place) -> None:
     place.server.fault = lambda number: 400 if number == 5 else 0
     ran = place.sample("--batch")
@@ -226,6 +227,7 @@ def test_a_batch_that_fails_as_a_whole_says_why_and_may_be_sent_again(place: Pla
     place.paid_once(24)
 
 
+@pytest.mark.slow
 def test_strange_lines_in_a_file_of_errors_are_left_out(place: Place) -> None:
     unknown = {
         "id": "x",
@@ -329,6 +331,7 @@ def test_a_study_is_cancelled_and_resumed(place: Place) -> None:
     assert place.sample("--cancel-batches").stdout == "0 batches cancelled\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -437,6 +440,7 @@ def _done(place: Place) -> int:
         return sum(study.done for study in store.studies())
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_for_a_while_is_polled_again(place: Place) -> None:
     def away(name: str) -> None:
         if name == "polled" and place.server.events[name] <= 20:  # more than the tries of one poll

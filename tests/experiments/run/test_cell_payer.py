@@ -40,6 +40,7 @@ def whole(tmp_path: Path) -> dict[str, Result]:
     return by_key(paid)
 
 
+@pytest.mark.slow
 def test_cells_that_an_account_cannot_pay_stay_open_for_the_next_run(tmp_path: Path, whole: dict[str, Result]) -> None:
     paid, runs = study(), 0
     while runs < 9:
@@ -59,6 +60,7 @@ def test_cells_that_an_account_cannot_pay_stay_open_for_the_next_run(tmp_path: P
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_cells_that_share_a_limit_are_whole_or_stay_open_and_say_that_timing_decided(
     tmp_path: Path, whole: dict[str, Result]
 ) -> None:

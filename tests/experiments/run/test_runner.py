@@ -99,6 +99,7 @@ def test_how_many_are_in_flight_changes_nothing(store: Store, tmp_path: Path):
     assert [result.answer for result in one_by_one] == [result.answer for result in at_once]
 
 
+@pytest.mark.slow
 def test_ctrl_c_gives_everything_back_and_the_rest_is_run_later(store: Store, tmp_path: Path):
     config = toy(limit=12, concurrency=4)
 
@@ -245,6 +246,7 @@ def test_candidates_and_whole_searches_are_kept_where_asked_for(store: Store):
     assert all(result.drawn is None for result in results(store, go(toy(limit=2), store)))
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_ends_the_run_and_loses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch):
     finish, room = Store.finish, iter(range(9))
 

@@ -90,6 +90,7 @@ def test_a_study_of_an_earlier_result_version_runs_anew_beside_what_is_stored(
     assert stored_bodies(path) == after
 
 
+@pytest.mark.slow
 def test_a_killed_study_of_an_earlier_version_is_run_whole(path: Path, tmp_path: Path) -> None:
     before = stored_bodies(path)
     study = tts.Study(**SETTINGS["cut"])

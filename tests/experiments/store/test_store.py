@@ -452,6 +452,7 @@ def test_what_no_command_would_read_again_is_left_out_with_a_line_and_the_rest_i
     assert store.check().ok
 
 
+@pytest.mark.slow
 def test_a_row_of_just_the_bound_is_read_again(store, study, monkeypatch):
     monkeypatch.setenv("TTS_LARGEST_ROW", "1.4")
     drawn = large(0).drawn

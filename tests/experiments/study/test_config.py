@@ -239,6 +239,7 @@ def test_a_study_that_no_memory_holds_is_refused_in_one_line_before_it_is_built(
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.slow
 def test_the_cells_of_all_problems_are_counted_before_a_model_is_loaded():
     config = study_config(
         {

@@ -151,6 +151,7 @@ def test_agreement_with_the_vote() -> None:
     assert found.over_majority.value == pytest.approx(found.best[-1].value - found.majority[-1].value)
 
 
+@pytest.mark.slow
 def test_one_that_errs_at_the_top_is_seen_to_mislead() -> None:
     """Right ones score 0.5 to 0.9, wrong ones lower but for one in eight, which scores highest of all."""
 
@@ -195,6 +196,7 @@ def test_what_gains_nothing_over_the_vote_is_not_used() -> None:
     assert "so vote, which costs no scores" in advice
 
 
+@pytest.mark.slow
 def test_a_taste_for_length_is_told_from_a_taste_for_what_is_right() -> None:
     def liking(good: bool, rng: np.random.Generator) -> tuple[float, int]:
         tokens = int(rng.integers(10, 100))
@@ -220,6 +222,7 @@ def test_what_is_accepted_has_an_answer_and_a_score_of_at_least_the_threshold() 
     assert at.tries[-8.0] == 0
 
 
+@pytest.mark.slow
 def test_thresholds_fit_the_scores() -> None:
     unbounded = [pool(i, *((k % 2, -float(k + i)) for k in range(8)), verifiers={"main": UNBOUNDED}) for i in range(4)]
     cuts = [each.threshold for each in told(unbounded).measures.ceilings]

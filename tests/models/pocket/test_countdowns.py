@@ -63,6 +63,7 @@ def test_a_number_that_is_given_twice_is_used_twice_and_no_more() -> None:
         assert candidate.scores["main"] == 0 or used == [4, 4]
 
 
+@pytest.mark.slow
 def test_five_numbers_are_searched_as_four_are(pair: tts.Solver) -> None:
     found = pair.solve("Reach 25 with 1 2 5 7 10.", tts.Budget(generated_tokens=200), strategy=BEAM)
     assert found.error is None

@@ -230,6 +230,7 @@ def test_clusters_of_many_take_memory_as_the_vectors_do() -> None:
     assert peak < 80 << 20  # all distances are 288 MB, and were there three times
 
 
+@pytest.mark.slow
 def test_a_threshold_takes_equal_texts_among_many_as_one() -> None:
     angles = {"a": 0.0, "b": 0.1, "between": 0.7, "c": 1.3, "d": 1.35, "e": 1.4}
     of = candidates(["a", "b", "a"] + ["between"] + ["c", "d", "e"] * 1_000)

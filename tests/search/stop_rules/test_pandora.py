@@ -81,6 +81,7 @@ def test_a_dearer_sample_stops_earlier_and_equal_scores_stop_at_once() -> None:
     assert Pandora(least=5).should_stop(scored([0.4] * 5))
 
 
+@pytest.mark.slow
 @repeats(150, 1500, "problems")
 def test_it_earns_almost_what_the_rule_earns_that_knows_the_law(problems: int) -> None:
     """Rewards have an exponential tail of the problem's own scale; the utility is the chance against the best of 100,

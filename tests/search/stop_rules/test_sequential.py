@@ -199,6 +199,7 @@ def test_the_figures_of_two_answers() -> None:
     assert answer_posterior([0, 1], [1.0, 1.0])[0] == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_calibrated_independent_confidences_keep_the_threshold() -> None:
     rng = np.random.Generator(np.random.Philox(5))
     rule, possible = CGES(threshold=0.9, answers=4), 4

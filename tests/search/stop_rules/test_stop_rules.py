@@ -59,6 +59,7 @@ def test_the_chance_to_be_overtaken_is_the_beta_law_and_falls_with_every_vote(a:
     assert overtaking_probability(a + 1, b) <= overtaking_probability(a, b)
 
 
+@pytest.mark.slow
 def test_a_threshold_of_one_is_self_consistency() -> None:
     sure = ToyLanguage(accuracy=1.0)
     for language in (COIN, sure):

@@ -37,6 +37,7 @@ def test_a_drawn_countdown_is_solved_by_its_solution_and_keeps_its_bounds(count:
             assert again.steps == []
 
 
+@pytest.mark.slow
 def test_no_target_with_the_same_numbers_is_in_two_splits():
     seen = {split: set[str]() for split in ("train", "validation", "test")}
     for split, count in (("train", 1500), ("validation", 300), ("test", 300)):

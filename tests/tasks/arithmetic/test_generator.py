@@ -46,6 +46,7 @@ def drawn_from(difficulty: Difficulty) -> list[Drawn]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("difficulty", DIFFICULTIES, ids=str)
 def test_problems_keep_to_what_the_docstring_promises(difficulty: Difficulty):
     for drawn in drawn_from(difficulty):
@@ -60,6 +61,7 @@ def test_problems_keep_to_what_the_docstring_promises(difficulty: Difficulty):
             assert "(" not in drawn.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("difficulty", DIFFICULTIES, ids=str)
 def test_what_is_asked_is_read_back(difficulty: Difficulty):
     for drawn in drawn_from(difficulty):

@@ -269,6 +269,7 @@ def test_typical_lengths_are_those_of_worked_solutions(count: Any):
         TASK.typical_tokens("fuse")
 
 
+@pytest.mark.slow
 def test_four_attempts_and_a_fifth_fit_the_context_in_the_worst_case(count: Any):
     """Every number of a solution is at most 999 in size, so no line is longer than the longest here; nor is any
     story.

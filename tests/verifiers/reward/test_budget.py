@@ -26,6 +26,7 @@ def verifier() -> Reward:
     return Reward(record="pocket-process").open()  # kept, so that it is loaded once
 
 
+@pytest.mark.slow
 def test_its_tokens_are_verifier_tokens_at_its_own_flops_and_its_prompt_is_read_once(verifier: Reward) -> None:
     assert verifier.asked is not None
     before = verifier.asked.counters.prompt_tokens
@@ -40,6 +41,7 @@ def test_its_tokens_are_verifier_tokens_at_its_own_flops_and_its_prompt_is_read_
     assert usage.verifier_tokens < usage.generated_tokens * 1.2 + steps, "no prefix is read again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["tokens=500", "verifier_tokens=60", "flops=2e9"])
 def test_no_limit_is_passed(limit: str, verifier: Reward) -> None:
     unit, _, value = limit.partition("=")

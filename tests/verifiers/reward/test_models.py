@@ -88,6 +88,7 @@ def test_records_of_one_kind_differ_in_their_model_alone(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("backend", ["engine", "transformers"])
 def test_scores_are_those_of_the_authors_own_code(
@@ -151,6 +152,7 @@ def test_texts_of_records_are_the_ids_that_their_sources_name() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_head_may_lie_in_a_file_of_its_own_and_ours_is_what_the_engine_serves_beside_its_policy() -> None:
     from tts import solve
     from tts.types import Problem

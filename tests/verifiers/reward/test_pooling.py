@@ -71,6 +71,7 @@ def made(url: str, models: dict[str, tuple[Path, Any]], name: str = "qwen2.5-mat
     return Reward(record=name, weights=str(models[name][0]), url=url, served_as="prm", **settings).open()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_over_http_are_those_of_the_authors_own_code(name: str, models: dict[str, Any]) -> None:
     server = Pooling(outputs_of(name, models[name][1]))

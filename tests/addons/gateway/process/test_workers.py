@@ -116,6 +116,7 @@ def test_a_response_is_continued_and_dropped_at_another_worker_by_its_key_alone(
     assert one.get(path).status_code == 404
 
 
+@pytest.mark.slow
 def test_any_worker_shows_the_counts_of_all(workers):
     def count(client: httpx.Client) -> int:
         lines = client.get(str(client.base_url).replace("/v1/", "/metrics")).text.splitlines()

@@ -85,6 +85,7 @@ def test_readiness_says_whether_any_model_works(client: Any):
     assert gateway.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("refusal", "status", "code", "retry_after"),
     [
@@ -175,6 +176,7 @@ def test_a_reply_that_a_content_filter_withheld_is_a_refusal(client: Any):
         assert gateway.get("/ready").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 403, 404, 500])
 def test_a_failure_of_a_server_is_not_taken_for_a_refusal(client: Any, status: int):
     def script(body: dict[str, Any]) -> dict[str, Any]:

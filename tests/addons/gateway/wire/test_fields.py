@@ -540,6 +540,7 @@ def test_each_choice_has_its_log_probabilities(api):
     assert plain["choices"][0]["logprobs"] is None
 
 
+@pytest.mark.slow
 def test_only_the_tokens_of_the_text_that_is_shown_are_given(api):
     reply = api.post(
         PATHS["chat"], json=body_of("chat", ["3 + 4 - 2"], "toy:single", logprobs=True, stop=["A: "])

@@ -97,6 +97,7 @@ def seen(url: str, **fields: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "url",
     [

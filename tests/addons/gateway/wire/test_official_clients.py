@@ -76,6 +76,7 @@ def test_a_streamed_response_is_the_whole_one(url):
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
 
 
+@pytest.mark.slow
 def test_a_response_continues_one_that_is_kept(url):
     api = responses(url)
     first = api.responses.create(model="texts", input="Oslo?", instructions="Be brief.", metadata={"a": "b"})
@@ -255,6 +256,7 @@ def test_budgets_in_the_words_of_messages(url):
     assert clipped.tts["warnings"] == ["max_tokens is 32000, but was clipped to limits.tokens, 20000"]
 
 
+@pytest.mark.slow
 def test_tokens_are_counted(url):
     api = messages(url)
     short = api.messages.count_tokens(model="toy", messages=QUESTION).input_tokens

@@ -102,6 +102,7 @@ def test_a_sure_answer_is_given_and_others_are_passed_on(client, folder, path):
         assert any("toy:sure: no answer is given" in line for line in told["warnings"]) == (len(links) == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", REQUESTS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_abstention_is_explicit_on_each_api(client, folder, path, stream):

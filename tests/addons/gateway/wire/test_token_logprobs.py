@@ -76,6 +76,7 @@ def test_the_tokens_are_those_of_the_text_alone(tokenizer: Any) -> None:
     assert token_logprobs(path(tokenizer, "A: 3", logprobs=False), "A: 3", tokenizer) is None
 
 
+@pytest.mark.slow
 def test_the_tokens_of_the_engine(client: Any) -> None:
     gateway = client(models={"pocket": {"strategy": "best_of_n(n=4) | majority", "budget": 1000}})
     question = [{"role": "user", "content": "What is 12 + 7 * 3?"}]

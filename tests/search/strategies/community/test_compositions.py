@@ -189,6 +189,7 @@ def test_each_layer_sees_what_the_layer_before_wrote() -> None:
     assert solution.usage.samples == 2 * 2 * 2 + 1
 
 
+@pytest.mark.slow
 @repeats(60, 200)
 def test_a_mixture_is_right_as_often_as_the_exact_law_says(runs: int) -> None:
     """An aggregator that knows a right solution when it sees one: one of three is right with the chance 1 - (1 -
@@ -244,6 +245,7 @@ class Valuing(ToyBackend):
         return rows
 
 
+@pytest.mark.slow
 @repeats(60, 200)
 @pytest.mark.parametrize(
     ("branching", "n"), [pytest.param(1, 1, marks=pytest.mark.slow), (2, 1), pytest.param(3, 1, marks=pytest.mark.slow)]

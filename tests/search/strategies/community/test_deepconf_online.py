@@ -45,6 +45,7 @@ def scores(end: Solved) -> Mapping[int, float]:
     return {c.index: c.scores["main"] for c in end.solution.candidates}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 4])
 def test_where_nothing_is_below_the_threshold_it_is_best_of_n(width: int) -> None:
     for seed in range(4):

@@ -166,6 +166,7 @@ def switched_law(threshold: float) -> dict[str | None, float]:
     return found
 
 
+@pytest.mark.slow
 @repeats(100, 300)
 def test_an_uncertain_step_hands_over_to_the_policy(runs: int) -> None:
     threshold = 0.17  # -ln .4 / 6 = .153, -ln .3 / 6 = .201

@@ -74,6 +74,7 @@ def test_a_constant_score_takes_one_sample_or_all() -> None:
         assert len(draw(f"adaptive(n=6, threshold={threshold})", verifiers=constant).candidates) == count
 
 
+@pytest.mark.slow
 def test_samples_never_fall_as_the_threshold_rises() -> None:
     graded = {"main": FunctionVerifier(lambda problem, text: (hash_of(text) % 100) / 100)}
     means = [

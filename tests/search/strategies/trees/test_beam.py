@@ -48,6 +48,7 @@ def test_without_branching_it_is_best_of_n() -> None:
             assert [call.rows for call in beam.search.account.ledger.calls if call.kind == "score"] == [n]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("duplicates", ["drop", "keep"])
 def test_a_constant_verifier_keeps_the_plain_sample(duplicates: str) -> None:
     for seed in range(20):
@@ -127,6 +128,7 @@ def final_only(problem: Problem, text: str) -> float:
     return 0.5 if "A:" not in text else float(text.endswith("A: 14"))
 
 
+@pytest.mark.slow
 @repeats(40, 100)
 def test_paths_are_scored_at_the_end_of_their_lookahead(runs: int) -> None:
     verifiers = {"main": FunctionVerifier(final_only)}

@@ -141,6 +141,7 @@ def nodes(end: Solved) -> list[Any]:
     return [(node.parent, node.text, node.stream, node.pruned) for node in end.solution.trace.nodes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 4, 12])
 def test_without_charge_and_coverage_it_is_rebase(n: int) -> None:
     for seed in range(4):
