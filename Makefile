@@ -61,8 +61,10 @@ test-docs: $(VENV)/.dev
 
 # what `make test` leaves out, and more examples of what hypothesis draws; SHARD=3/12 is the third of twelve parts
 SHARD ?= 1/1
+# trains the pair for seven minutes or more: with the other training
+REDUCED := tests/research/pocket/test_train.py::test_a_reduced_run_learns_and_its_stages_fit_together
 test-slow: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -rs --shard $(SHARD) --hypothesis-profile=many -m "(slow or (hypothesis and not docs)) and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -rs --deselect $(REDUCED) --shard $(SHARD) --hypothesis-profile=many -m "(slow or (hypothesis and not docs)) and not gpu"
 
 # all suites, or those named in SUITES, each with its row of docs/results/checked.md; CI runs two of them in turn
 checked: $(VENV)/.dev
@@ -211,7 +213,7 @@ $(HARNESSES)/node/.made: Makefile
 # TRL's trainers on exported files and on our rollouts; the last release with a trainer of process models has an environment of its own
 test-training: $(VENV)/.dev $(VENV)-trl/.made $(VENV)-trl-prm/.made
 	TTS_TRL_PYTHON=$(CURDIR)/$(VENV)-trl/bin/python TTS_TRL_PRM_PYTHON=$(CURDIR)/$(VENV)-trl-prm/bin/python \
-	$(BIN)/python -m pytest -q -rs -m slow tests/addons/training/test_trl.py tests/research/pocket/test_grpo.py
+	$(BIN)/python -m pytest -q -rs -m slow tests/addons/training/test_trl.py tests/research/pocket/test_grpo.py $(REDUCED)
 
 $(VENV)-trl/.made:
 	$(PYTHON) -m venv $(VENV)-trl
