@@ -19,6 +19,7 @@ from tests.contracts.verifier_contract import Do
 from tests.support.chaos import ChaosBackend
 from tests.support.programs import Judge
 from tests.support.runs import Solved, check_books, make_run, solve_and_show
+from tts.backends.capabilities import text_bound
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
@@ -103,6 +104,17 @@ def test_a_verifier_that_computes_beyond_its_bound_is_named_and_booked() -> None
     end = solve_and_show(make_run(PROBLEM, 60, "best_of_n(n=4) | weighted", ToyBackend(), verifiers={"main": Greedy()}))
     assert isinstance(end.solution.error, BudgetExceeded)
     assert end.search.account.spending("tokens") == end.solution.usage.tokens
+
+
+def test_a_path_that_cannot_be_paid_keeps_no_other_unscored_whose_score_is_held() -> None:
+    async def check(search: Search) -> None:
+        [forced] = await search.extend([search.root], "10 - 7 = 3\n3 + 5 = 8\n")
+        [candidate] = await search.complete([search.root], 1)
+        scores = await search.score([forced, candidate.trajectory], required=False)
+        assert np.isnan(scores).tolist() == [True, False]
+
+    plan = Plan(Do(check=check), selection=parse("single | weighted").selection)
+    done(solve_and_show(make_run("10 - 7 + 5 - 20", 47, plan, ToyBackend(), verifiers={"main": ToyVerifier()})))
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -215,6 +227,25 @@ def test_a_verifier_on_another_model_is_paid_from_the_budget_or_leaves_scores_un
     done(end)
     assert end.solution.answer is not None
     assert end.solution.usage.verifier_tokens == judge.counters.prompt_tokens + judge.counters.generated_tokens
+
+
+def test_a_score_by_another_model_needs_no_more_than_its_bound() -> None:
+    class Far(Reads):
+        """Asks its model nothing."""
+
+        needs = ()
+
+        async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+            return [StepScores(whole=0.5) for _ in trajectories]
+
+    async def check(search: Search) -> None:
+        [[t]] = await search.expand([search.root], 1, Tokens(4))
+        assert search.left["verifier_tokens"] == 2 * (search.rows.root_tokens + text_bound(judge, t.full_text))
+        assert not np.isnan(await search.score([t], required=False)).any()
+
+    judge = ToyBackend()
+    more = {"verifiers": {"main": Far()}, "models": {"judge": judge}}
+    done(run(check, Budget(samples=1, verifier_tokens=2 * (5 + 8)), **more))  # the prompt has five tokens
 
 
 def test_a_run_that_scored_with_an_oracle_says_so_even_if_nothing_declared_it() -> None:

@@ -4,6 +4,8 @@ says why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 import tts
@@ -66,6 +68,20 @@ def test_the_first_solution_is_the_one_that_the_search_would_end_with() -> None:
     )
     assert few.candidates[0].trajectory.text == many.trace.nodes[1].text
     assert len(few.candidates) == 1
+
+
+def test_an_expansion_goes_on_once_a_length_was_learnt() -> None:
+    made: list[int] = []
+
+    class Expanding(tts.Strategy):
+        async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+            made.extend(len(of) for of in await search.expand([search.root], 2))
+            return search.candidates
+
+    run = make_run("3 + 4 - 2", 10 * LENGTH, Expanding(), ToyBackend())
+    end = solve_and_show(change_setup(run, task=LongTask()))
+    check_books(end.search)
+    assert (made, len(end.solution.candidates)) == ([2], 1)
 
 
 def test_lengths_of_another_kind_of_prompt_are_revised_once_solutions_are_known() -> None:

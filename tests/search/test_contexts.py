@@ -49,6 +49,19 @@ def test_a_path_longer_than_the_context_of_the_model_that_goes_on_ends_there(unt
     assert strategy.more == 2
 
 
+def test_a_full_path_ends_also_where_it_is_the_first_to_be_completed() -> None:
+    class First(tts.Strategy):
+        async def run(self, search: tts.Search) -> Sequence[Candidate]:
+            ((long,),) = await search.expand([search.root], 1, tts.Tokens(24), model="draft")
+            ((short,),) = await search.expand([search.root], 1, tts.Tokens(6), model="draft")
+            return await search.complete([long, short], 1)
+
+    end = solve_and_show(make_run(PROBLEM, 600, First(), Short(), models={"draft": ToyBackend()}))
+    check_books(end.search)
+    assert end.solution.error is None
+    assert [bool(c.trajectory.text) for c in end.solution.candidates] == [False, True]
+
+
 def test_as_many_continuations_as_the_budget_pays_of_a_full_path_come_to_an_end() -> None:
     class Endless(tts.Strategy):
         async def run(self, search: tts.Search) -> Sequence[Candidate]:

@@ -113,6 +113,12 @@ def test_samples_bound_the_rows_and_a_first_child_costs_none() -> None:
     assert end.value.unit == "samples"
 
 
+def test_what_rows_cost_by_their_place_leaves_room_for_scores_that_cost_the_same_unit() -> None:
+    asked = towards(scores=lambda unit, new: {"samples": 2}.get(unit, 0))
+    assert [asked.plan({"samples": left}).rows for left in (3, 5, 6, 7)] == [1, 1, 2, 2]
+    assert asked.plan({"samples": 7}).reserve == {"samples": 2 * (1 + 2)}
+
+
 def test_flops_and_dollars_bound_the_rows() -> None:
     dear = towards(rates=Rates(flops=2, usd_in=10, usd_out=30), computed=5)
     assert caps(dear.plan({"flops": 2 * (5 + 20) * 3})) == [20] * 3
