@@ -229,6 +229,17 @@ def test_a_verifier_on_another_model_is_paid_from_the_budget_or_leaves_scores_un
     assert end.solution.usage.verifier_tokens == judge.counters.prompt_tokens + judge.counters.generated_tokens
 
 
+def test_a_search_ends_where_not_one_of_the_scores_that_it_needs_can_be_paid() -> None:
+    async def check(search: Search) -> None:
+        [[first, second]] = await search.expand([search.root], 2, STEP)
+        await search.score([first])
+        assert np.isnan(await search.score([second], required=False)).all()
+        with pytest.raises(SearchEnded, match="verifier_calls"):
+            await search.score([second])
+
+    done(run(check, Budget(samples=3, verifier_calls=1), verifiers={"main": ToyVerifier()}))
+
+
 def test_a_score_by_another_model_needs_no_more_than_its_bound() -> None:
     class Far(Reads):
         """Asks its model nothing."""

@@ -15,7 +15,9 @@ from tests.support.judging import ApprovingToy, JudgingToy
 from tests.support.revising import RevisingTask
 from tests.support.runs import Solved, change_setup, check_books, make_run, solve_and_show
 from tts.backends.base import RowSet, SampleRequest, Sampling
+from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.budget.ledger import sum_usage
 from tts.budget.units import COUNT_UNITS, FIXED_UNITS, PLACE_UNITS, TABLE, TOKEN_UNITS, UNITS, WHOLE_UNITS
@@ -120,6 +122,20 @@ def test_rows_that_are_drawn_together_are_one_request() -> None:
     backend = CountedToy()
     end = solved("best_of_n(n=8) | majority", Budget(requests=1), backend, {})
     assert (len(end.solution.candidates), end.solution.usage.requests, end.solution.stopped_by) == (8, 1, "done")
+
+
+def test_an_open_row_that_a_call_leaves_out_keeps_what_is_held_for_its_score() -> None:
+    account, held = Account(Budget(requests=3, verifier_calls=30)), list[float]()
+
+    async def write(ask: Ask) -> Answer:
+        held.append(30 - account.left["verifier_calls"])
+        count = min(ask.max_tokens, 20 - len(ask.text.split()))
+        return Answer("w " * count, tokens=count, finished=count < 7)
+
+    verifiers = {"main": FunctionVerifier(lambda problem, text: 0.5)}
+    run = make_run("2 + 2", account, "best_of_n(n=4) | best", FunctionBackend(write), verifiers=verifiers)
+    check_books(solve_and_show(run, portion=7).search)
+    assert held == [4] * (4 + 2)  # four rows begin, and two of them go on
 
 
 def test_a_first_finish_is_awaited_in_one_request() -> None:

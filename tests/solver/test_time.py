@@ -20,10 +20,12 @@ import tts
 from tests.contracts.verifier_contract import Do
 from tests.support.guard import LIMIT_S
 from tests.support.runs import Clock, make_run, solve_and_show, solve_runs
+from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import VerifierError
 from tts.search.ends import END
 from tts.search.search import Search
+from tts.solver.run import solve_problem
 from tts.types import Trajectory
 from tts.verifiers.base import StepScores
 
@@ -138,6 +140,19 @@ def test_rows_that_time_left_without_a_word_are_no_candidates_and_no_failures() 
     assert solution.failures == {}
     assert solution.candidates
     assert all(c.trajectory.text for c in solution.candidates)
+
+
+def test_rows_are_not_waited_for_beyond_the_time() -> None:
+    async def never(ask: tts.Ask) -> str:
+        await asyncio.Event().wait()
+        return "x 5"
+
+    async def solve() -> tts.Solution:
+        plan = "best_of_n(n=2) | majority"
+        run = make_run("q", tts.Budget(seconds=0.05), plan, FunctionBackend(never), task="text", clock=time.monotonic)
+        return await asyncio.wait_for(solve_problem(run), 20)
+
+    assert asyncio.run(solve()).stopped_by == "budget: seconds"
 
 
 def test_a_budget_of_seconds_alone_is_used() -> None:
