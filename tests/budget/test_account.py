@@ -657,3 +657,10 @@ def test_searches_inside_of_two_searches_on_one_account_come_to_an_end() -> None
     ends = asyncio.run(asyncio.wait_for(run(), LIMIT_S))
     assert all(isinstance(end, tts.Solution | TTSError) for end in ends)
     check_balanced(account)
+
+
+def test_a_call_is_one_row_without_a_grant_unless_it_says_more() -> None:
+    account = Account(Budget(tokens=100))
+    with account.lease({"tokens": 10}, kind="ask") as lease:
+        lease.spend(generated_tokens=3)
+    assert [(call.rows, call.granted, call.model) for call in account.ledger.calls] == [(1, 0, "")]

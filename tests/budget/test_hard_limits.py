@@ -23,16 +23,18 @@ from tts.backends.capabilities import text_bound
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
+from tts.budget.account import Account
 from tts.budget.budget import Budget, Rates
 from tts.budget.units import USD_UNIT
 from tts.errors import BudgetExceeded, ConfigError, EngineError, TTSError, VerifierError
+from tts.search.costs import Costs
 from tts.search.ends import END, STEP, SearchEnded, Tokens
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.search import Search
 from tts.solver.run import solve_problem
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores
+from tts.verifiers.base import Calls, StepScores, Traits
 from tts.verifiers.checker import Checker
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
@@ -227,6 +229,20 @@ def test_a_verifier_on_another_model_is_paid_from_the_budget_or_leaves_scores_un
     done(end)
     assert end.solution.answer is not None
     assert end.solution.usage.verifier_tokens == judge.counters.prompt_tokens + judge.counters.generated_tokens
+
+
+def test_what_is_reserved_for_scores_is_the_sum_over_the_declared_roles_and_reads_each_prompt_once() -> None:
+    class FirstReads(Reads):
+        traits = Traits(prompt_bound=lambda tokens: tokens)
+
+    roles = {"main": ToyVerifier(), "other": FirstReads()}
+    account, rates = Account(Budget(tokens=500, verifier_calls=9, flops=10**6)), dict.fromkeys(roles, Rates(flops=2))
+    costs = Costs(account, roles, tuple(roles), rates)
+    scores = costs.price(ToyBackend(), 5).scores(7)
+    assert (scores["tokens"], scores["verifier_calls"]) == (7 + 2 * (5 + 7), 2)
+    unread = [costs.price(ToyBackend(), 5, prompts={0: 6}).reserve("flops", 7) - scores["flops"] for _ in range(2)]
+    costs.note_prompts_read("other", [0], 6)
+    assert [*unread, costs.price(ToyBackend(), 5, prompts={0: 6}).reserve("flops", 7)] == [12, 12, scores["flops"]]
 
 
 def test_a_search_ends_where_not_one_of_the_scores_that_it_needs_can_be_paid() -> None:

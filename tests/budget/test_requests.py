@@ -20,7 +20,16 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.budget.ledger import sum_usage
-from tts.budget.units import COUNT_UNITS, FIXED_UNITS, PLACE_UNITS, TABLE, TOKEN_UNITS, UNITS, WHOLE_UNITS
+from tts.budget.units import (
+    COUNT_UNITS,
+    FIXED_UNITS,
+    PLACE_UNITS,
+    TABLE,
+    TOKEN_UNITS,
+    UNITS,
+    VERIFIER_UNITS,
+    WHOLE_UNITS,
+)
 from tts.search.parts import STRATEGIES
 from tts.trace.trace import Trace
 from tts.types import Problem, Trajectory
@@ -214,6 +223,7 @@ def test_the_units_derive_from_the_table() -> None:
     assert {"samples", "requests"} == {*PLACE_UNITS}
     assert {*FIXED_UNITS} == {"samples", "requests", "verifier_calls"}
     assert {*TOKEN_UNITS} | {*FIXED_UNITS} | {"flops", "usd"} == {*UNITS} == {*TABLE}
+    assert {*VERIFIER_UNITS} == {"verifier_tokens", "verifier_calls"}
     assert "requests" in COUNT_UNITS
     assert "requests" in WHOLE_UNITS
     assert {*Budget.__dataclass_fields__} == {*UNITS, "seconds"}

@@ -119,6 +119,11 @@ def test_what_rows_cost_by_their_place_leaves_room_for_scores_that_cost_the_same
     assert asked.plan({"samples": 7}).reserve == {"samples": 2 * (1 + 2)}
 
 
+def test_a_price_without_input_is_that_of_its_tokens() -> None:
+    price = Price(["usd", "tokens"], Rates(usd_in=10, usd_reused=7, usd_out=30))
+    assert (price.amounts(4), price.amounts(0)) == ({"usd": 4 * 30, "tokens": 4}, {"usd": 0, "tokens": 0})
+
+
 def test_flops_and_dollars_bound_the_rows() -> None:
     dear = towards(rates=Rates(flops=2, usd_in=10, usd_out=30), computed=5)
     assert caps(dear.plan({"flops": 2 * (5 + 20) * 3})) == [20] * 3
