@@ -8,8 +8,11 @@ import pytest
 
 import tts
 from tests.backends.openai.server import ToyServer, serving
+from tests.contracts.verifier_contract import Do
 from tests.support.guard import LIMIT_S
+from tests.support.runs import make_run, solve_and_show
 from tts.backends.base import Caps, Draft, Reply, RowSet, Sample
+from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError
 
 
@@ -165,6 +168,14 @@ def test_what_rows_under_way_have_written_is_seen_and_counted(monkeypatch: pytes
     tokens = [event.tokens for event in seen]
     assert tokens == sorted(tokens)
     assert tokens[-1] == seen[-1].solution.usage.tokens == 4
+
+
+def test_a_call_that_has_ended_is_no_longer_under_way() -> None:
+    async def check(search: tts.Search) -> None:
+        await search.complete([search.root], 2)
+        assert search.rows.draft().tokens == 0
+
+    assert solve_and_show(make_run("2 + 3", 400, Do(check=check), ToyBackend())).solution.error is None
 
 
 def test_a_server_s_stream_is_seen_while_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 import tts
+from tests.contracts.verifier_contract import Do
 from tests.support.candidates import ScoredSearch, candidates
 from tests.support.repeats import repeats
+from tests.support.runs import make_run, solve_and_show
+from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError, EngineError
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding_endpoint import Endpoint
@@ -153,6 +156,17 @@ def test_a_budget_in_dollars_refuses_an_endpoint_before_anything_is_spent(server
             strategy=f"best_of_n(n=2) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
         )
     assert handler.asked == []
+
+
+def test_so_is_an_endpoint_that_a_strategy_asks(server: Any) -> None:
+    url, handler = server
+
+    async def check(search: tts.Search) -> None:
+        with pytest.raises(ConfigError, match=r"embedder .*them"):
+            await search.embed(["a"], Endpoint(url=url, model="m"))
+
+    end = solve_and_show(make_run("1 + 2", tts.Budget(flops=10**6), Do(check=check), ToyBackend()))
+    assert (end.solution.error, handler.asked) == (None, [])
 
 
 def test_vectors_that_are_none_are_an_error(server: Any) -> None:
