@@ -203,7 +203,6 @@ class Writer(Sizes):
         """Give up every interrupted row; yield the rows that have text, in draw order."""
         for rows in self._interrupted.values():
             yield from self.leave_off(rows)
-        self._interrupted.clear()
 
     # One call ---------------------------------------------------------------------------------------------------------
 
