@@ -100,8 +100,8 @@ class Price:
         return amount + self._scores(unit, tokens) + self._reading.get(unit, 0)
 
     def generation(self, unit: str, tokens: int) -> int:
-        """Return the part of the bound that generation spends."""
-        return self._base.get(unit, 0) + self._slope.get(unit, 0) * tokens
+        """Return the part of the bound that generation spends, in a limited unit."""
+        return self._base[unit] + self._slope[unit] * tokens
 
     def amounts(self, tokens: int) -> dict[str, int]:
         """Return the bound by limited unit for a row of some tokens."""
