@@ -150,7 +150,7 @@ def test_rows_are_not_waited_for_beyond_the_time() -> None:
     async def solve() -> tts.Solution:
         plan = "best_of_n(n=2) | majority"
         run = make_run("q", tts.Budget(seconds=0.05), plan, FunctionBackend(never), task="text", clock=time.monotonic)
-        return await asyncio.wait_for(solve_problem(run), 20)
+        return await asyncio.wait_for(solve_problem(run), LIMIT_S)
 
     assert asyncio.run(solve()).stopped_by == "budget: seconds"
 
