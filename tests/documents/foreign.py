@@ -10,6 +10,8 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "CONTRIBUTING.md": {
         "beginnings of names": ("num_", "log_"),
         "a build makes it": ("build/site",),
+        "a variable of the Makefile, by version": ("PYTHON_3_13",),
+        "pip's": ("find-links",),
     },
     "research/README.md": {
         "files of published data sets, below TTS_DATA_DIR": (
@@ -35,6 +37,7 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "vLLM's": ("disable_cascade_attn",),
         "llama.cpp's": ("llama_memory_seq_cp",),
     },
+    "docs/explanation/testing.md": {"numpy's": ("ones",)},
     "docs/explanation/layout.md": {
         "modules that are elsewhere now": (
             "tts.display",

@@ -224,7 +224,8 @@ def _index_commands(index: Index, root: Path) -> None:
             module = name.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
             index.options[f"python -m {module}"] = index.options[f"python {name}"] = options
     made = (root / "Makefile").read_text(encoding="utf-8")
-    index.options |= {f"make {target}": set() for target in re.findall(r"^([\w-]+):", made, re.MULTILINE)}
+    rules = re.findall(r"^([^\s#=:][^=:\n]*):(?!=)", made.replace("$(VENV)", ".venv"), re.MULTILINE)
+    index.options |= {f"make {target}": set() for rule in rules for target in rule.split()}
 
 
 def _script_options(root: Path, path: Path, only: ast.Call | None = None) -> Iterator[str]:
