@@ -156,6 +156,13 @@ def test_a_streamed_row_whose_score_cannot_be_paid_keeps_its_lease() -> None:
         run_world({"main": verifier}, [case], chaos)
 
 
+def test_a_streamed_row_that_waited_for_the_order_takes_nothing_from_a_later_call() -> None:
+    program = Program(ops=(("expand", 0, 0, 4), ("expand", 0, 0, 8), ("stream", 0, 2, 10)), verifiers=())
+    case = Case(program, Budget(flops=1000), None, "weighted", 0, None)
+    chaos = {"seed": 0, "fail": 0.0, "slow": 1, "broken": 0.0, "unread": 0.0, "rates": RATES[1]}
+    run_world({"main": ToyVerifier(error=0.1)}, [case], chaos)
+
+
 def test_a_search_ends_where_a_stream_s_loop_has_paid_the_scores() -> None:
     first = Program(ops=(("extend", 11, 6, 5),), verifiers=("main",))
     before = Case(first, Budget(tokens=100, flops=1), 2, "majority", 2, None)

@@ -242,7 +242,7 @@ class Writer(Sizes):
                 call = self._call(ask, rows, handles, wave)
                 try:
                     hands_scores = ask.is_streamed and wave.pays_scores
-                    hand_out = self._handing(lease, price, done) if hands_scores else done
+                    hand_out = self._handing(lease, rows, price, done) if hands_scores else done
                     await self._receive(ask, call, len(rows), hand_out)
                 finally:
                     try:
@@ -276,15 +276,17 @@ class Writer(Sizes):
         finally:
             self._calls.remove(call)
 
-    def _handing(self, lease: Lease, price: Price, done: Done) -> Done:
+    def _handing(self, lease: Lease, rows: Sequence[RequestedRow], price: Price, done: Done) -> Done:
         """Return a function that hands rows out, and lets their scores be paid while the call goes on.
 
-        What the lease holds for a row's scores is then owed by its node.
+        What the lease holds for the scores of a row of this call is then owed by its node. Rows of earlier calls, which
+        waited for the order, owe theirs already.
         """
+        of_call = {id(row) for row in rows}
 
         async def hand_out(row: RequestedRow) -> None:
             path = row.path
-            if path is not None and self._costs.keeps_scores and path.status != "failed":
+            if id(row) in of_call and path is not None and self._costs.keeps_scores and path.status != "failed":
                 scores = price.scores(row.written)
                 if lease.reduce(scores):
                     self._owe_scores([row], price)
