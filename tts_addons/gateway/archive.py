@@ -274,9 +274,10 @@ class Archive:
 
     def largest_size(self, owner: str, number: str) -> int:
         """Return the packed bytes of an owner's response or trace, whichever is larger; 0: there is neither."""
-        queries = [f"SELECT {size} FROM {table} WHERE number = ?1 AND owner = ?2" for table, size in _SIZES.items()]
+        queries = [f"SELECT {size} FROM {table} WHERE number = :key AND owner = :who" for table, size in _SIZES.items()]
+        whose = {"key": number, "who": owner}
         with self._use_file() as file:
-            return max((size for (size,) in file.execute(" UNION ALL ".join(queries), (number, owner))), default=0)
+            return max((size for (size,) in file.execute(" UNION ALL ".join(queries), whose)), default=0)
 
     def drop_response(self, owner: str, number: str) -> None:
         """Drop a response of a client."""

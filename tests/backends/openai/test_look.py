@@ -70,7 +70,7 @@ def test_a_stream_that_is_silent_is_not_concluded_from() -> None:
         return dripping(head(), event(delta("x")), pause_s=60) if streams else good(asked)
 
     with pytest.raises(EngineError, match="it ended no stream"):
-        probed(say, 0.05)
+        probed(say, 2.0)
 
 
 def test_pages_that_never_end_are_not_read_to_their_end() -> None:
