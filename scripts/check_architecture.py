@@ -11,14 +11,16 @@ Imports inside functions and under TYPE_CHECKING count. A module's implicit impo
 from __future__ import annotations
 
 import ast
+import gc
 import io
 import re
 import sys
 import tokenize
 import tomllib
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,10 @@ COMMANDS = ("agents/command.py", "gateway/process/command.py", "logs/command.py"
 JOINED = ("tts/cli", "tts/trace", *(f"tts_addons/{path}" for path in COMMANDS))
 
 
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+ASKED = DOCUMENTED | ast.Import | ast.ImportFrom | ast.Constant | ast.JoinedStr
+
+
 @dataclass(frozen=True)
 class Source:
     """A Python file: its path from the root, its module's name, its text and syntax tree."""
@@ -72,6 +78,11 @@ class Source:
     def is_package(self) -> bool:
         """Whether the file is a package's `__init__.py`."""
         return self.path.name == "__init__.py"
+
+    @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All nodes of the tree that this script asks for: strings, imports and definitions."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ASKED)]
 
 
 Arrows = Mapping[str, Mapping[str, int]]  # importing module -> imported module -> line
@@ -94,7 +105,7 @@ def sources(root: Path, folders: Sequence[str]) -> Iterator[Source]:
 def list_imports(source: Source) -> Iterator[tuple[str, str, int]]:
     """Yield (module, name, line) of each import anywhere in a file; the name is "" for `import module`."""
     package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((one.name, "", node.lineno) for one in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -181,7 +192,7 @@ def check_doubles(files: Sequence[Source]) -> Iterator[str]:
     """Yield the public class names that are defined more than once, with their places."""
     places: dict[str, list[str]] = defaultdict(list)
     for source in files:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(f"{source.path}:{node.lineno}")
     yield from (f"class {name} is defined twice: {', '.join(at)}" for name, at in sorted(places.items()) if len(at) > 1)
@@ -206,7 +217,7 @@ def too_long(files: Sequence[Source]) -> Iterator[str]:
         path = source.path
         if (lines := source.text.count("\n")) > FILE_LIMIT and str(path) not in ALLOWED:
             yield f"{path}: {lines} lines, but at most {FILE_LIMIT}"
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 size = (node.end_lineno or node.lineno) - node.body[0].lineno + 1 - _docstring_lines(node)
                 if size > FUNCTION_LIMIT and f"{path}:{node.name}" not in ALLOWED:
@@ -223,7 +234,7 @@ def shared_lines(files: Sequence[Source]) -> Iterator[str]:
     """Yield the lines of docstrings that describe several parameters: readers and tools expect one a line."""
     for source in files:
         joined = not any(source.path.is_relative_to(folder) for folder in JOINED)
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 continue
             section = re.search(
@@ -247,7 +258,7 @@ def prepositions(files: Sequence[Source]) -> Iterator[str]:
     """
     for source in files:
         lines = source.text.split("\n")
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if (
                 not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
                 or ast.get_docstring(node) is None
@@ -275,7 +286,7 @@ def participles(files: Sequence[Source]) -> Iterator[str]:
     Properties may be, and class methods may be called `of`.
     """
     for source in files:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_property(node):
                 continue
             if node.name == "of" and any(ast.unparse(one) == "classmethod" for one in node.decorator_list):
@@ -296,7 +307,7 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def first_lines(files: Sequence[Source]) -> Iterator[str]:
     """Yield the public docstrings whose first line is too long, or runs over to a second line."""
     for source in files:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             name = "the module" if isinstance(node, ast.Module) else node.name
@@ -329,19 +340,34 @@ def attribute_probes(files: Sequence[Source]) -> Iterator[str]:
             yield f"{source.path}: hasattr, but behaviour goes by protocols"
 
 
+@cache
 def code_lines(source: Source) -> int:
     """Return the number of lines with code: without docstrings, comments and blank lines."""
-    documented = {
-        (node.body[0].lineno, node.body[0].col_offset)
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.body
-        and ast.get_docstring(node, clean=False) is not None
-    }
+    docstrings = [
+        node.body[0]
+        for node in source.nodes
+        if isinstance(node, DOCUMENTED) and node.body and ast.get_docstring(node, clean=False) is not None
+    ]
+    starts = {(one.lineno, one.col_offset) for one in docstrings}
+    texts = [node for node in source.nodes if isinstance(node, ast.Constant | ast.JoinedStr)]
+    if any(one.end_lineno != one.lineno and (one.lineno, one.col_offset) not in starts for one in texts):
+        return _count_by_tokens(source.text, starts)
+    prose = {line for one in docstrings for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
+    lines = enumerate(source.text.split("\n"), start=1)
+    return sum(number not in prose and line.strip()[:1] not in ("", "#") for number, line in lines)
+
+
+def _count_by_tokens(text: str, docstrings: Container[tuple[int, int]]) -> int:
+    """Return the number of lines with code of a file in which texts run over lines.
+
+    Args:
+        text: The file's text.
+        docstrings: The places of its docstrings, as line and column.
+    """
     no_code = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
-        if token.type not in no_code and not (token.type == tokenize.STRING and token.start in documented):
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in no_code and not (token.type == tokenize.STRING and token.start in docstrings):
             lines.update(range(token.start[0], token.end[0] + 1))
     return len(lines)
 
@@ -393,6 +419,7 @@ def faults(every: Sequence[Source]) -> list[str]:
 
 def main() -> int:
     """Print the faults and the number of code lines; return the exit code."""
+    gc.disable()  # all trees stay: to look for garbage among them takes half of the time
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     every = list(sources(root, SIZED))
     messages = faults(every)

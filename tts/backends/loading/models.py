@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-import transformers
 
 from tts.backends.loading.digests import file_digest, weights_digest
 from tts.backends.loading.gguf import llama_from_gguf, read_gguf, tokenizer_from_gguf
@@ -16,6 +16,8 @@ from tts.backends.loading.hub import local_first, quiet
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, locate, resolve
 
+# untyped: to read the types of all its models takes an eighth of a check
+transformers: Any = importlib.import_module("transformers")
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # of weights that are what they say
 
 

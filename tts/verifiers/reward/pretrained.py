@@ -19,7 +19,7 @@ def tokenizer_of(model: ModelRecord) -> Any:
         ConfigError: the tokenizer cannot be loaded, or is not a fast tokenizer.
     """
     try:
-        from transformers import AutoTokenizer
+        from transformers.models.auto.tokenization_auto import AutoTokenizer
     except ModuleNotFoundError as failure:
         raise missing_extra("transformers", "engine", "a reward model's tokenizer") from failure
     location = _location(model)
@@ -60,7 +60,7 @@ def config_of(model: ModelRecord) -> Any:
     Raises:
         ConfigError: the configuration cannot be loaded.
     """
-    from transformers import AutoConfig
+    from transformers.models.auto.configuration_auto import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(_location(model), local_files_only=True, trust_remote_code=False)
