@@ -5,6 +5,7 @@ No weights are read.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from tts.errors import ConfigError, missing_extra
@@ -19,16 +20,16 @@ def tokenizer_of(model: ModelRecord) -> Any:
         ConfigError: the tokenizer cannot be loaded, or is not a fast tokenizer.
     """
     try:
-        from transformers.models.auto.tokenization_auto import AutoTokenizer
+        transformers: Any = importlib.import_module("transformers")
     except ModuleNotFoundError as failure:
         raise missing_extra("transformers", "engine", "a reward model's tokenizer") from failure
     location = _location(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(location, local_files_only=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as failure:
         if model.source != "hub":
             raise _unavailable(model, "tokenizer", failure) from failure
-        tokenizer = _download_tokenizer(model, AutoTokenizer)
+        tokenizer = _download_tokenizer(model, transformers.AutoTokenizer)
     if not tokenizer.is_fast:
         raise ConfigError(
             f"the tokenizer of {model.name!r} is {type(tokenizer).__name__}, but must be a fast one (tokenizer.json)"
@@ -60,10 +61,9 @@ def config_of(model: ModelRecord) -> Any:
     Raises:
         ConfigError: the configuration cannot be loaded.
     """
-    from transformers.models.auto.configuration_auto import AutoConfig
-
+    transformers: Any = importlib.import_module("transformers")
     try:
-        return AutoConfig.from_pretrained(_location(model), local_files_only=True, trust_remote_code=False)
+        return transformers.AutoConfig.from_pretrained(_location(model), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as failure:
         raise _unavailable(model, "configuration", failure) from failure
 
