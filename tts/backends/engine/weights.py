@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +16,11 @@ from safetensors.torch import load_file
 from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, ValueHead
 from tts.backends.loading.digests import file_digest, tensors_digest
 from tts.backends.loading.gguf import llama_weights, read_gguf, tokenizer_from_gguf
-from tts.backends.loading.hub import NOT_LOADED, first_line, local_first, quiet, unavailable
+from tts.backends.loading.hub import NOT_LOADED, first_line, local_first, quiet, transformers, unavailable
 from tts.backends.loading.models import check_weights
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, head_path, locate
 
-# untyped: to read the types of all its models takes an eighth of a check
-transformers: Any = importlib.import_module("transformers")
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 

@@ -5,7 +5,6 @@ The module turns them into a Llama model and a tokenizer of the transformers lib
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +17,9 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tts.backends.loading.hub import one_error
+from tts.backends.loading.hub import one_error, transformers
 from tts.errors import ConfigError, missing_extra, quote
 
-# untyped: to read the types of all its models takes an eighth of a check
-transformers: Any = importlib.import_module("transformers")
 _DAMAGED = "the GGUF file is damaged"
 _MOST_ENTRIES = 65_536  # entries of metadata, and tensors
 _MOST_VALUES = 1 << 22  # values of a list in the metadata, such as tokens and merges

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from huggingface_hub import constants
-from transformers.utils import logging as transformers_logging
 
 from tts.errors import ConfigError, TTSError
 from tts.models.registry import ModelRecord
 
 T = TypeVar("T")
+# untyped: to read the types of all its models takes an eighth of a check
+transformers: Any = importlib.import_module("transformers")
 
 # Libraries raise errors of any kind for models that are missing or damaged: tokenizers raises Exception itself.
 NOT_LOADED = (Exception,)
@@ -100,13 +102,13 @@ def first_line(failure: Exception) -> str:
 @contextmanager
 def quiet() -> Generator[None]:
     """Silence transformers' progress bars and warnings within the block."""
-    old_verbosity = transformers_logging.get_verbosity()
-    had_progress_bar = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    old_verbosity = transformers.utils.logging.get_verbosity()
+    had_progress_bar = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     try:
         yield
     finally:
-        transformers_logging.set_verbosity(old_verbosity)
+        transformers.utils.logging.set_verbosity(old_verbosity)
         if had_progress_bar:
-            transformers_logging.enable_progress_bar()
+            transformers.utils.logging.enable_progress_bar()

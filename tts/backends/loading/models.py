@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +11,10 @@ import torch
 
 from tts.backends.loading.digests import file_digest, weights_digest
 from tts.backends.loading.gguf import llama_from_gguf, read_gguf, tokenizer_from_gguf
-from tts.backends.loading.hub import local_first, quiet
+from tts.backends.loading.hub import local_first, quiet, transformers
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, locate, resolve
 
-# untyped: to read the types of all its models takes an eighth of a check
-transformers: Any = importlib.import_module("transformers")
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # of weights that are what they say
 
 

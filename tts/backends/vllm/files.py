@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +11,9 @@ from typing import Any
 
 from safetensors import safe_open
 
-from tts.backends.loading.hub import local_first
+from tts.backends.loading.hub import local_first, transformers
 from tts.models.registry import ModelRecord
 
-# untyped: to read the types of all its models takes an eighth of a check
-transformers: Any = importlib.import_module("transformers")
 _SAMPLED = 64  # number of stretches of a file that a checksum reads
 _STRETCH = 4096  # bytes
 

@@ -9,8 +9,7 @@ import importlib
 from typing import Any
 
 from tts.errors import ConfigError, missing_extra
-from tts.models import registry
-from tts.models.registry import ModelRecord
+from tts.models.registry import ModelRecord, locate
 
 
 def tokenizer_of(model: ModelRecord) -> Any:
@@ -69,7 +68,7 @@ def config_of(model: ModelRecord) -> Any:
 
 
 def _location(model: ModelRecord) -> str:
-    path = registry.locate(model)
+    path = locate(model)
     if path is not None and not path.is_dir():
         raise ConfigError(
             f"the model {model.name!r} is the file {path.name}, but a reward model is read from a folder or the Hub"
