@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from research.allocation.toy.world import MOST, World
+from research.allocation.world import MOST, World
 from research.stamps import stamp_line
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Floats, Population, Whole

@@ -155,7 +155,7 @@ def test_parameters_are_checked(parameters):
 @pytest.mark.parametrize("budget", [2, 8])
 def test_waves_lose_little_against_one_sample_at_a_time(checked, budget):
     policies = pytest.importorskip("research.allocation.toy.policies")
-    from research.allocation.toy.world import World, population
+    from research.allocation.world import World, population
 
     world = World.draw(population(), 1500, np.random.default_rng(1))
     values = policies.values_of(world.population, 32, checked=checked)

@@ -27,7 +27,7 @@ def served(world, allocator, *, checked):
 
 @pytest.mark.parametrize("checked", [True, False])
 def test_it_keeps_to_the_mean_and_is_better_than_that_many_for_each(checked):
-    worlds = pytest.importorskip("research.allocation.toy.world")
+    worlds = pytest.importorskip("research.allocation.world")
     world = worlds.World.draw(POPULATION, 2000, np.random.default_rng(0))
     values = Checked(POPULATION) if checked else Voted(POPULATION, 96)
     prices = [values.price(mean) for mean in (2, 4, 8, 16)]

@@ -30,7 +30,7 @@ from research.allocation.baselines import random_counts
 from research.allocation.toy import policies, report
 from research.allocation.toy.deciding import time_decisions
 from research.allocation.toy.reliability import reliability
-from research.allocation.toy.world import MOST, World, population
+from research.allocation.world import MOST, World, population
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Population
 from tts.allocator.values import Values

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from research.allocation.greedy import coverage_gains, greedy_counts
-from research.allocation.toy.world import MOST, World, population
+from research.allocation.world import MOST, World, population
 from tts.allocator.allocate import Allocator
 from tts.allocator.values import Checked, Voted
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from research.allocation.baselines import binned_counts, oracle_counts
 from research.allocation.greedy import coverage_gains, greedy_counts
-from research.allocation.toy.world import MOST, World
+from research.allocation.world import MOST, World
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Population
 from tts.allocator.values import Checked, Values, Voted

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from research.allocation.toy.world import World
+from research.allocation.world import World
 from tts.allocator.difficulty import Population
 from tts.allocator.values import evidence_of, fit_population, likelihood
 
