@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tts.allocator.allocate import Allocator
-from tts.allocator.difficulty import Population
+from tts.allocator.difficulty import Population, Whole
 from tts.allocator.values import Checked, ProblemStates, Voted
 from tts.errors import ConfigError
 
@@ -151,18 +151,39 @@ def test_parameters_are_checked(parameters):
         dataclasses.replace(CHECKED, **parameters)
 
 
+def served(world, allocator: Allocator, total: int, *, checked: bool) -> Whole:
+    """Return the samples of each problem that the allocator gives, wave by wave."""
+    samples = np.zeros(world.problems, np.int64)
+    while not (grant := allocator.next(world.state(samples, total - float(samples.sum()), checked=checked))).reason:
+        samples = np.minimum(samples + grant.samples, 256)
+    return samples
+
+
+def drawn_one_by_one(world, values: Checked | Voted, total: int, *, checked: bool) -> Whole:
+    """Return the samples of each problem where each sample goes to the greatest index, after one for each.
+
+    With the true population, this is the best policy with the same information. A problem is served up to where its
+    index falls below the price. So the least index so far decides.
+    """
+    lowest, prices = np.full(world.problems, np.inf), np.zeros((world.problems, 256))
+    for n in range(256):
+        rate = values.worth(world.state(np.full(world.problems, n), 1.0, checked=checked)).rate
+        lowest = np.minimum(lowest, rate) if n else lowest
+        prices[:, n] = lowest
+    order = np.argsort(-prices.ravel(), kind="stable")[: min(total, int((prices > 0).sum()))]
+    return np.bincount(order // 256, minlength=world.problems)
+
+
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("budget", [2, 8])
 def test_waves_lose_little_against_one_sample_at_a_time(checked, budget):
-    policies = pytest.importorskip("research.allocation.toy.policies")
-    from research.allocation.world import World, population
-
-    world = World.draw(population(), 1500, np.random.default_rng(1))
-    values = policies.values_of(world.population, 32, checked=checked)
+    worlds = pytest.importorskip("research.allocation.world")
+    world = worlds.World.draw(worlds.population(), 1500, np.random.default_rng(1))
+    values = Checked(world.population) if checked else Voted(world.population, 32)
     total = budget * world.problems
-    counts = policies.allocate(world, Allocator(values=values, pilots=1), total, checked=checked)
+    counts = served(world, Allocator(values=values, pilots=1), total, checked=checked)
     assert counts.sum() <= total
-    best = policies.draw_sequentially(world, values, total, checked=checked, pilots=1)
+    best = drawn_one_by_one(world, values, total, checked=checked)
     uniform = world.score(np.full(world.problems, budget), checked=checked).mean()
     gain = world.score(best, checked=checked).mean() - uniform
     assert gain > 0.02

@@ -45,34 +45,6 @@ def chosen(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_allocator_on_the_toy_has_a_row_for_each_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    out = tmp_path / "toy.md"
-    main_of(
-        "research.allocation.toy.__main__",
-        "--quick",
-        "--problems",
-        "40",
-        "--budgets",
-        "2",
-        "--out",
-        str(out),
-        monkeypatch=monkeypatch,
-    )
-    page = out.read_text()
-    assert "Made by `python -m research.allocation.toy" in page
-    policies = (
-        "uniform best-of-N|random|A14, five oracle bins|A14, five predicted bins|allocator, population "
-        "learnt|allocator|reference"
-    )
-    for policy in (*policies.split("|"), "static oracle", "adaptive oracle"):
-        assert page.count(f"| 2 | {policy} | ") == 2, policy
-    assert page.count("| 2 | best stop rule in hindsight | ") == 1
-    assert page.count("### Regret falls with pilots") == page.count("### Difficulty is told rightly") == 2
-    assert len(re.findall(r"^\| .* \| [\d.]+ .*s.* \|$", page.partition("## Deciding")[2], re.MULTILINE)) == 6
-    assert out.with_suffix(".svg").stat().st_size > 10_000
-
-
 @pytest.mark.slow
 def test_searches_over_turns_of_an_agent_have_a_row_for_each_size(tmp_path: Path) -> None:
     small = ("--runs", "2", "--seeds", "1", "--sizes", "4", "8", "--limit", "2")

@@ -4,8 +4,8 @@ Idea: problems are served in waves, so that many run at once and nothing depends
     whose next samples are worth most for what they cost are served first, each with a part of what it already has, and
     the wave with a part of what is left: the values are seen again before the rest is given.
 Source: algorithm A16 (Damani et al. 2410.04707) for the greedy rule over problems; serving again after each observation
-    is the index rule of `tts.allocator.votes`. Waves are our choice; research measures what they lose:
-    research/allocation/toy/__main__.py.
+    is the index rule of `tts.allocator.votes`. Waves are our choice: they lose less than a tenth of what the
+    best policy with the same information gains (tests/allocator/test_allocate.py).
 
 Shapes: P problems.
 """

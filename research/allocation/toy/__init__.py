@@ -1,1 +1,0 @@
-"""The allocator on a toy world of known truth: `python -m research.allocation.toy`."""
