@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tts.randomness import generator
 from tts.search.answers import Answers
@@ -17,7 +17,7 @@ from tts.tasks.math import MathTask
 from tts.tasks.symbolic import SymbolicChecker
 from tts.types import Trajectory
 
-CASES = runpy.run_path(str(Path(__file__).with_name("math_cases.py")))
+CASES = yaml.safe_load(Path(__file__).with_name("math_cases.yaml").read_text(encoding="utf-8"))
 ANSWERS: list[str] = sorted(
     {answer for name in ("EXACT", "SYMBOLIC", "HANGING") for case in CASES[name] for answer in case[:2]}
 )

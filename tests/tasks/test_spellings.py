@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,11 +28,11 @@ pytestmark = pytest.mark.skipif(
 )
 FOLDER = Path(__file__).parent
 DATA = os.environ.get("TTS_DATA_DIR")
-ROWS: dict[str, list[list[str]]] = runpy.run_path(str(FOLDER / "spellings.py"))["ROWS"]
+ROWS: dict[str, list[list[str]]] = yaml.safe_load((FOLDER / "spellings.yaml").read_text(encoding="utf-8"))["ROWS"]
 _REWRITINGS = runpy.run_path(str(FOLDER / "rewritings.py"))
 REWRITINGS: dict[str, Callable[[str], str | None]] = _REWRITINGS["REWRITINGS"]
 DAMAGES: dict[str, Callable[[str], str | None]] = _REWRITINGS["DAMAGES"]
-OUTPUTS = runpy.run_path(str(FOLDER / "outputs.py"))
+OUTPUTS = yaml.safe_load((FOLDER / "outputs.yaml").read_text(encoding="utf-8"))
 REFERENCES = [
     "0", "7", "12", "360", "1024", "70000", "-3", "-4096", "1234567", "0.5", "18.90", r"\frac{1}{2}",
     r"-\frac{35}{9}", r"\frac{639}{40}", "90^\\circ",

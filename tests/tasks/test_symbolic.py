@@ -5,7 +5,6 @@ import importlib.util
 import itertools
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -15,12 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
 from tts.tasks.symbolic import SymbolicChecker
 
-HANGING = runpy.run_path(str(Path(__file__).with_name("math_cases.py")))["HANGING"]
+HANGING = yaml.safe_load(Path(__file__).with_name("math_cases.yaml").read_text(encoding="utf-8"))["HANGING"]
 NEEDS_MPMATH = pytest.mark.skipif(
     importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed"
 )
