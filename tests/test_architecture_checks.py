@@ -124,7 +124,8 @@ KEPT = {
     "docstrings and names of tests": {"tests/c.py": f'def measured():\n    """B{"A" * 200}"""\n'},
     "words of the field, predicates, states": {
         "benchmarks/a.py": "def embed(): pass\ndef random_seed(): pass\ndef is_shared(): pass\ndef shared_lines(): pass"
-        "\nmeasured = 1\nclass A:\n    @property\n    def measured(self): pass\n    @classmethod\n    def of(cls): pass\n"
+        "\nmeasured = 1\nclass A:\n    @property\n    def measured(self): pass\n"
+        "    @classmethod\n    def of(cls): pass\n"
     },
 }
 
