@@ -84,7 +84,8 @@ docs-serve: $(VENV)/.dev
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright --pythonpath $(BIN)/python tts tts_addons
+	# with room for what it keeps, which it would otherwise forget and work out again
+	NODE_OPTIONS="--max-old-space-size=8192 --max-semi-space-size=64" $(BIN)/pyright --pythonpath $(BIN)/python tts tts_addons
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_architecture.py
 
