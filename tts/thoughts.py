@@ -71,11 +71,12 @@ _STEMS: Final[Mapping[str, tuple[str, ...]]] = {
     "details": ("details",),
 }
 _WORDS: Final = tuple(dict.fromkeys(stem for stems in _STEMS.values() for stem in stems))
-_ORDINARY: Final = ("granite", "details")  # whose ends stand in other texts too, and end only what they have opened
+# whose ends stand in other texts too, and end only what they have opened
+_COMMON: Final = ("granite", "details")
 _Form = tuple[re.Pattern[str], re.Pattern[str], bool, tuple[str, ...]]
 _KNOWN_MARKS: Final = tuple(dict.fromkeys(mark.strip().lower() for form in _TABLE.values() for mark in form[:2]))
 _LONGEST_MARK: Final = 200  # characters, of a mark of a model of the user's too
-_NEAR: Final = 500  # characters of a line, on each side of a mark, in which quotation marks are looked for
+_WINDOW: Final = 500  # characters of a line, on each side of a mark, in which quotation marks are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def _forms(opening: str, end: str) -> tuple[_Form, ...]:
         (
             re.compile(open_pattern or re.escape(open_text.strip()), re.IGNORECASE),
             re.compile(end_pattern or re.escape(end_text.strip()), re.IGNORECASE),
-            name not in _ORDINARY,
+            name not in _COMMON,
             _STEMS.get(name, (open_text.strip().lower(), end_text.strip().lower())),
         )
         for name, (open_text, end_text, open_pattern, end_pattern) in forms.items()
@@ -221,8 +222,8 @@ def _forms(opening: str, end: str) -> tuple[_Form, ...]:
 def _marks(pattern: re.Pattern[str], text: str, start: int) -> Iterator[re.Match[str]]:
     """Yield the marks of a pattern from index `start` on that do not stand within quotation marks of their line."""
     for mark in pattern.finditer(text, start):
-        before = text[max(0, mark.start() - _NEAR) : mark.start()].rpartition("\n")[2]
-        after = text[mark.end() : mark.end() + _NEAR].partition("\n")[0]
+        before = text[max(0, mark.start() - _WINDOW) : mark.start()].rpartition("\n")[2]
+        after = text[mark.end() : mark.end() + _WINDOW].partition("\n")[0]
         touches = before.endswith("'") or after.startswith("'")
         quotes = '"`' + "'" * touches
         is_quoted = any(before.count(quote) % 2 and quote in after for quote in quotes)
@@ -232,5 +233,5 @@ def _marks(pattern: re.Pattern[str], text: str, start: int) -> Iterator[re.Match
 
 def _begins_line(text: str, mark: re.Match[str]) -> bool:
     """Whether a mark begins a line of a text, or is of a form that no prose has."""
-    before = text[max(0, mark.start() - _NEAR) : mark.start()].rpartition("\n")[2]
+    before = text[max(0, mark.start() - _WINDOW) : mark.start()].rpartition("\n")[2]
     return not before.strip() or mark[0].startswith(("<|", "assistant"))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 _SECTION = re.compile(r"^Args:\n((?: {4}.*\n?|\n(?= {4}))+)", re.MULTILINE)
-_LIKE = re.compile(r"([^`]{0,40}?)[Aa]s in `(\w+)`(.*)", re.DOTALL)
+_CROSS_REFERENCE = re.compile(r"([^`]{0,40}?)[Aa]s in `(\w+)`(.*)", re.DOTALL)
 Find = Callable[[str], type | None]
 
 
@@ -90,7 +90,7 @@ def _entries(of: type, names: Sequence[str]) -> dict[str, str]:
 
 def _resolve(of: type, name: str, text: str, bases: Sequence[type], find: Find) -> str:
     """Return the meaning of a parameter whose text may refer to another class."""
-    reference = _LIKE.fullmatch(text)
+    reference = _CROSS_REFERENCE.fullmatch(text)
     if reference is None:
         return text
     words_before, class_name, words_after = reference.groups()

@@ -38,7 +38,7 @@ _PRIOR = 10.0  # problems that a prior is worth
 _LURED_ODDS = 1.5  # by which a kind whose wrong answer leads counts more than the density of success rates gives it
 _LEAST_RATE = 0.004  # where that density is read at the nearest, for it is infinite at 0 and 1
 _ROUNDS = 200
-_SETTLED = 1e-7
+_CONVERGED = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +265,7 @@ class Population:
             new_weight = (expected_problems + _PRIOR * self.weight) / (expected_problems.sum() + _PRIOR)
             change = float(np.abs(new_weight - weight).sum())
             weight = new_weight
-            if change < _SETTLED:
+            if change < _CONVERGED:
                 break
         return Population(rate=self.rate, lure=self.lure, weight=weight, problems=self.problems + int(total))
 

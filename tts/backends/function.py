@@ -37,7 +37,7 @@ from tts.errors import ConfigError, EngineError, HintsKeywords, quote
 from tts.thoughts import ThoughtMarks
 from tts.types import Prompt
 
-_LONG = 4_000  # texts of more characters are searched for stop texts in a thread
+_THREAD_CHARACTERS = 4_000  # texts of more characters are searched for stop texts in a thread
 _HOW_THOUGHTS = "FunctionBackend(write, thoughts=tts.thoughts.ThoughtMarks()) states the marks of a model that thinks"
 
 
@@ -233,7 +233,7 @@ class FunctionBackend(Backend):
             if isinstance(reply, str):  # plain text is never continued
                 self._continues = False
             answer = _check(reply, row.max_tokens)
-            if len(answer.text) > _LONG:
+            if len(answer.text) > _THREAD_CHARACTERS:
                 sample = await run_in_thread(self._sample, rows.request, row, answer)
             else:
                 sample = self._sample(rows.request, row, answer)

@@ -32,7 +32,7 @@ from tts.budget.units import UNITS, to_user_amount
 from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
-_LOOKED_AT = 32  # the most waiting accounts that are looked at when an amount becomes free
+_MOST_WOKEN = 32  # the most waiting accounts that are looked at when an amount becomes free
 _CLOSING_SHARE = 10  # at most this part of `seconds` is kept for what follows the search
 
 
@@ -685,7 +685,7 @@ class Account(HintsKeywords):
         if not waiting:
             return
         left = self._books.remainder(unit)
-        for waiter in itertools.islice(waiting, _LOOKED_AT):
+        for waiter in itertools.islice(waiting, _MOST_WOKEN):
             if waiter.amount <= left:
                 left -= waiter.amount
                 waiter.wake()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tts.experiments.run.forecast import RowForecast
     from tts.experiments.run.runner import PreparedStudy
 
-_SHOWN = 24  # characters of an answer
+_ANSWER_CHARACTERS = 24  # characters of an answer
 _DIFFERENCES = (0.01, 0.02, 0.05, 0.1)
 
 
@@ -88,8 +88,8 @@ def print_references(prepared: PreparedStudy) -> None:
 def _short(answer: str | None) -> str:
     if answer is None:
         return "no answer"
-    if len(answer) > _SHOWN:
-        answer = f"{answer[: _SHOWN - 1]}…"
+    if len(answer) > _ANSWER_CHARACTERS:
+        answer = f"{answer[: _ANSWER_CHARACTERS - 1]}…"
     return one_visible_line(answer)
 
 

@@ -25,8 +25,8 @@ from tts.budget.units import GENERATED_UNITS, LENGTH_UNITS, PLACE_UNITS, PRICED_
 from tts.search.lengths import NO_CAP
 from tts.types import Trajectory
 
-_PATIENCE = 4  # expected lengths that a row may take before it is given up
-_PLENTY = 16  # expected lengths that the budget must pay each row of a fixed number, for all to begin at once
+_LENGTHS_PER_ROW = 4  # expected lengths that a row may take before it is given up
+_LENGTHS_TO_BEGIN = 16  # expected lengths that the budget must pay each row of a fixed number, for all to begin at once
 _SHARE = 0.5  # the part of the amount left at its beginning that a row may take in any case
 
 _NO_RATES = Rates()
@@ -240,14 +240,14 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
             if count == 1:  # the first row is written even where its score cannot be paid
                 return _plan_first_row(price, places, free, min(cap, portion))
         else:
-            whole_row = 0 if resumes else min(cap, max(_PATIENCE * needed, 2 * longest))
+            whole_row = 0 if resumes else min(cap, max(_LENGTHS_PER_ROW * needed, 2 * longest))
             begun = count if together and pays_plenty(price, needed, wanted, left) else begun
             count, typical = _size_by_lengths(
                 price, count, left, needed=needed, whole_row=whole_row, begun=begun, at_cap=at_cap
             )
             cap = typical if typical == whole_row else cap
             if count < wanted:  # more rows may follow, so that none of these rows may take all that is left
-                limit = max(_PATIENCE * needed, price.tokens(cap, left, part=_SHARE))
+                limit = max(_LENGTHS_PER_ROW * needed, price.tokens(cap, left, part=_SHARE))
     cap = min(cap, portion)
     for unit, amount in price.amounts(max(1, min(cap, typical))).items():
         if amount > 0:
@@ -258,7 +258,7 @@ def plan_rows(  # noqa: PLR0913 - what a plan depends on, by name
 
 def pays_plenty(price: Price, needed: int, wanted: float, left: Amounts) -> bool:
     """Whether what is left pays each wanted row many times its expected length."""
-    return price.rows(_PLENTY * needed, left) >= wanted
+    return price.rows(_LENGTHS_TO_BEGIN * needed, left) >= wanted
 
 
 def _size_by_lengths(
@@ -447,7 +447,7 @@ def limit_to_share(price: Price, needed: int, closing: int, left: Amounts, share
     allowance = dict(left)
     for unit in shares:
         if unit in allowance:
-            tokens = closing + _PATIENCE * needed
+            tokens = closing + _LENGTHS_PER_ROW * needed
             long_row = price.amount(unit, tokens) + (1 if unit in PLACE_UNITS else 0)
             allowance[unit] = min(allowance[unit], max(shares[unit], long_row))
     return allowance

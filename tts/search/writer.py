@@ -32,7 +32,7 @@ from tts.thoughts import ThoughtMarks
 from tts.types import Status, Trajectory
 
 _TRIES = 3  # failures of continuations that fail a row
-_SHORT = 256  # short replies that end a row; a short reply has less than half of the tokens it was granted
+_MOST_SHORT_REPLIES = 256  # short replies that end a row; a short reply has less than half of the tokens it was granted
 _STATUS: Mapping[str, Status] = {
     "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated",
     "error": "failed",
@@ -227,7 +227,7 @@ class Writer(Sizes):
         if not goes_on:
             if await self._end_full_rows(ask, done):
                 return
-            await self._open_abroad(ask)
+            await self._read_foreign_path(ask)
         rows, rest, wave, price, lease = await self._admit(ask, goes_on=goes_on, answered=answered, completed=completed)
         call: RowCall | None = None
         try:
@@ -309,7 +309,7 @@ class Writer(Sizes):
                 return True
         raise SearchEnded("nothing is spent any more")
 
-    async def _open_abroad(self, ask: RowRequest) -> None:
+    async def _read_foreign_path(self, ask: RowRequest) -> None:
         """Let the model read the next path, if another model wrote the path.
 
         The reading is paid before a row is granted all that is left.
@@ -555,7 +555,7 @@ class Writer(Sizes):
             row.short += 1
         if written >= row.limit:
             ask.given_up += 1
-        is_capped = self._remainder(ask, row) <= 0 or written_now == 0 or row.short >= _SHORT
+        is_capped = self._remainder(ask, row) <= 0 or written_now == 0 or row.short >= _MOST_SHORT_REPLIES
         is_late = timed_out and until is END
         if is_capped or is_late or path.handle is None or not self._resumes(ask.model):
             self._give_up(row)

@@ -20,7 +20,7 @@ from tts.errors import ConfigError, EngineError
 T = TypeVar("T")
 
 
-_PATIENCE = 5  # seconds for the loop's thread at exit
+_EXIT_S = 5  # seconds for the loop's thread at exit
 
 
 class Interrupted(KeyboardInterrupt):
@@ -107,7 +107,7 @@ class LoopThread:
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._is_over = True
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(timeout=_PATIENCE)
+            self._thread.join(timeout=_EXIT_S)
 
     def refuse_inside(self) -> None:
         """Refuse to wait for the loop in its own thread, because that wait would never end.

@@ -158,7 +158,7 @@ class ModelCache:
         self._backends: Once[ModelRecord, Backend] = Once()
         self._tasks: Once[str, Task] = Once()
         self._given: dict[ModelRecord, Backend] = {}
-        _EVERY.add(self)
+        _CACHES.add(self)
 
     def give(self, backend: Backend) -> ModelRecord:
         """Return a record that stands for a caller's backend, which is not closed here."""
@@ -329,12 +329,12 @@ async def _close(backends: Sequence[Backend]) -> None:
             raise end
 
 
-_EVERY: weakref.WeakSet[ModelCache] = weakref.WeakSet()
+_CACHES: weakref.WeakSet[ModelCache] = weakref.WeakSet()
 _PARENTS: list[Any] = []
 
 
 def _note_fork() -> None:
-    for cache in list(_EVERY):
+    for cache in list(_CACHES):
         cache.reset_in_child()
 
 

@@ -44,7 +44,7 @@ from tts.search.search import Search
 
 _FOREIGN = 0.001  # p-value below which votes are not those of the problems that the model was fitted to
 _MOST, _OF_MEAN = 16, 8  # the most samples of one problem: 16, or 8 times the total's mean if that is more
-_WORTH_SAYING = 0.1  # share of a total that may be left without a report
+_REPORTED_SHARE = 0.1  # share of a total that may be left without a report
 _FEWEST = 20  # problems from which the population is learnt
 # what a first sample may need: 4 times the typical length, or 2 times the longest sample so far
 _REACH, _AGAIN = 4, 2
@@ -355,7 +355,7 @@ class SharedBudget:
         if shares:
             scarcest_unit = min(shares, key=shares.__getitem__)
             share = shares[scarcest_unit]
-            if share >= _WORTH_SAYING:
+            if share >= _REPORTED_SHARE:
                 why = f"{why}; {share:.0%} of the total {scarcest_unit} is left"
         for place in waiting.tolist():
             is_solved = self._evidence["solved"][place]

@@ -1,6 +1,6 @@
-"""The calls `solve`, `asolve`, `solve_many` and the class `Solver`.
+"""The class `Solver`, where concrete models, verifiers and tasks meet a search.
 
-Here concrete models, verifiers and tasks meet a search.
+The calls `solve`, `asolve` and `solve_many` are in `tts.solver.api`.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ class Solver(HintsKeywords):
         _check_one_budget(budget, each)
         total = Budget.of(each) if budget is None else read_limits(budget)  # type: ignore[arg-type]
         setup = self._setup(None, strategy, with_laws=with_laws)
-        self._run(setup, _ANY, total, seed)  # refuses what fits no problem
+        self._run(setup, _PLACEHOLDER, total, seed)  # refuses what fits no problem
         auto = setup.plan.strategy if budget is not None and isinstance(setup.plan.strategy, Auto) else None
         shares: Sequence[Budget | Account] = [total] * len(problem_list)
         if budget is not None and isinstance(total, Budget) and auto is None:
@@ -342,7 +342,7 @@ class Solver(HintsKeywords):
             started = None
         elif started is None:
             started = self._clock()
-        template = self._run(setup, _ANY, shares[0], seed, started)
+        template = self._run(setup, _PLACEHOLDER, shares[0], seed, started)
         check(template)
         for line in forewarnings(template):
             LOG.warning(line)
@@ -651,7 +651,7 @@ def _failed_solution(
     )
 
 
-_ANY = Problem("any problem")  # stands for all of them where only the rest of a run is checked
+_PLACEHOLDER = Problem("any problem")  # stands for all of them where only the rest of a run is checked
 
 
 def _expected_tokens_of(given: ExpectedTokens | None, problem: Problem) -> int | None:

@@ -15,7 +15,7 @@ from tts.search.selections.majority import Majority
 from tts.solver.setup import OnError, Setup
 from tts.types import Candidate, Usage
 
-_WORTH_SAYING = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
+_REPORTED_SHARE = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ def _reserves(search: Search, amounts: Mapping[str, int], label: str) -> Iterato
     """Yield a warning for each unit of which a large share was held for a purpose and not used."""
     for unit, amount in amounts.items():
         share = amount / search.account.limit(unit)
-        if share >= _WORTH_SAYING:
+        if share >= _REPORTED_SHARE:
             yield f"{share:.0%} of the {unit} were held for {label}"
 
 
@@ -162,7 +162,7 @@ def _cut_short(search: Search, usage: Usage, *, capped: bool) -> Iterator[str]:
         capped: Whether the caller's `max_tokens` ends rows.
     """
     share = usage.truncated_tokens / max(1, usage.generated_tokens)
-    if share <= _WORTH_SAYING:
+    if share <= _REPORTED_SHARE:
         return
     lengths = search.rows.lengths.get("solve")
     about = f"about {lengths.expected_length():,}" if lengths.ended else f"more than {lengths.longest:,}"
@@ -188,7 +188,7 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> It
     if unit not in account.units or unit == "samples":
         return
     available = account.available(unit)
-    if not available or available < _WORTH_SAYING * account.limit(unit):
+    if not available or available < _REPORTED_SHARE * account.limit(unit):
         return
     price = search.rows.sample_price()
     tokens = search.rows.lengths.get("solve").expected_length()
@@ -214,7 +214,7 @@ def _left_over_by_one_start(search: Search, outcome: SearchOutcome) -> Iterator[
         return
     shares_left = {unit: account.available(unit) / account.limit(unit) for unit in account.units}
     unit = min(shares_left, key=shares_left.__getitem__)
-    if shares_left[unit] >= _WORTH_SAYING:
+    if shares_left[unit] >= _REPORTED_SHARE:
         explanation = "all solutions begin at once under this stop rule, and none begins later"
         yield f"{shares_left[unit]:.0%} of the {unit} are left: {explanation}"
 

@@ -23,9 +23,9 @@ from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, numbers
 from tts.statistics.resampling import RESAMPLES, Floats, bootstrap_kinds, kinds, vector
 
-_FURTHEST = 20.0  # where a coordinate on the whole line is as good as at its end
+_MOST_COORDINATE = 20.0  # where a coordinate on the whole line is as good as at its end
 _ROUNDS = 100
-_SETTLED = 1e-7
+_CONVERGED = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ def _least_squares(law: _Law, k: Floats, curves: Floats) -> Floats:
 
     Source: Marquardt, "An algorithm for least-squares estimation of nonlinear parameters" (1963).
     """
-    place = np.clip(law.start(k, curves), -_FURTHEST, _FURTHEST)
+    place = np.clip(law.start(k, curves), -_MOST_COORDINATE, _MOST_COORDINATE)
     value, slopes = law.values(k, place)
     loss, damping = ((curves - value) ** 2).sum(axis=1), np.full(len(curves), 1e-3)
     for _ in range(_ROUNDS):
@@ -306,11 +306,11 @@ def _least_squares(law: _Law, k: Floats, curves: Floats) -> Floats:
         d = (slopes[1] ** 2).sum(axis=1)
         a, d = a * (1 + damping) + 1e-15, d * (1 + damping) + 1e-15
         step = np.stack([d * gradient[0] - b * gradient[1], a * gradient[1] - b * gradient[0]]) / (a * d - b**2)
-        trial = np.clip(place + np.clip(step.T, -2, 2), -_FURTHEST, _FURTHEST)
+        trial = np.clip(place + np.clip(step.T, -2, 2), -_MOST_COORDINATE, _MOST_COORDINATE)
         trial_value, trial_slopes = law.values(k, trial)
         trial_loss = ((curves - trial_value) ** 2).sum(axis=1)
         is_better = trial_loss <= loss
-        is_settled = bool((np.abs(trial - place) < _SETTLED).all())
+        is_settled = bool((np.abs(trial - place) < _CONVERGED).all())
         place = np.where(is_better[:, None], trial, place)
         value = np.where(is_better[:, None], trial_value, value)
         slopes = np.where(is_better[:, None], trial_slopes, slopes)

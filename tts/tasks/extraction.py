@@ -38,7 +38,7 @@ _PART = (
 _NEXT_PART = re.compile(r"[^\n]{0,60}\n[\s*#•-]*(?:[Pp]art )?\([b-h]\)[^\n]{0,100}")
 _APPROXIMATE = r"(?:about|roughly|numerically|approximately|approx\.?|\\approx|≈)"
 # Between a value and its approximation, which is no answer of its own.
-_ROUGHLY = re.compile(
+_APPROXIMATELY = re.compile(
     r"[\s$,;(){}\\]*(?:(?:or|which is|that is|i\.e\.|is|=|\\text|\\q?quad)[\s$,;(){}\\]*){0,4}"
     rf"(?:{_APPROXIMATE}[\s$,:~(){{}}\\]*)+"
 )
@@ -65,7 +65,7 @@ _FURTHER_QUESTION = re.compile(
 
 _BOLD = re.compile(r"\*\*([^*]+)\*\*")
 # The sentence after answers in the four-shot prompt in wide use for mathematics.
-_HOPE = re.compile(r"[.,;]?\s*I hope (?:it|this) is correct\b.*", re.DOTALL)
+_CLOSING_REMARK = re.compile(r"[.,;]?\s*I hope (?:it|this) is correct\b.*", re.DOTALL)
 _MATH_DELIMITERS = re.compile(r"(?<!\\)\$|(?<!\\)\\[()\[\]]")
 _DISPLAYED = (
     ("$$", "$$"),
@@ -122,7 +122,7 @@ _CONNECTIVE = (
     r"altogether|total|rounded|respectively|making"
 )
 _WORD_AFTER_COMMA = r"(?!and\b|or\b|pi\b|infinity\b|inf\b|oo\b|sqrt|sin|cos|tan|log|ln\b|exp|no\b|one\b|two\b|three\b|respectively\b)[a-z]{2,}"  # noqa: E501
-_GOES_ON = re.compile(
+_CONTINUATION = re.compile(
     r"\s+of\s+(?:the|an?|all|its|his|her|their)\b|\s+[—–-]+\s+(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi)\b)[A-Za-z]{2,}"
     rf"|,\s+(?:{_CONNECTIVE})\b|,\s+{_WORD_AFTER_COMMA}[^0-9$\\]*$|\s+(?:since|because|which|as required|so "
     r"(?:we|the))\b"
@@ -173,7 +173,7 @@ def _approximates(text: str, earlier: _Box, later: _Box) -> bool:
     """Whether a box has an approximation, in decimals, of the value in the box before it."""
     sign = re.match(rf"\s*{_APPROXIMATE}", later.content)
     between = text[earlier.end : later.start] + ("" if sign is None else sign[0])
-    return len(between) <= _LONGEST_BETWEEN and "." in later.content and _ROUGHLY.fullmatch(between) is not None
+    return len(between) <= _LONGEST_BETWEEN and "." in later.content and _APPROXIMATELY.fullmatch(between) is not None
 
 
 def last_boxes(text: str) -> str | None:
@@ -377,7 +377,7 @@ def _stated_text(following: str) -> str | None:
     if len(line) > _WINDOW:
         return clean(line) or None
     line = _BOLD.sub(r"\1", " ".join(line.split()))
-    sentence = _FILLER.sub("", _HOPE.sub("", line).strip(), count=1)
+    sentence = _FILLER.sub("", _CLOSING_REMARK.sub("", line).strip(), count=1)
     answer = clean(_value_in(sentence))
     is_at_line_end = line.endswith(answer) or line.rstrip("$ ").endswith(answer)
     if is_at_line_end and _breaks_off(answer):
@@ -418,7 +418,7 @@ def _display(text: str) -> str | None:
 def _value_in(line: str) -> str:
     """Return the value that a line states: the line up to further words of its sentence, or a value within prose."""
     without_math = _MATH_SPAN.sub(lambda span: "\0" * len(span[0]), line[:_WINDOW])  # of the same length
-    further_words = _GOES_ON.search(without_math)
+    further_words = _CONTINUATION.search(without_math)
     if further_words is not None:
         before = line[: further_words.start()]
         if clean(before) and _has_value(before):

@@ -9,7 +9,7 @@ from tts.errors import ConfigError
 from tts.types import Message, Problem
 
 # How many earlier texts a prompt of each kind needs.
-_NEEDED = {"solve": 0, "revise": 1, "critique": 1, "fuse": 2, "program": 0}
+_LEAST_ATTEMPTS = {"solve": 0, "revise": 1, "critique": 1, "fuse": 2, "program": 0}
 _PROGRAM = (
     "Where computing helps, write a Python program in a block that begins with ```python, and print its results. "
     "The output is shown to you behind the block; go on from there."
@@ -49,7 +49,7 @@ class Framing:
         requests = {**self.requests, "program": _join(_PROGRAM, self.requests["solve"].strip())}
         if kind not in requests:
             raise unknown_kind(task, kind, requests)
-        need_texts(kind, texts, _NEEDED[kind])
+        need_texts(kind, texts, _LEAST_ATTEMPTS[kind])
         parts = [*_earlier(kind, texts), requests[kind].strip()]
         request = "\n\n".join(part for part in parts if part)
         if isinstance(problem.prompt, str):
@@ -89,7 +89,7 @@ def unknown_kind(task: str, kind: str, known: Mapping[str, object]) -> ConfigErr
 def _earlier(kind: str, texts: Sequence[str]) -> list[str]:
     if kind == "fuse":
         return [f"Solution {number}:\n\n{text.strip()}" for number, text in enumerate(texts, start=1)]
-    return [f"Earlier solution:\n\n{texts[-1].strip()}"] if _NEEDED[kind] else []
+    return [f"Earlier solution:\n\n{texts[-1].strip()}"] if _LEAST_ATTEMPTS[kind] else []
 
 
 def _join(first: str, second: str) -> str:

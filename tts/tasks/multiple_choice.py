@@ -58,17 +58,17 @@ _ALTERNATIVE = re.compile(
     r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>|或|和|、)\s*(?:\(?(?-i:[A-J0-9])|\([A-J])(?!\w)", re.IGNORECASE
 )
 # Several letters, separated by commas or "and".
-_SEVERAL = re.compile(
+_LETTER_LIST = re.compile(
     r"[\s({\[$*]*(?:(?:\\text\{|(?:[Oo]ptions|[Cc]hoices|[Ll]etters|[Ss]tatements)\s)\s*)?"
     r"(?P<letters>[(*]*[A-J][)*]*(?:\s*(?:[,;、和]\s*(?:and|&)?|and|&)\s*[(*]*[A-J][)*]*)+)[\s)}\]$.*]*"
 )
-_BESIDE = re.compile(r"(?=[A-H]{2})A?B?C?D?E?F?G?H?")
+_LETTER_RUN = re.compile(r"(?=[A-H]{2})A?B?C?D?E?F?G?H?")
 _BOLD = re.compile(r"\*\*\s*\(?([A-J])\)?[.:)]?\s*\*\*")
-_SMALL = re.compile(r"[\s*_`\"'$:]*(?:(?i:option|choice|letter)\s+)?\(?([a-j])[\s*_`\"'$.)]*")
+_LOWER_LETTER = re.compile(r"[\s*_`\"'$:]*(?:(?i:option|choice|letter)\s+)?\(?([a-j])[\s*_`\"'$.)]*")
 _PARENTHESISED = re.compile(r"\(([A-J])\)")
 # "A" and "I" are words too: before a small letter they are a choice only where the sentence goes on with a reason.
 _REASON = re.compile(r"\s*(?:because|since|as|for|due|which|non|not)\b")
-_CALLED_RIGHT = re.compile(
+_VERDICT = re.compile(
     r"(?:(?:option|choice|answer|statement)\s+\(?(?P<named>[A-J])\)?|\((?P<enclosed>[A-J])\)|(?<![\w'’])(?P<bare>(?-i:[A-J])))[*_]*"
     r"\s+(?:is|must be|seems)\s+(?:(?:the|definitely|clearly|therefore)\s+)*(?:correct|right|best|true|answer)\b",
     re.IGNORECASE,
@@ -134,8 +134,8 @@ class MultipleChoiceTask(Task):
 
         Several letters, and those of a reference side by side ("BC"), are "B, C". Any other text is folded.
         """
-        choice = _stated_choice(answer) or (_whole_choice(answer) if _SMALL.match(answer) else None)
-        if choice is None and _BESIDE.fullmatch(answer.strip()):
+        choice = _stated_choice(answer) or (_whole_choice(answer) if _LOWER_LETTER.match(answer) else None)
+        if choice is None and _LETTER_RUN.fullmatch(answer.strip()):
             return ", ".join(answer.strip())
         return fold_text(answer) if choice is None else choice
 
@@ -162,7 +162,7 @@ def _boxed_choice(text: str) -> str | None:
 def _right_choice(text: str) -> str | None:
     """Return the choice that is called right; None where no choice or several are called right."""
     letters: set[str] = set()
-    for match in _CALLED_RIGHT.finditer(text):
+    for match in _VERDICT.finditer(text):
         letter = match["named"] or match["enclosed"] or match["bare"]
         letters.add(letter.upper())
     return letters.pop() if len(letters) == 1 else None
@@ -176,7 +176,7 @@ def _bold_choice(text: str) -> str | None:
 def _lone_choice(line: str) -> str | None:
     """Return the choice that is alone on a line, or None."""
     match = _CHOICE.fullmatch(line)
-    if _SEVERAL.fullmatch(line) is not None and line.count(" ") + line.count(","):
+    if _LETTER_LIST.fullmatch(line) is not None and line.count(" ") + line.count(","):
         return _stated_choice(line)
     if match is None or match["rest"].strip(" \t\r.)*_`$\"'}。」】>"):
         return None
@@ -187,7 +187,7 @@ def _whole_choice(text: str) -> str | None:
     """Return the choice of a reply that is one line: a letter and its text, without another letter."""
     line = text.strip().strip("*_")
     match = _WITH_TEXT.fullmatch(line)
-    if _SMALL.fullmatch(line) is not None:
+    if _LOWER_LETTER.fullmatch(line) is not None:
         return _stated_choice(line)
     if match is None or len(line) > 500:
         return None
@@ -202,9 +202,9 @@ def _stated_choice(text: str) -> str | None:
     Returns:
         None if the text has alternatives, or the letter is a word.
     """
-    if (small := _SMALL.fullmatch(text)) is not None:
+    if (small := _LOWER_LETTER.fullmatch(text)) is not None:
         return small[1].upper()
-    if (several := _SEVERAL.fullmatch(text)) is not None:
+    if (several := _LETTER_LIST.fullmatch(text)) is not None:
         letters = re.findall(r"[A-J]", several["letters"])
         return ", ".join(sorted(letters)) if len(set(letters)) == len(letters) else None
     match = _CHOICE.fullmatch(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tts.tasks.base import Task, fold_text
 from tts.tasks.extraction import clean, last_marker, last_tag
 
-_DRESS = (
+_WRAPPING = (
     ("**", "**"),
     ("__", "__"),
     ("*", "*"),
@@ -48,7 +48,7 @@ class TextTask(Task):
             shorter = text if text.endswith("..") else text.rstrip(".。").rstrip()
             if shorter.endswith("!") and shorter[-2:-1].isalpha() and len(shorter) > 2:  # `n!` and `5!` are factorials
                 shorter = shorter[:-1]
-            for opening, closing in _DRESS:
+            for opening, closing in _WRAPPING:
                 content = shorter.removeprefix(opening).removesuffix(closing).strip()
                 is_long_enough = len(shorter) > len(opening) + len(closing)
                 is_enclosed = is_long_enough and shorter.startswith(opening) and shorter.endswith(closing)

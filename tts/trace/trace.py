@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import networkx
 
 FORMAT = 1
-_SHOWN = 20  # calls in a notebook
+_SHOWN_CALLS = 20  # calls in a notebook
 _TIMED = frozenset({"seconds", "work_seconds", "cancelled_tokens", "flops", "usd"})
 
 
@@ -93,11 +93,11 @@ class Trace:
 
     def _repr_html_(self) -> str:
         rows: list[tuple[Any, ...]] = []
-        for call in self.calls[:_SHOWN]:
+        for call in self.calls[:_SHOWN_CALLS]:
             usage = call.usage
             numbers = (f"{usage.tokens:,}", f"{usage.prompt_tokens:,}", f"{usage.seconds:.3g}")
             rows.append((call.kind, call.model, call.rows, *numbers))
-        num_hidden = len(self.calls) - _SHOWN
+        num_hidden = len(self.calls) - _SHOWN_CALLS
         if num_hidden > 0:
             rows.append((f"{num_hidden:,} more", "", "", "", "", ""))
         return f"<p>{cell(repr(self))}</p>" + grid(("call", "model", "rows", "tokens", "tokens in", "seconds"), rows)

@@ -86,7 +86,7 @@ def _joint(tokens: NDArray[np.float64], window: int) -> float:
     return last_mean + mean_before
 
 
-_OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType(
+_REDUCTIONS: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType(
     {
         "mean": lambda tokens, window: float(tokens.mean()),  # noqa: ARG005 - one signature for all
         "sum": lambda tokens, window: float(tokens.sum()),  # noqa: ARG005
@@ -154,7 +154,7 @@ class Confidence(Verifier):
     """
 
     measure: Annotated[str, member(_RANGES)] = "probability"
-    over: Annotated[str, member(_OVER)] = "mean"
+    over: Annotated[str, member(_REDUCTIONS)] = "mean"
     window: Count = 2048
     odds: Annotated[tuple[float, float], Rule(_check)] | None = None
     range: tuple[float, float] = field(init=False, repr=False)
@@ -182,7 +182,7 @@ class Confidence(Verifier):
         measured_tokens = self._tokens(trajectory)
         if not measured_tokens:
             return math.nan
-        aggregate = _OVER[self.over](np.array(measured_tokens, np.float64), self.window)
+        aggregate = _REDUCTIONS[self.over](np.array(measured_tokens, np.float64), self.window)
         if not math.isfinite(aggregate):
             return math.nan
         low, high = _RANGES[self.measure]

@@ -33,7 +33,7 @@ from tts.verifiers.base import (
 from tts.verifiers.making import make_verifier
 from tts.verifiers.ranges import check_scale
 
-_SURE = 1e-6  # a score is kept so far from 0 and 1 before its log-odds
+_LEAST_DISTANCE = 1e-6  # a score is kept so far from 0 and 1 before its log-odds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ def _log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArr
     """Return scores on the scale of log-odds; scores without a finite range are taken as they are."""
     if any(map(math.isinf, bounds)):
         return scores
-    units = np.clip(to_unit(scores, bounds), _SURE, 1 - _SURE)
+    units = np.clip(to_unit(scores, bounds), _LEAST_DISTANCE, 1 - _LEAST_DISTANCE)
     return np.log(units / (1 - units))
 
 

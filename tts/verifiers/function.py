@@ -25,8 +25,8 @@ ScoreFunction = Callable[
     [Problem, str], "float | Sequence[float] | tuple[Any, str] | Awaitable[float | Sequence[float] | tuple[Any, str]]"
 ]
 
-_AT_ONCE = 64  # concurrent calls of an async function
-_LATE = object()  # in place of a score for which the budget's time did not suffice
+_MOST_CALLS = 64  # concurrent calls of an async function
+_TIMED_OUT = object()  # in place of a score for which the budget's time did not suffice
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class FunctionVerifier(Verifier):
         returned = _Returned()
         try:
             await returned.collect(lambda text: _contain(self.fn, problem, text), texts, calls.seconds_left())
-            results = returned.values + [_LATE] * (len(texts) - len(returned.values))
+            results = returned.values + [_TIMED_OUT] * (len(texts) - len(returned.values))
             pending = [i for i, result in enumerate(results) if inspect.isawaitable(result)]
             awaited_results = await _await_all([results[i] for i in pending], calls.seconds_left())
         finally:
             returned.close()
         for i, result in zip(pending, awaited_results, strict=True):
             results[i] = result
-        return [StepScores(whole=math.nan) if result is _LATE else _scores(result) for result in results]
+        return [StepScores(whole=math.nan) if result is _TIMED_OUT else _scores(result) for result in results]
 
 
 class _Returned:
@@ -124,8 +124,8 @@ def _close(value: Any) -> None:
 
 
 async def _await_all(awaitables: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
-    """Await the results of an async function concurrently; `_LATE` where time ran out."""
-    semaphore = asyncio.Semaphore(_AT_ONCE)
+    """Await the results of an async function concurrently; `_TIMED_OUT` where time ran out."""
+    semaphore = asyncio.Semaphore(_MOST_CALLS)
 
     async def await_result(awaitable: Awaitable[Any]) -> Any:
         async with semaphore:
@@ -144,7 +144,7 @@ async def _await_all(awaitables: Sequence[Awaitable[Any]], seconds: float | None
         return []
     try:
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-        return [task.result() if task.done() else _LATE for task in tasks]
+        return [task.result() if task.done() else _TIMED_OUT for task in tasks]
     finally:
         for task in tasks:
             task.cancel()

@@ -21,7 +21,7 @@ _SPECIAL: Final = re.compile(r'["{}]|\\.', re.DOTALL)
 _VALUE: Final = re.compile(
     rf"([^,，;{{}}\[\]{_QUOTES}\n\r/#\\]{{0,40}}(?:/\s{{0,9}}\d{{1,9}})?)\s*(?:[,，](?!\d)|[;}}\]{_QUOTES}\n\r\\]|//|/\*|#|$)"
 )
-_MAY_GO_ON: Final = re.compile(r"1|.*\.")
+_PARTIAL_NUMBER: Final = re.compile(r"1|.*\.")
 _LONGEST: Final = 1 << 15  # characters of an object that is repaired
 # the bound on length times the number of braces and quotes, with which the time of a repair grows
 _MOST_WORK: Final = 1 << 20
@@ -147,7 +147,7 @@ def _shown_at(source: str, start: int) -> str | None:
         return None
     value = match[1].strip()
     is_at_end = match.end() == match.end(1)
-    return None if is_at_end and _MAY_GO_ON.fullmatch(value) else value
+    return None if is_at_end and _PARTIAL_NUMBER.fullmatch(value) else value
 
 
 def _unquote(reply: str) -> str:

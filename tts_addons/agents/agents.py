@@ -45,7 +45,7 @@ from tts_addons.agents.record import (
 )
 
 Status = Literal["finished", "turn", "cut", "failed", "stopped"]
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
+_INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
 _COMMAND = "command:"
 _MESSAGE = 2000  # characters of output that serve as the message of an agent without a report
 _MOST_SESSION = 16 << 20  # bytes of a session file
@@ -184,7 +184,7 @@ def make_environment(folder: Path) -> dict[str, str]:
     home, temporary = folder / "home", folder / "tmp"
     home.mkdir()
     temporary.mkdir()
-    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    environment = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     environment |= {"HOME": str(home), "TMPDIR": str(temporary)}
     return environment
 

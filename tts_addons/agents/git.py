@@ -32,7 +32,7 @@ _AUTHOR = {
     for who in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "tts"), ("EMAIL", "tts@localhost"), ("DATE", "946684800 +0000"))
 }
-_OWN = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
+_GIT_VARIABLES = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
 SECONDS: Final = 600.0  # the longest time of a call of git, as of a run of tests
 MOST_TEXT: Final = 1 << 20  # bytes of a file of names or settings
 # settings of a repository that say how files lie on the disk; they name no command and no path
@@ -66,7 +66,7 @@ def run_git(
         EngineError: git failed, or took more than `SECONDS`. The text has git's first line of error.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", **_AUTHOR, **_OWN}
+    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", **_AUTHOR, **_GIT_VARIABLES}
     environment |= variables or {}
     command = ["git", *_QUIET, *settings, *arguments]
     try:

@@ -29,7 +29,7 @@ from tts_addons.agents.suites import (
 )
 
 _NAMED = 8  # failing tests
-_LATE = StepScores(whole=math.nan)  # the time of the budget was over
+_TIMED_OUT = StepScores(whole=math.nan)  # the time of the budget was over
 _TASK = PatchTask()
 
 
@@ -170,7 +170,7 @@ class PatchTests(Verifier):
             seconds_left = calls.seconds_left()
             is_late = seconds_left is not None and seconds_left <= 0
             if is_late:
-                scores[patch] = _LATE
+                scores[patch] = _TIMED_OUT
             else:
                 scores[patch] = await run_in_thread(self._score, repository.runs, suite, patch, seconds_left)
         return [scores[patch] for patch in patches]
@@ -199,7 +199,7 @@ class PatchTests(Verifier):
         """Return the score of a patch, with a note; NaN where the budget's time ended the run."""
         outcome = workspace.run_suite(suite, patch, seconds_left)
         if outcome.stopped and seconds_left is not None and seconds_left < self.seconds:
-            return _LATE
+            return _TIMED_OUT
         if outcome.refusal:
             return StepScores(whole=0.0, note=f"The patch cannot be applied: {outcome.refusal}")
         if outcome.stopped:

@@ -24,7 +24,7 @@ _FILES = (
     "test_*.py", "*_test.py", "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pytest.ini",
     ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml",
 )  # fmt: skip
-_BY_HAND = "apply solution.patch by git apply -3"
+_APPLY_HINT = "apply solution.patch by git apply -3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class PatchFolder:
         try:
             if head_of(self.path) != self.head:
                 raise ConfigError(
-                    f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND
+                    f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_APPLY_HINT
                 )
             with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
                 self._apply(patch.encode("utf-8", "surrogatepass"), scratch)
@@ -101,7 +101,7 @@ class PatchFolder:
         for name in touched_names:
             if current_files.get(name) != self.files.get(name):
                 raise ConfigError(
-                    f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_BY_HAND
+                    f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_APPLY_HINT
                 )
         ask("apply", "--whitespace=nowarn", "-", stdin=change)
 

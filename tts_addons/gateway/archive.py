@@ -44,7 +44,7 @@ _SIZES = {
 _OWNERS = 16  # the bytes of all owners together, in those that one may have
 _QUESTION = 2000  # characters of a question in a list
 _WAIT_S = 30.0  # for other processes
-_AGAIN_S = 0.02  # between two tries
+_RETRY_S = 0.02  # between two tries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def share_file(file: sqlite3.Connection) -> None:
         except sqlite3.OperationalError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(_AGAIN_S)
+            time.sleep(_RETRY_S)
     file.execute("PRAGMA synchronous = NORMAL")
 
 

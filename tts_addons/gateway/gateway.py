@@ -38,7 +38,7 @@ from tts_addons.gateway.spending.books import DEAD_S, LOOK_S, Part, RequestEntry
 LOG = get_logger("tts.serve")
 T = TypeVar("T")
 _BYTES_A_TOKEN = 64  # of a large body, for the limits of its key
-_ASIDE = 2  # threads for tokenizers
+_THREADS = 2  # threads for tokenizers
 _QUESTION = 2000  # characters of a question that other workers show
 _WRITTEN_S = 0.02  # between two looks at what another worker writes
 _SHOW_S = 1.0  # between two signs of life
@@ -100,7 +100,7 @@ class Gateway:
         self._joining = Joining()
         self._closing = False
         self._calls: set[asyncio.Task[Any]] = set()  # calls of a model without a search
-        self._aside = asyncio.Semaphore(_ASIDE)
+        self._aside = asyncio.Semaphore(_THREADS)
         self._num_aside = 0
 
     async def open(self) -> None:
@@ -501,7 +501,7 @@ class Gateway:
         Raises:
             ApiError: 429, too many such calls wait. Exception: what the function raises.
         """
-        if self._num_aside >= _ASIDE + self.config.limits.queue:
+        if self._num_aside >= _THREADS + self.config.limits.queue:
             raise ApiError(
                 429,
                 f"{self._num_aside} requests to the tokenizers are under way; try again later",

@@ -52,9 +52,9 @@ BASELINES: Final = ("group", "others")
 _FIRST: Final = 4  # samples of each prompt before the rest is divided
 _STEP: Final = 4  # samples of a prompt in one wave after that
 _MOST: Final = 4  # times n: the most samples of one prompt
-_SURE: Final = 0.02  # expected variance below which a group gets no more; .25 is the greatest
+_SETTLED_VARIANCE: Final = 0.02  # expected variance below which a group gets no more; .25 is the greatest
 _SPREAD: Final = 2.0  # times the mean cost that a wave reserves for each sample, so that few are cut
-_TINY: Final = 1e-4  # added to a standard deviation, as TRL does
+_EPSILON: Final = 1e-4  # added to a standard deviation, as TRL does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class RolloutGroup:
         if baseline == "others":
             advantages *= len(rewards) / (len(rewards) - 1)
         if scaled:
-            advantages /= rewards.std(ddof=1) + _TINY
+            advantages /= rewards.std(ddof=1) + _EPSILON
         return advantages
 
 
@@ -167,7 +167,7 @@ class SignalAllocator:
     first: int = _FIRST
     step: int = _STEP
     most: int = 32
-    sure: float = _SURE
+    sure: float = _SETTLED_VARIANCE
 
     def next(self, successes: Floats, samples: NDArray[np.int64], cost: Floats, payable: float) -> NDArray[np.int64]:
         """Return how many more samples each prompt gets, [P]; all 0: no prompt is worth more.

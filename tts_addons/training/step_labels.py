@@ -38,7 +38,7 @@ from tts_addons.training.writing import Exported, export_searches
 
 Steps = tuple[str, ...]
 METHODS: Final = ("each", "first_error")
-_ANY: Final = 1e-9  # the lowest share of a step that some rollout calls right
+_LEAST_SHARE: Final = 1e-9  # the lowest share of a step that some rollout calls right
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class StepLabels:
             samples=samples,
         )
         facts = {"rollouts": f"{self.rollouts:,}", "tokens of rollouts": f"{self.usage.tokens:,}"}
-        return export_searches([rows], path, "trl-prm", Filters(judge="score", threshold=_ANY), facts=facts)
+        return export_searches([rows], path, "trl-prm", Filters(judge="score", threshold=_LEAST_SHARE), facts=facts)
 
 
 def _values(path: LabelledPath) -> tuple[float, ...]:

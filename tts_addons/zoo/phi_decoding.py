@@ -39,8 +39,8 @@ from tts.search.strategies._common.side_by_side import step_logprob
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, draw, rounds
 from tts.types import Candidate, Trajectory
 
-_SHARP = 0.1  # the temperature of advantages, and of steps that fill the width again
-_EVEN = 1e-9  # the rounding error of a mean of equal numbers
+_LOW_TEMPERATURE = 0.1  # the temperature of advantages, and of steps that fill the width again
+_ROUNDING_ERROR = 1e-9  # the rounding error of a mean of equal numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def draw_places(gains: Sequence[float], shares: NDArray[np.float64], n: int, rng
         n: How many steps are drawn.
         rng: What draws.
     """
-    weights = (softmax(np.array(gains), _SHARP) + softmax(shares)) / 2
+    weights = (softmax(np.array(gains), _LOW_TEMPERATURE) + softmax(shares)) / 2
     return sorted(rng.choice(len(gains), n, replace=False, p=weights).tolist())
 
 
@@ -162,12 +162,12 @@ def wide_enough(logprobs: NDArray[np.float64], beams: int, deviations: float, rn
     A step is likely if its log-probability s is above the mean less some standard deviations. Further steps are drawn
     by softmax(s / 0.1).
     """
-    likely = np.flatnonzero(logprobs >= logprobs.mean() - deviations * logprobs.std() - _EVEN)
+    likely = np.flatnonzero(logprobs >= logprobs.mean() - deviations * logprobs.std() - _ROUNDING_ERROR)
     num_missing = min(beams, len(logprobs)) - len(likely)
     if num_missing <= 0:
         return likely.tolist()
     unlikely = np.setdiff1d(np.arange(len(logprobs)), likely)
-    p = softmax(logprobs[unlikely], _SHARP)
+    p = softmax(logprobs[unlikely], _LOW_TEMPERATURE)
     if np.count_nonzero(p) < num_missing:  # too few steps have a weight, so take the likeliest
         likeliest_first = unlikely[np.argsort(-logprobs[unlikely], kind="stable")]
         return sorted([*likely.tolist(), *likeliest_first[:num_missing].tolist()])

@@ -27,7 +27,7 @@ from sympy.parsing import sympy_parser
 
 from tts.tasks.worker import serve
 
-_SPARE = 1000  # the least entries to request from a generator, so that repeated problems can be left out
+_LEAST_ENTRIES = 1000  # the least entries to request from a generator, so that repeated problems can be left out
 _VALUES = (
     ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Load, ast.UnaryOp, ast.BinOp, ast.unaryop,
     ast.operator,
@@ -132,7 +132,7 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
     unknown = _find_unknown(generator, config)
     if unknown is not None:
         return unknown
-    size = max(_SPARE, 2 * limit)
+    size = max(_LEAST_ENTRIES, 2 * limit)
     try:
         dataset = reasoning_gym.create_dataset(generator, **config, seed=seed, size=size)
     except Exception as failure:  # noqa: BLE001 - the boundary: generators raise errors of their own

@@ -40,7 +40,7 @@ def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pad to few runs, since the interpreter runs one program after the other; capture after two steps of a shape."""
     monkeypatch.setattr(graphs, "_NARROW", 4)
     monkeypatch.setattr(graphs, "_WIDE", 2)
-    monkeypatch.setattr(graphs, "_AFTER", 2)
+    monkeypatch.setattr(graphs, "_STEPS_BEFORE_CAPTURE", 2)
 
 
 def runner_of(executor: str = "triton_strict", layers: int = 1) -> Runner:

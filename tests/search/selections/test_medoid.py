@@ -207,7 +207,7 @@ def test_sums_of_similarities_do_not_depend_on_how_many_are_in_memory(monkeypatc
     kinds, counts = rng.integers(0, 6, 23), rng.integers(0, 4, 23)
     similar = np.where(np.equal.outer(kinds, kinds), 1.0, np.clip(vectors @ vectors.T, 0, 1))
     for at_once in (1, 50, 10_000):
-        monkeypatch.setattr("tts.search.selections.medoid._AT_ONCE", at_once)
+        monkeypatch.setattr("tts.search.selections.medoid._MOST_SIMILARITIES", at_once)
         assert sum_similarities(vectors, kinds, counts) == pytest.approx(similar @ counts)
 
 
@@ -218,11 +218,11 @@ def test_clusters_of_many_are_those_of_all_distances(monkeypatch: pytest.MonkeyP
         vectors[rng.random(size) < 0.1] = 0
         vectors = vectors[rng.integers(0, size, size)] * rng.uniform(0.1, 9, (size, 1))  # some directions come again
         for threshold in (0.0, 0.02, 0.2, 0.6, 1.2, 2.0):
-            monkeypatch.setattr("tts.search.algorithms.clustering._FEW", size)
+            monkeypatch.setattr("tts.search.algorithms.clustering._SMALL", size)
             expected = clusters(vectors, threshold)
-            monkeypatch.setattr("tts.search.algorithms.clustering._FEW", 0)
+            monkeypatch.setattr("tts.search.algorithms.clustering._SMALL", 0)
             for at_once in (1, 3_000):
-                monkeypatch.setattr("tts.search.algorithms.clustering._AT_ONCE", at_once)
+                monkeypatch.setattr("tts.search.algorithms.clustering._MOST_PRODUCTS", at_once)
                 if threshold:  # all distances are rounded, those of equal directions too
                     assert clusters(vectors, threshold).tolist() == expected.tolist()
                 else:

@@ -59,7 +59,7 @@ def test_what_grows_with_the_candidates_is_computed_beside_the_event_loop(monkey
         return kept(*args)
 
     monkeypatch.setattr(module, name, watched)
-    monkeypatch.setattr(ab_mcts, "_FEW", 0)
+    monkeypatch.setattr(ab_mcts, "_LOOP_SOLUTIONS", 0)
     assert solved(strategy, tts.Budget(samples=300)).answer is not None
     assert threads == {"tts-function"}
 

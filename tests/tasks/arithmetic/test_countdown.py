@@ -158,6 +158,6 @@ def test_what_countdowns_may_have():
 
 
 def test_a_split_without_countdowns_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tts.tasks.arithmetic.countdown._PATIENCE", 0)
+    monkeypatch.setattr("tts.tasks.arithmetic.countdown._MOST_DRAWS", 0)
     with pytest.raises(ConfigError, match=r"3.*0 draws"):
         draw(3, "test", 0, 0)

@@ -204,7 +204,7 @@ def test_an_unknown_split_is_refused_with_the_nearest():
 
 
 def test_a_difficulty_without_problems_in_a_split_says_so():
-    with mock.patch.object(tts.tasks.arithmetic.generator, "_PATIENCE", 0), pytest.raises(ConfigError) as failure:
+    with mock.patch.object(tts.tasks.arithmetic.generator, "_MOST_DRAWS", 0), pytest.raises(ConfigError) as failure:
         draw(Difficulty(), "train", 0, 0)
     assert "no problem of difficulty plain-2-4 was found in the split train in 0 draws (hint: make it wider)" in str(
         failure.value

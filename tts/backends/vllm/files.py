@@ -15,7 +15,7 @@ from tts.backends.loading.hub import local_first, transformers
 from tts.models.registry import ModelRecord
 
 _SAMPLED = 64  # number of stretches of a file that a checksum reads
-_STRETCH = 4096  # bytes
+_SAMPLE_BYTES = 4096  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def digest(folder: Path) -> str:
             distance = max(1, size // _SAMPLED)
             for start in range(0, size, distance):
                 file.seek(start)
-                checksum.update(file.read(_STRETCH))
+                checksum.update(file.read(_SAMPLE_BYTES))
     return checksum.hexdigest()
 
 

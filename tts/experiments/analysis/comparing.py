@@ -208,7 +208,7 @@ class Comparison:
     crossings: Sequence[Crossing]
 
 
-_ALIKE: Final = ("units", "model", "verifier", "setting")  # what a base should share with a curve, by priority
+_BASE_FIELDS: Final = ("units", "model", "verifier", "setting")  # what a base should share with a curve, by priority
 
 
 def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Generator) -> list[Comparison]:
@@ -233,7 +233,7 @@ def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Gen
         if not panel_bases or curve in bases or curve.role == "oracle":
             continue
         is_equal = [
-            [getattr(base_curve, name) == getattr(curve, name) for name in _ALIKE] for base_curve in panel_bases
+            [getattr(base_curve, name) == getattr(curve, name) for name in _BASE_FIELDS] for base_curve in panel_bases
         ]
         most_similar = panel_bases[is_equal.index(max(is_equal))]
         curve_differences = differences(curve, most_similar, axis, rng=rng)

@@ -172,7 +172,7 @@ _ROLES: Mapping[str, Role] = {
 _LINE, _BUDGET, _PROBLEM, _SEED = range(4)  # columns of `_ResultColumns.keys`
 
 # Fields of a line that its label gets, in this order, until no two lines of a panel have the same label.
-_TOLD_APART_BY = {"model": "on {}", "verifier": "with verifier {}", "units": "by {}", "setting": "setting {:.8}"}
+_DISTINCTIONS = {"model": "on {}", "verifier": "with verifier {}", "units": "by {}", "setting": "setting {:.8}"}
 
 
 @dataclass
@@ -408,7 +408,7 @@ def labels_of(lines: Sequence[CurveKey]) -> list[str]:
     Labels differ only within a panel, which is a data set and a group of problems.
     """
     labels = [line.strategy for line in lines]
-    for field_name, words in _TOLD_APART_BY.items():
+    for field_name, words in _DISTINCTIONS.items():
         values: dict[tuple[str, str | None, str], set[str]] = {}  # by data set, group and label
         for line, label in zip(lines, labels, strict=True):
             values.setdefault((line.dataset, line.group, label), set()).add(getattr(line, field_name))

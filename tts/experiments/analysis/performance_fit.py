@@ -48,7 +48,7 @@ _FEWEST = 20  # number of problems below which a curve by difficulty is noise
 _DRAWS = 32  # number of subsets of a pool at each size, where there is no closed form
 PARTS = 5  # number of parts of the problems, each predicted from the others
 _FINISHERS = (4, 8, 16)  # numbers of solutions; the first half to finish votes
-_SPARE = 1.25  # factor on the highest cost of any problem, which bounds the limit of a search
+_COST_MARGIN = 1.25  # factor on the highest cost of any problem, which bounds the limit of a search
 _GROUPS = 10  # number of groups of predictions, by predicted value
 PILOTS = 4  # number of samples that a prediction is made from
 _Problem = tuple[str, str]
@@ -615,7 +615,7 @@ def _measure_budget(
     budget = float(runs[0].cell.budget.get(unit, math.nan)) / plain
     return _MeasuredBudget(
         size=float(costs.mean()),
-        limit=min(budget, _SPARE * float(costs.max())),
+        limit=min(budget, _COST_MARGIN * float(costs.max())),
         right=np.where(num_runs > 0, right / safe_num_runs, np.nan),
         spent=np.where(num_runs > 0, spent / safe_num_runs, np.nan),
     )

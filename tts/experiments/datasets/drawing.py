@@ -13,7 +13,7 @@ from tts.types import Problem
 Cell = TypeVar("Cell")
 Value = TypeVar("Value", bound=int)
 
-_PATIENCE = 1000  # draws of a difficulty in a row that may repeat earlier problems
+_MOST_REPEATS = 1000  # draws of a difficulty in a row that may repeat earlier problems
 
 
 def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
@@ -58,7 +58,7 @@ def draw_in_turn(
     draw_counts = [0] * len(cells)
     while len(problems) < limit:
         cell_index = len(problems) % len(cells)
-        for _ in range(_PATIENCE):
+        for _ in range(_MOST_REPEATS):
             problem = draw(cells[cell_index], draw_counts[cell_index])
             draw_counts[cell_index] += 1
             if identity(problem) not in identities:
@@ -66,7 +66,7 @@ def draw_in_turn(
         else:
             shortage = f"after {len(problems)} problems there is no other of difficulty {cells[cell_index]}"
             raise ConfigError(
-                f"limit is {limit}, but {shortage} in {_PATIENCE} draws",
+                f"limit is {limit}, but {shortage} in {_MOST_REPEATS} draws",
                 hint="lower the limit, or leave this difficulty out",
             )
         identities.add(identity(problem))

@@ -95,7 +95,7 @@ class Look:
         return "beside" if panels == 1 else "above"
 
 
-_ANEW: Final = "delete the file: lines get new colours"
+_RESET_HINT: Final = "delete the file: lines get new colours"
 _MOST_ROWS: Final = 8  # rows of a legend beside a panel
 
 
@@ -164,7 +164,7 @@ def _read(path: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as failure:
-        raise ConfigError(f"the styles of lines in {path} cannot be read: {failure}", hint=_ANEW) from None
+        raise ConfigError(f"the styles of lines in {path} cannot be read: {failure}", hint=_RESET_HINT) from None
     if not isinstance(numbers, dict) or not all(type(number) is int and number >= 0 for number in numbers.values()):
-        raise ConfigError(f"{path} is no file of styles of lines, a number by label", hint=_ANEW)
+        raise ConfigError(f"{path} is no file of styles of lines, a number by label", hint=_RESET_HINT)
     return numbers

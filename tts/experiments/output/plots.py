@@ -63,7 +63,7 @@ _HOW_UNIT = {  # how to state the facts of a model without which a cost is unkno
 _PAD = 0.08  # inches around a saved figure
 _NARROW = 1.15  # ratio of a line's greatest to its least cost, up to which bars replace a band that is too narrow
 _PANEL = (5.2, 3.6)  # inches of a single panel, whose legend comes beside it
-_SMALL = (3.1, 2.4)  # inches of a panel among several
+_PANEL_INCHES = (3.1, 2.4)  # inches of a panel among several
 _MOST_BANDS = 5  # bands of a panel; more lines have whiskers, since bands would cover each other
 _LOG_FROM = 5.0  # ratio of the greatest to the least cost, from which an axis is logarithmic
 
@@ -425,7 +425,7 @@ def _panels(count: int, lines: int, look: Look) -> tuple[Figure, list[Axes]]:
         panel_width, panel_height = COLUMN
         panel_width -= 2 * _PAD  # saving adds the padding again
     else:
-        panel_width, panel_height = _PANEL if count == 1 or names_at_ends else _SMALL
+        panel_width, panel_height = _PANEL if count == 1 or names_at_ends else _PANEL_INCHES
     if names_at_ends:
         panel_height = max(panel_height, height_of_names(lines, look))
     width, height = look.size or (panel_width * columns, panel_height * rows)

@@ -362,7 +362,7 @@ def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[
     Empty columns are left out. Columns that stay in a table are among the other columns.
     """
     num_rows = max(map(len, columns.values()), default=0)
-    staying_titles = _STAYS | _TIMED if num_rows > 1 else _STAYS
+    staying_titles = _RESULT_COLUMNS | _TIME_COLUMNS if num_rows > 1 else _RESULT_COLUMNS
     common: dict[str, str] = {}
     varied: dict[str, Sequence[str]] = {}
     for title, cells in columns.items():
@@ -435,7 +435,7 @@ _KEYS: Final = frozenset(
 )
 _ROW_NUMBER: Final = "row"
 _DIGIT: Final = re.compile(r"\d")
-_STAYS: Final = frozenset(  # columns of results, which stay where all values are equal
+_RESULT_COLUMNS: Final = frozenset(  # columns of results, which stay where all values are equal
     {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
 )
 _NOT_IN_PAPERS: Final = frozenset(  # columns that a LaTeX table leaves out unless they are chosen
@@ -443,7 +443,7 @@ _NOT_IN_PAPERS: Final = frozenset(  # columns that a LaTeX table leaves out unle
      "stopped by", "failed rows", "failed runs", "errors", "notes"}
 )  # fmt: skip
 # columns that stay in tables of two rows or more, since times are equal only by chance
-_TIMED: Final = frozenset({"seconds, summed"})
+_TIME_COLUMNS: Final = frozenset({"seconds, summed"})
 _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,
     "model": lambda row: row.model,

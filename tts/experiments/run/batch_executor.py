@@ -29,7 +29,7 @@ from tts.solver.setup import ProblemRun
 from tts.types import Solution
 
 _MOST_ROUNDS: Final = 4  # a search asks once, and three times more where all its rows failed
-_WHY = "but a batch needs all requests before the first reply"
+_REASON = "but a batch needs all requests before the first reply"
 
 
 class BatchExecutor(LocalExecutor):
@@ -139,15 +139,15 @@ def check_known_requests(run: ProblemRun) -> None:
     setup, plan = run.setup, run.setup.plan
     cure = "use best_of_n with a budget of samples, and leave --batch out for others"
     if type(plan.strategy) not in (BestOfN, Single) or needs_of(plan.strategy).models:
-        raise ConfigError(f"the strategy {plan.strategy} decides by earlier replies, {_WHY}", hint=cure)
+        raise ConfigError(f"the strategy {plan.strategy} decides by earlier replies, {_REASON}", hint=cure)
     if plan.stopping is not None and plan.stopping.registered_as != "never":
         raise ConfigError(
-            f"the stop rule {plan.stopping} ends a search by earlier replies, {_WHY}",
+            f"the stop rule {plan.stopping} ends a search by earlier replies, {_REASON}",
             hint="draw all samples, and replay it",
         )
     if set(run.limits) != {"samples"}:
         raise ConfigError(
-            f"the budget is {format_limits(run.limits)}, whose rows depend on the tokens of earlier ones, {_WHY}",
+            f"the budget is {format_limits(run.limits)}, whose rows depend on the tokens of earlier ones, {_REASON}",
             hint=cure,
         )
     for role in setup.declared:
@@ -155,7 +155,7 @@ def check_known_requests(run: ProblemRun) -> None:
         asks_model = bool(verifier.needs) or verifier.bound(1, 1) > 0
         if verifier.model == "policy" and asks_model:
             raise ConfigError(
-                f"the verifier {verifier.name!r} asks the model about its replies, {_WHY}",
+                f"the verifier {verifier.name!r} asks the model about its replies, {_REASON}",
                 hint="give none, or one with a model of its own",
             )
 

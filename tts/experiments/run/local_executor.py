@@ -40,7 +40,7 @@ from tts.tasks.isolation import isolate
 from tts.trace.trace import plain_values
 from tts.types import Problem, Solution, Usage
 
-_NOTHING = Usage()
+_NO_USAGE = Usage()
 # kinds of failures of requests that cost nothing
 _NOT_TAKEN = ("ConnectionFailed", "Unavailable", "RateLimited", "QuotaExceeded")
 
@@ -339,7 +339,7 @@ class _Server:
     busy: int = 0
 
 
-def failed_result(cell: Cell, failure: Exception, now: float, spent: Usage = _NOTHING) -> Result:
+def failed_result(cell: Cell, failure: Exception, now: float, spent: Usage = _NO_USAGE) -> Result:
     """Return the result of a cell that failed.
 
     Args:

@@ -23,7 +23,7 @@ from tts.types import Usage
 CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
 _OTHER_COLUMNS: Final = 4096  # bytes beside the large columns of a row
 # fields of a result that `result_body` does not write by the general rule
-_APART: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})
+_SEPARATE_FIELDS: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})
 
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
 
 
 _USAGE: Final = _defaults(Usage)
-_RESULT: Final = {name: default for name, default in _defaults(Result).items() if name not in _APART}
+_RESULT: Final = {name: default for name, default in _defaults(Result).items() if name not in _SEPARATE_FIELDS}
 
 
 def to_json(value: Any) -> str:

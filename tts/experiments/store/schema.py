@@ -28,7 +28,7 @@ from tts.experiments.datasets.unpacking import LARGEST_ROW, largest_row
 VERSION: Final = 3  # version of the tables below; raised with every incompatible change
 APPLICATION: Final = 0x74747331  # "tts1", in the header of the file
 WAIT_S: Final = 60.0  # wait for other processes, each of which writes for milliseconds at a time
-_ANOTHER: Final = "name another file with --store"
+_STORE_HINT: Final = "name another file with --store"
 
 _TABLES: Final = """
 CREATE TABLE studies (
@@ -80,7 +80,7 @@ def connect(path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as failure:
-        raise ConfigError(f"store {path} cannot be opened ({failure})", hint=_ANOTHER) from failure
+        raise ConfigError(f"store {path} cannot be opened ({failure})", hint=_STORE_HINT) from failure
     try:
         with explain_errors(path):
             if not _is_store(connection, path):
@@ -104,15 +104,15 @@ def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as failure:
         if failure.sqlite_errorname.startswith("SQLITE_NOTADB"):
-            raise ConfigError(f"store {path} is a file of another kind, no store", hint=_ANOTHER) from failure
+            raise ConfigError(f"store {path} is a file of another kind, no store", hint=_STORE_HINT) from failure
         raise
     if application == APPLICATION and version == VERSION:
         return True
     if application == APPLICATION:
-        hint = f"{_ANOTHER}, or read this one with the release that wrote it"
+        hint = f"{_STORE_HINT}, or read this one with the release that wrote it"
         raise ConfigError(f"store {path} is of version {version}, but this release reads version {VERSION}", hint=hint)
     if num_tables or application:
-        raise ConfigError(f"store {path} is a database of something else, no store", hint=_ANOTHER)
+        raise ConfigError(f"store {path} is a database of something else, no store", hint=_STORE_HINT)
     return False
 
 

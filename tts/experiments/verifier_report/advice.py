@@ -14,8 +14,8 @@ from tts.experiments.verifier_report.measures import VerifierMeasures
 from tts.experiments.verifier_report.scores import VerifierScores
 from tts.experiments.verifier_report.selection_effect import SelectionEffect
 
-_FAR_OFF = 0.05  # calibration error above which a warning is given
-_BENT = 0.1  # rank correlation with length from which a warning is given
+_CALIBRATION_ERROR = 0.05  # calibration error above which a warning is given
+_LENGTH_CORRELATION = 0.1  # rank correlation with length from which a warning is given
 
 
 def advice(scored: VerifierScores, measures: VerifierMeasures, selection: SelectionEffect | str) -> str:
@@ -84,7 +84,7 @@ def _warnings(measures: VerifierMeasures, selection: SelectionEffect | str) -> I
             f"its highest score misleads beyond {selection.peak} samples ({format_points(selection.fall)} at "
             f"{selection.sizes[-1]})"
         )
-    if measures.quality.error.low > _FAR_OFF:
+    if measures.quality.error.low > _CALIBRATION_ERROR:
         error = f"{measures.quality.error.value:.2f}"
         yield (
             f"its scores are no frequencies (off by {error} on average): "
@@ -92,7 +92,7 @@ def _warnings(measures: VerifierMeasures, selection: SelectionEffect | str) -> I
         )
     correlation = measures.length.within
     is_significant = correlation.low > 0 or correlation.high < 0
-    if abs(correlation.value) >= _BENT and is_significant:
+    if abs(correlation.value) >= _LENGTH_CORRELATION and is_significant:
         preference = "longer" if correlation.value > 0 else "shorter"
         yield (
             f"it prefers {preference} solutions of the same problem that are right or wrong alike (rank correlation "

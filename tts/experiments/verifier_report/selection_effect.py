@@ -30,7 +30,7 @@ from tts.search.selections.weighted import Weighted
 from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.statistics import Estimate, best_at_k, clustered_mean, paired_difference
 
-_ENOUGH = 0.9  # share of problems whose pools must be large enough for a size
+_LEAST_POOLS = 0.9  # share of problems whose pools must be large enough for a size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ def _sizes(pools: Sequence[ProblemPool]) -> list[int]:
     for pool in pools:
         largest_pools[pool.cell.problem] = max(largest_pools.get(pool.cell.problem, 0), len(pool.drawn))
     pool_sizes = sorted(largest_pools.values(), reverse=True)
-    num_enough = math.ceil(_ENOUGH * len(pool_sizes))
+    num_enough = math.ceil(_LEAST_POOLS * len(pool_sizes))
     largest = max(1, pool_sizes[num_enough - 1])
     powers_of_two = [2**i for i in range(largest.bit_length())]
     return sorted({*powers_of_two, largest})

@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-_JUST_BELOW = 1 - 1e-12  # a factor against rounding: a share of exactly one must not become two
+_ROUNDING_FACTOR = 1 - 1e-12  # a factor against rounding: a share of exactly one must not become two
 
 
 def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> NDArray[np.int64]:
@@ -43,7 +43,7 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
     ):
         if remaining_count == 0 or weight == 0.0:
             break
-        share = math.ceil(remaining_count * weight / remaining_weight * _JUST_BELOW)
+        share = math.ceil(remaining_count * weight / remaining_weight * _ROUNDING_FACTOR)
         counts[node] = min(remaining_count, share)
         remaining_count -= int(counts[node])
     return counts

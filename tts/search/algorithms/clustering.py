@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-_FEW = 2000  # the most vectors for which the matrix of all distances is kept
-_AT_ONCE = 4_000_000  # the most products of mean vectors in memory
+_SMALL = 2000  # the most vectors for which the matrix of all distances is kept
+_MOST_PRODUCTS = 4_000_000  # the most products of mean vectors in memory
 
 
 def clusters(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64]:
@@ -24,7 +24,7 @@ def clusters(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64
         vectors: The vectors, [N, dimensions], of any length.
         threshold: Clusters are joined up to this mean distance, in [0, 2].
     """
-    return _join(vectors, threshold, "distance") if len(vectors) <= _FEW else _join_in_rounds(vectors, threshold)
+    return _join(vectors, threshold, "distance") if len(vectors) <= _SMALL else _join_in_rounds(vectors, threshold)
 
 
 def most_clusters(vectors: NDArray[np.float64], count: int) -> NDArray[np.int64]:
@@ -87,7 +87,7 @@ def _join_in_rounds(vectors: NDArray[np.float64], threshold: float) -> NDArray[n
 def _nearest(means: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the index of the other mean vector that is nearest to each, and the distance to it."""
     nearest, cosines = np.zeros(len(means), np.int64), np.zeros(len(means))
-    block_size = max(1, _AT_ONCE // len(means))
+    block_size = max(1, _MOST_PRODUCTS // len(means))
     for start in range(0, len(means), block_size):
         block = slice(start, start + block_size)
         products = means[block] @ means.T  # [block, means]

@@ -24,8 +24,9 @@ from tts.search.search import Search
 from tts.search.selections._common import first_writing, no_answer, voters_of, with_weights
 from tts.types import Candidate
 
-_FEW = 200  # texts that are compared in the event loop; more are compared beside it, within the time that is left
-_AT_ONCE = 4_000_000  # similarities in memory
+# texts that are compared in the event loop; more are compared beside it, within the time that is left
+_LOOP_TEXTS = 200
+_MOST_SIMILARITIES = 4_000_000  # similarities in memory
 _EQUAL = 9  # decimals to which similarities are compared: sums in another order differ in later ones
 
 
@@ -137,7 +138,7 @@ def sum_similarities(
         counts: The number of answers with each text [texts].
     """
     sums = np.zeros(len(vectors))
-    block_size = max(1, _AT_ONCE // max(1, len(vectors)))
+    block_size = max(1, _MOST_SIMILARITIES // max(1, len(vectors)))
     for start in range(0, len(vectors), block_size):
         block = slice(start, start + block_size)
         similarities = np.clip(vectors[block] @ vectors.T, 0.0, 1.0)  # [block, texts]
@@ -148,7 +149,7 @@ def sum_similarities(
 
 async def _run(fn: Callable[..., NDArray[Any]], size: int, search: Search, *args: NDArray[Any] | float) -> NDArray[Any]:
     """Return the result of a function of `size` texts: beside the event loop if there are many texts."""
-    return fn(*args) if size <= _FEW else await search.run(fn, *args)
+    return fn(*args) if size <= _LOOP_TEXTS else await search.run(fn, *args)
 
 
 def _largest(labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from tts.search.parts import StopRule
 from tts.types import Candidate
 from tts.verifiers.base import estimate_unknown
 
-_SURE = 1e-9  # least distance of a confidence from 0 and 1, so that its odds are finite
+_LEAST_DISTANCE = 1e-9  # least distance of a confidence from 0 and 1, so that its odds are finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def answer_posterior(kinds: Sequence[int], scores: Sequence[float], answers: int
     # a wrong answer must be possible beside the right one, so there are at least 2 answers
     num_possible = num_seen + 1 if answers is None else max(answers, num_seen, 2)
     for answer_class, score in zip(kinds, scores, strict=True):
-        confidence = min(max(score, _SURE), 1 - _SURE)
+        confidence = min(max(score, _LEAST_DISTANCE), 1 - _LEAST_DISTANCE)
         # the answer has the likelihood c if it is right, and (1 - c) / (K - 1) if another answer is right
         likelihood_ratio = confidence * (num_possible - 1) / (1 - confidence)
         log_odds[answer_class] += math.log(likelihood_ratio)

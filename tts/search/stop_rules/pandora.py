@@ -18,7 +18,7 @@ from tts.search.parameters import Aggregate
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
-_SURE = 1e-6  # a score of 0 or 1 has the odds of this distance from it
+_LEAST_DISTANCE = 1e-6  # a score of 0 or 1 has the odds of this distance from it
 _NODES = 48
 _PART = 5  # the reference is the expected largest of so small a part of `horizon`, as in the authors' code
 
@@ -133,7 +133,7 @@ def exponentials(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     logs = scores
     if scores.min() >= 0 and scores.max() <= 1:
-        probabilities = np.clip(scores, _SURE, 1 - _SURE)
+        probabilities = np.clip(scores, _LEAST_DISTANCE, 1 - _LEAST_DISTANCE)
         logs = np.log(probabilities) - np.log1p(-probabilities)
     return np.exp(np.maximum(logs - logs.max(), -700.0))  # values below e^-700 would be 0
 

@@ -14,8 +14,8 @@ from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
-_TINY = 1e-12  # nearest to a bound that a parameter may be
-ErrorRate = Annotated[float, number(_TINY, 1 - _TINY)]
+_EPSILON = 1e-12  # nearest to a bound that a parameter may be
+ErrorRate = Annotated[float, number(_EPSILON, 1 - _EPSILON)]
 Preset = Annotated[str, choice("bounded", "consol")]
 _PRESETS = {"bounded": (0.75, 0.05), "consol": (0.5001, 0.949976)}  # share and beta
 
@@ -57,7 +57,7 @@ class SPRT(StopRule):
 
     registered_as = "sprt"
     preset: Preset = "bounded"
-    share: Annotated[float, number(0.5 + _TINY, 1 - _TINY)] | None = None
+    share: Annotated[float, number(0.5 + _EPSILON, 1 - _EPSILON)] | None = None
     alpha: ErrorRate = 0.05
     beta: ErrorRate | None = None
 

@@ -28,7 +28,7 @@ from tts.tasks.forms.structure import Parts, split_outside, top_level_parts, unw
 _CASES = re.compile(r"(?:[^=\\{}]+=)?\\begin\{cases\}(.*)\\end\{cases\}", re.DOTALL)
 _NESTED = re.compile(r"(?:Matrix\(|)\[(\[[^\[\]]*\](?:,\[[^\[\]]*\])*)\]\)?")
 _CONDITION = re.compile(r"^(?:if|for|when|where)(?![A-Za-z])|[,.;]$")
-_SET = (r"\{", r"\}")
+_BRACES = (r"\{", r"\}")
 _SET_SIGN = re.compile(r"\\(?:cup|cap|setminus|backslash)(?![A-Za-z])")
 _REALS = frozenset({r"\mathbb{R}", r"\mathbbR", r"\R", r"\Reals", r"\mathbf{R}"})
 _SET_BUILDER = re.compile(r"[A-Za-z](?:\\in\\mathbb\{?R\}?)?(?:\\mid|\\vert|\||:)(.+)", re.DOTALL)
@@ -67,7 +67,7 @@ def _key(text: str, depth: int, *, inner: bool = False) -> str:
         return relations.EMPTY
     parts = top_level_parts(text)
     if (quick := quick_key(text)) is not None:
-        is_inner_set = inner and parts.brackets == _SET
+        is_inner_set = inner and parts.brackets == _BRACES
         return f"set {{{quick}}}" if is_inner_set and not quick.startswith("set ") else quick
     if r"\begin" in text or text.startswith(("[[", "Matrix([[")):
         return _with_matrices(text, depth)
@@ -88,7 +88,7 @@ def _single_key(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
     sides, signs = relations.split_relation(text)
     if signs:
         return _relate(sides, signs, depth)
-    if parts.bracketed and (len(parts.items) > 1 or parts.brackets in (_SET, LIST)):
+    if parts.bracketed and (len(parts.items) > 1 or parts.brackets in (_BRACES, LIST)):
         return _items(parts, depth, inner=inner)
     return _ratio(text) if ":" in text else _scalar(text)
 
@@ -261,7 +261,7 @@ def _intervals(text: str) -> list[Interval] | str | None:
     if set_signs:
         return _combine(operands, set_signs)
     parts = top_level_parts(text)
-    if parts.brackets == _SET and len(parts.items) == 1:
+    if parts.brackets == _BRACES and len(parts.items) == 1:
         set_builder = _SET_BUILDER.fullmatch(parts.items[0])
         if set_builder is not None:
             text = set_builder[1]
@@ -291,7 +291,7 @@ def _set_of(text: str) -> list[Interval]:
     if text == r"\emptyset":
         return []
     parts = top_level_parts(text)
-    if parts.brackets == _SET:
+    if parts.brackets == _BRACES:
         points = [relations.end_of(item, closed=True) for item in parts.items]
         return relations.unite((point, point) for point in points)
     if parts.bracketed and len(parts.items) == 2 and parts.brackets[0] in "([" and parts.brackets[1] in ")]":

@@ -21,13 +21,13 @@ _SIGNS = {
     r"\gt": ">", r"\in": "in",
 }  # fmt: skip
 _SIGN = re.compile(r"\\(?:approx|leq|geq|neq|lt|gt|in)(?![A-Za-z])|[=<>]")
-_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
+_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _DEFINED = re.compile(r"([A-Za-z])\(([a-z])\)")
 EMPTY = "set {}"
 _ZERO = Node("number")
 # Values of a variable at which an expression is compared with the line through its values at 0 and 1. A linear
 # expression is on the line, and an expression such as |x| is not.
-_ON_THE_LINE = (Fraction(3), Fraction(-5, 3), Fraction(10**9 + 1, 7), Fraction(-(10**9), 7))
+_TEST_POINTS = (Fraction(3), Fraction(-5, 3), Fraction(10**9 + 1, 7), Fraction(-(10**9), 7))
 _PLANE: frozenset[str] = frozenset("xy")
 
 
@@ -75,13 +75,13 @@ def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | Non
         point: The point, which gives the values of other variables.
     """
     value_at_0, value_at_1, *values = (
-        Evaluator(point, given={name: x}).value(difference) for x in (Fraction(0), Fraction(1), *_ON_THE_LINE)
+        Evaluator(point, given={name: x}).value(difference) for x in (Fraction(0), Fraction(1), *_TEST_POINTS)
     )
     arithmetic = Evaluator(point)
     slope = arithmetic.plus(value_at_1, -value_at_0)
     if slope == 0:
         return None
-    for x, value in zip(_ON_THE_LINE, values, strict=True):
+    for x, value in zip(_TEST_POINTS, values, strict=True):
         value_on_line = arithmetic.plus(value_at_0, arithmetic.times(x, slope))
         if arithmetic.plus(value, -value_on_line) != 0:
             return None
@@ -378,7 +378,7 @@ def _solution(left: Node, right: Node, sign: str, name: str) -> list[Interval] |
 
     The inequality is linear, or compares an absolute value of a linear expression with a constant.
     """
-    for side, other_side, side_sign in ((left, right, sign), (right, left, _TURNED[sign])):
+    for side, other_side, side_sign in ((left, right, sign), (right, left, _MIRRORED[sign])):
         is_constant = not symbols_of(other_side) and not has(other_side, "unknown")
         if side.op == "call" and side.name == "abs" and symbols_of(side) and is_constant:
             if_positive = _half_line(_difference(side.args[0], other_side), side_sign, name)
@@ -396,7 +396,7 @@ def _half_line(difference: Node, sign: str, name: str) -> list[Interval] | None:
         return None
     zero, slope = solution
     if _less(slope, Fraction(0)):
-        sign = _TURNED[sign]
+        sign = _MIRRORED[sign]
     boundary = _end(zero, closed=sign in ("<=", ">=", "="))
     below, above = (infinite(-1), boundary), (boundary, infinite(1))
     return {"<": [below], ">": [above], "!": [below, above], "=": [(boundary, boundary)]}[sign[0]]
@@ -407,5 +407,5 @@ def _inequality_key(difference: Node, sign: str) -> str:
     if sign == "!=":
         return "unequal " + _proportions(difference)
     if sign[0] == ">":
-        difference, sign = Node("-", (difference,)), _TURNED[sign]
+        difference, sign = Node("-", (difference,)), _MIRRORED[sign]
     return f"inequality {sign} {_proportions(difference, signed=True)}"

@@ -9,7 +9,7 @@ MAX_TOKENS = 600
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\[{}|%]|[0-9]+(?:\.[0-9]+)?|\.[0-9]+|[A-Za-z]+|\S")
 _SKIPPED = frozenset({r"\left", r"\right", r"\limits", r"\displaystyle"})
 _BARS = dict.fromkeys((r"\lvert", r"\rvert", r"\|", r"\vert"), "|")
-_SAME = _BARS | {r"\cdot": "*", r"\times": "*", r"\ast": "*", "∗": "*", r"\div": "/", r"\%": "%"}
+_SYNONYMS = _BARS | {r"\cdot": "*", r"\times": "*", r"\ast": "*", "∗": "*", r"\div": "/", r"\%": "%"}
 ANGLES = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 INVERSES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
 _OF_ANGLES = {f"arc{name}" for name in ANGLES} | {"sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh"}
@@ -44,7 +44,7 @@ def tokens_of(text: str) -> list[str]:
         token = match[0]
         if token in _SKIPPED:
             continue
-        tokens.extend(_letters(token) if token.isalpha() else [_SAME.get(token, token)])
+        tokens.extend(_letters(token) if token.isalpha() else [_SYNONYMS.get(token, token)])
         if len(tokens) > MAX_TOKENS:
             raise UndecidedError("too long")
     return tokens

@@ -25,14 +25,14 @@ MOST: Final = 6
 LARGEST_NUMBER: Final = 25
 LARGEST_RESULT: Final = 99
 _SHARES: Final = 20
-_PATIENCE: Final = 20_000
+_MOST_DRAWS: Final = 20_000
 _NUMBER = r"[0-9]{1,9}"  # no countdown has longer numbers
 _NUMBERS = rf"(?P<numbers>{_NUMBER}(?:(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s+){_NUMBER})+)"
-_REACH = rf"(?:reach|make|get)\s+(?P<target>{_NUMBER})"
+_TARGET = rf"(?:reach|make|get)\s+(?P<target>{_NUMBER})"
 _USE = rf"(?:with|from|using|use|out\s+of)\s+(?:only\s+)?(?:the\s+numbers\s+)?{_NUMBERS}"
 _ASKED = [
     re.compile(rf"(?:please\s+)?{order}\s*[.!]?", re.IGNORECASE)
-    for order in (rf"{_REACH}\s+{_USE}", rf"{_USE}\s*,?\s*(?:to\s+)?{_REACH}")
+    for order in (rf"{_TARGET}\s+{_USE}", rf"{_USE}\s*,?\s*(?:to\s+)?{_TARGET}")
 ]
 
 
@@ -88,14 +88,14 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     rng = generator(seed, hash64("countdown", count, split), "draw", index)
-    for _ in range(_PATIENCE):
+    for _ in range(_MOST_DRAWS):
         solution = _tree(rng, count)
         if solution is None:
             continue
         problem = CountdownProblem(steps(solution)[-1].result, _shuffle(solution, rng), solution)
         if split_of(problem) == split:
             return problem
-    raise ConfigError(f"no countdown of {count} numbers was found in the split {split} in {_PATIENCE} draws")
+    raise ConfigError(f"no countdown of {count} numbers was found in the split {split} in {_MOST_DRAWS} draws")
 
 
 def split_of(problem: CountdownProblem) -> Split:

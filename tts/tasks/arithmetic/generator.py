@@ -32,7 +32,7 @@ _SHARES: Final = 20  # one in twenty expressions is of the validation split, one
 _HELD_OUT: Final = 20  # one in twenty pairs with an operand of two digits and more is held out
 _WEIGHTS: Final = {"+": 0.38, "-": 0.34, "*": 0.28}
 # draws; with ten operations + and *, one draw in some 2,000 is within the bounds and in the test split
-_PATIENCE: Final = 200_000
+_MOST_DRAWS: Final = 200_000
 _MOST_PRODUCTS: Final = 2  # most operations of a problem of products alone
 
 
@@ -160,7 +160,7 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     rng = generator(seed, hash64("arithmetic", str(difficulty), split), "draw", index)
-    for _ in range(_PATIENCE):
+    for _ in range(_MOST_DRAWS):
         problem = _story(difficulty, rng) if difficulty.worded else _plain(difficulty, rng)
         if problem is None or split_of(problem.expression) != split:
             continue
@@ -168,7 +168,7 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
             continue
         return problem
     raise ConfigError(
-        f"no problem of difficulty {difficulty} was found in the split {split} in {_PATIENCE} draws",
+        f"no problem of difficulty {difficulty} was found in the split {split} in {_MOST_DRAWS} draws",
         hint="make it wider",
     )
 

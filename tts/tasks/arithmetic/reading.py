@@ -25,9 +25,9 @@ _OPENING = re.compile(
     re.IGNORECASE,
 )
 _CLOSING = " \t\r\n=?."
-_BETWEEN = r"(?<=[0-9)])\s*{}\s*(?=[0-9(-])"  # a word between two operands
+_OPERATOR_WORD = r"(?<=[0-9)])\s*{}\s*(?=[0-9(-])"  # a word between two operands
 _WORDS = [
-    (re.compile(_BETWEEN.format(word), re.IGNORECASE), sign)
+    (re.compile(_OPERATOR_WORD.format(word), re.IGNORECASE), sign)
     for word, sign in (("x", " * "), ("times", " * "), ("plus", " + "), ("minus", " - "))
 ]
 _ARITHMETIC = re.compile(r"[-−–+*×·⋅∗/÷^().,=\s0-9]+")

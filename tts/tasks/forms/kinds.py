@@ -47,7 +47,7 @@ _TELEPHONE = re.compile(
     r"(?:\+?[0-9]{1,3}[ .-]?)?\([0-9]{2,5}\)[ .-]?[0-9]{2,5}(?:[ .-][0-9]{2,5})+|\+[0-9]{1,3}(?:[ .-][0-9]{2,5}){2,}"
 )
 _VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+){2,}(?:-[0-9A-Za-z]+)?", re.IGNORECASE)
-_MAY_BE_ONE = re.compile(
+_CANDIDATE_FORM = re.compile(
     r"(?i)[0-9].*(?:[-:/.~年月)至到]|to|through|until|till|\\sim)|[A-Za-z]{3}|^\+[0-9]|[0-9] ?[ap]\.? ?m", re.DOTALL
 )
 _LONGEST = 60
@@ -61,7 +61,7 @@ def kind_form(text: str, *, dash: bool = False) -> str | None:
             form.
         dash: Whether the text had a long dash, which stands for a range and not for a difference.
     """
-    if len(text) > _LONGEST or _MAY_BE_ONE.search(text) is None:
+    if len(text) > _LONGEST or _CANDIDATE_FORM.search(text) is None:
         return None
     return _time(text) or _date(text) or _number_of_thing(text) or _range(text, dash=dash)
 

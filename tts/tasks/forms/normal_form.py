@@ -135,21 +135,21 @@ _ELLIPSIS = re.compile(r"(\.[0-9]{0,9}?)([0-9]{1,9}?)\2{2,} ?(?:\.{3}|\\l?dots(?
 _OVER = r"\over"
 _FLAT = r"((?:[^{}<>=]|\{[^{}]*\})+?)"
 _OVER_IN_BRACES = re.compile(rf"\{{{_FLAT}\\over(?![A-Za-z]){_FLAT}\}}")
-_OVER_ALL = re.compile(rf"\A{_FLAT}\\over(?![A-Za-z]){_FLAT}\Z")
+_TEX_FRACTION = re.compile(rf"\A{_FLAT}\\over(?![A-Za-z]){_FLAT}\Z")
 _END = " .,;:"
 # Remarks behind a value: an approximation, for which values it holds, and the number once more in words.
-_GAP = r"(?: |\\(?:text|mathrm) ?\{|\})*+"
-_ROUGHLY = r"(?:approximately|approx\.?|about|roughly|around|nearly|or so|exactly|\\approx|\\sim)"
+_SPACING = r"(?: |\\(?:text|mathrm) ?\{|\})*+"
+_ABOUT = r"(?:approximately|approx\.?|about|roughly|around|nearly|or so|exactly|\\approx|\\sim)"
 _OPENS = r"(?<![ ,({])(?: |,|\(|\\(?:text|mathrm) ?\{)++(?:or |which is |that is |i\.e\.,? ?)?"
-_SET = r"\\in ?(?:\\mathbb ?)?\{?[ZN]\}?(?:\^[+*]|_[+0])?"
+_MEMBERSHIP = r"\\in ?(?:\\mathbb ?)?\{?[ZN]\}?(?:\^[+*]|_[+0])?"
 _INTEGER = r"(?:is |be )?(?:any |all |an |a )?(?:arbitrary )?(?:positive |non-?negative )?integers?"
 _REMARK = re.compile(
-    rf"{_OPENS}(?:{_ROUGHLY}(?:[^()]*\)|{_GAP}$)|(?:for{_GAP}(?:all|every|any|each)|\\forall)(?![A-Za-z]).*"
-    rf"|(?:where |with |for )?{_GAP}(?:[a-zA-Z](?: ?, ?[a-z])*{_GAP}(?:{_SET}|{_INTEGER})"
-    rf"|{_INTEGER}{_GAP}[a-z](?![a-z])){_GAP}\)?){_GAP}$|,{_GAP}(?:or |which is )?{_ROUGHLY} [^()]*$",
+    rf"{_OPENS}(?:{_ABOUT}(?:[^()]*\)|{_SPACING}$)|(?:for{_SPACING}(?:all|every|any|each)|\\forall)(?![A-Za-z]).*"
+    rf"|(?:where |with |for )?{_SPACING}(?:[a-zA-Z](?: ?, ?[a-z])*{_SPACING}(?:{_MEMBERSHIP}|{_INTEGER})"
+    rf"|{_INTEGER}{_SPACING}[a-z](?![a-z])){_SPACING}\)?){_SPACING}$|,{_SPACING}(?:or |which is )?{_ABOUT} [^()]*$",
     re.DOTALL,
 )
-_SAID_TWICE = re.compile(r"(.*[0-9].*?) ?\(([A-Za-z][A-Za-z -]*)\)|([A-Za-z][A-Za-z -]*) ?\((.*[0-9].*)\)")
+_REPEATED_VALUE = re.compile(r"(.*[0-9].*?) ?\(([A-Za-z][A-Za-z -]*)\)|([A-Za-z][A-Za-z -]*) ?\((.*[0-9].*)\)")
 _TEXT = re.compile(r"\\(?:text|mathrm|mathbf) ?\{([^{}]*)\}")
 _WHOLE = re.compile(r"(?:\\(?:text|boxed|fbox) ?\{(?P<braced>.*)\})", re.DOTALL)
 _LEAD = re.compile(
@@ -219,7 +219,7 @@ def normal_form(answer: str) -> str:
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if _OVER in text:
-        text = _OVER_ALL.sub(_fraction, _OVER_IN_BRACES.sub(_fraction, text))
+        text = _TEX_FRACTION.sub(_fraction, _OVER_IN_BRACES.sub(_fraction, text))
     text = _without_lead(text.strip().rstrip(_END))
     text = unwrap(_exact_side(_without_remark(text)), "{")
     if (kind := _kind_of(text, dash=_DASH.search(answer) is not None)) is not None:
@@ -268,7 +268,7 @@ def _with_commas(text: str) -> str:
 
 def _without_remark(text: str) -> str:
     """Return a value without a remark behind it; words and other texts as they are."""
-    twice = _SAID_TWICE.fullmatch(text)
+    twice = _REPEATED_VALUE.fullmatch(text)
     if twice is not None:
         number, words = twice[1] or twice[4], twice[2] or twice[3]
         if spoken_words(words) == str(rational(number.strip())):

@@ -35,7 +35,7 @@ _PARTS = {
 _NOT_COUNTED = frozenset(
     {*_NUMBERS, *_SCALES, *_PARTS, *(part + "s" for part in _PARTS), "of", "way", "at", "by", "point"}
 )
-_SAME = {
+_SYNONYMS = {
     "all real numbers": r"(-\infty,\infty)",
     "all reals": r"(-\infty,\infty)",
     "infinity": r"\infty",
@@ -84,8 +84,8 @@ def spoken_words(text: str) -> str:
     words = text.casefold()
     if _NOTHING.fullmatch(words) is not None:
         return r"\emptyset"
-    if words in _SAME:
-        return _SAME[words]
+    if words in _SYNONYMS:
+        return _SYNONYMS[words]
     is_negative = words.startswith(("minus ", "negative "))
     if is_negative:
         unsigned_words = words.removeprefix("minus ").removeprefix("negative ")

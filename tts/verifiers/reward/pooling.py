@@ -34,7 +34,7 @@ KEY_VARIABLE = "TTS_REWARD_KEY"  # a separate variable: the key of the policy's 
 _HOW_KEY = f"put the server's key into the environment variable {KEY_VARIABLE}"
 # failures of requests that the server did not accept; these are retried, and not charged
 _NOT_TAKEN = ("ConnectionFailed", "RateLimited", "Unavailable")
-_ENOUGH = 8  # outputs that all lie within [0, 1] are taken for probabilities
+_LEAST_OUTPUTS = 8  # outputs that all lie within [0, 1] are taken for probabilities
 # vLLM's names of models whose output layer is reduced to a few tokens
 _CLASSIFIERS = {
     "llama": "LlamaForSequenceClassification",
@@ -167,7 +167,7 @@ class PoolingModel(Pooled):
     for every step token if the server was started with one. An outcome model is requested at /classify: one row for the
     last token. A reply in any other form is refused with the command that starts the server. So is a server that sends
     probabilities, because it does not know `use_activation` or is set to activate. It is seen from softmax rows of sum
-    1, or from `_ENOUGH` outputs that all lie within [0, 1].
+    1, or from `_LEAST_OUTPUTS` outputs that all lie within [0, 1].
 
     Accounting:
         - A trajectory is charged whole for every score; the server may reuse prefixes, which costs the same here.
@@ -300,7 +300,7 @@ class PoolingModel(Pooled):
         self._num_within += rows.size
         is_softmax = not isinstance(readout, Head) or readout.activation == "softmax"
         has_sums = bool(np.allclose(rows.sum(axis=1), 1, atol=0.01))
-        if has_sums if is_softmax else self._num_within >= _ENOUGH:
+        if has_sums if is_softmax else self._num_within >= _LEAST_OUTPUTS:
             raise VerifierError(
                 f"{self.where} answered probabilities, all from 0 to 1, where outputs before the activation were asked "
                 "for (use_activation=false)",

@@ -13,10 +13,10 @@ from typing import Any
 from tts.tasks.schemas.metering import comparable
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*+\n(.*?)```", re.DOTALL)
-_MEANT = re.compile(r"json[\s-]?schema", re.IGNORECASE)
+_SCHEMA_NAME = re.compile(r"json[\s-]?schema", re.IGNORECASE)
 # keywords without effect on what is valid
 _NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}
-_ANY = {"type", "const", "additionalProperties", "items"}  # keywords whose value is of several types
+_UNTYPED_KEYWORDS = {"type", "const", "additionalProperties", "items"}  # keywords whose value is of several types
 _VALUES = {  # the other keywords that are known, with the type of their value
     "enum": "array", "required": "array", "properties": "object", "uniqueItems": "boolean", "minItems": "integer",
     "maxItems": "integer", "minLength": "integer", "maxLength": "integer", "minimum": "number", "maximum": "number",
@@ -46,7 +46,7 @@ def rule(text: str) -> Callable[[str], bool] | None:
 
     None: the prompt has no schema, or a schema with unknown keywords.
     """
-    if not _MEANT.search(text):
+    if not _SCHEMA_NAME.search(text):
         return None
     schemas = [schema for schema in map(_read, _FENCED.findall(text)) if schema is not None]
     try:
@@ -78,7 +78,7 @@ def _is_known(schema: Any) -> bool:
     """Whether every keyword of a schema is known, and has a value of its type."""
     if isinstance(schema, bool):
         return True
-    if not isinstance(schema, dict) or set(schema) - _ANY - _VALUES.keys() - _NOTES:
+    if not isinstance(schema, dict) or set(schema) - _UNTYPED_KEYWORDS - _VALUES.keys() - _NOTES:
         return False
     if not all(_TYPES[kind](schema[key]) for key, kind in _VALUES.items() if key in schema):
         return False

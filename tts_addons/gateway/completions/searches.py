@@ -28,7 +28,7 @@ from tts_addons.gateway.wire.request import validate_body
 
 T = TypeVar("T")
 # fields of completions that chat completions lack, or that this module handles
-_OWN = {"prompt", "best_of", "logprobs", "echo", "suffix", "stream", "stream_options", "tts"}
+_FIELDS = {"prompt", "best_of", "logprobs", "echo", "suffix", "stream", "stream_options", "tts"}
 
 
 def search_response(
@@ -85,7 +85,7 @@ def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> No
 
 def _chat(body: CompletionBody, prompt: str) -> ChatBody:
     """Return the body of a chat whose only turn is a prompt, with the other fields of the completion."""
-    fields = body.model_dump(exclude_none=True, exclude=_OWN, by_alias=True)
+    fields = body.model_dump(exclude_none=True, exclude=_FIELDS, by_alias=True)
     options = {} if body.tts is None else {"tts": body.tts.model_dump(exclude_unset=True)}
     return validate_body(ChatBody, {**fields, **options, "messages": [{"role": "user", "content": prompt}]})
 

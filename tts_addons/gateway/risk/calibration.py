@@ -25,7 +25,7 @@ from tts_addons.gateway.risk.chains import prepare_run
 from tts_addons.gateway.searches import Order
 from tts_addons.gateway.wire.request import SearchRequest
 
-_AT_ONCE = 64  # searches
+_MOST_SEARCHES = 64  # searches
 
 
 def calibrate_preset(
@@ -72,7 +72,7 @@ async def _calibrate(
 
 async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) -> ProblemOutcomes:
     """Return the answers of one link to the problems."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    gate = asyncio.Semaphore(_MOST_SEARCHES)
     offer = gateway.offers.get(link)
     records, task = gateway.offers.servers[offer.model].records[0], gateway.offers.task(offer)
 

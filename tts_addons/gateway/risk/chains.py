@@ -25,7 +25,7 @@ from tts_addons.gateway.offers import Offer, Offers
 from tts_addons.gateway.searches import Order
 from tts_addons.gateway.wire.request import SearchRequest
 
-_OWN: Mapping[str, Any] = {"temperature": None, "draws": {}, "max_tokens": None, "thinking_tokens": None, "effort": ""}
+_NONE: Mapping[str, Any] = {"temperature": None, "draws": {}, "max_tokens": None, "thinking_tokens": None, "effort": ""}
 
 
 def prepare_run(
@@ -57,13 +57,13 @@ def calibrated_request(request: SearchRequest) -> SearchRequest:
 
     Such fields have no effect, and are reported.
     """
-    names = {name: tuple(request.draws) if name == "draws" else (name,) for name in _OWN}
-    field_names = [one for name, none in _OWN.items() if getattr(request, name) != none for one in names[name]]
+    names = {name: tuple(request.draws) if name == "draws" else (name,) for name in _NONE}
+    field_names = [one for name, none in _NONE.items() if getattr(request, name) != none for one in names[name]]
     notes = tuple(
         f"{request.name_of(name)} had no effect: the risk of this preset holds for its own sampling"
         for name in field_names
     )
-    changes: dict[str, Any] = {**_OWN, "notes": (*request.notes, *notes)}
+    changes: dict[str, Any] = {**_NONE, "notes": (*request.notes, *notes)}
     return dataclasses.replace(request, **changes)
 
 

@@ -27,7 +27,7 @@ DEAD_S: Final = 30.0  # seconds without a sign of life, after which a worker's h
 LOOK_S: Final = 0.1  # seconds between two tries to hold amounts, which other workers may have freed
 _WAIT_S = 30.0  # the most seconds to wait for the transaction of another process
 _GOES_ON, _SHALL_END, _IS_OVER = range(3)  # phases of a request
-_GONE = ""  # the name under which the counts of all ended workers are kept
+_ENDED = ""  # the name under which the counts of all ended workers are kept
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS spends (account TEXT, client TEXT, begins REAL, amounts TEXT, PRIMARY KEY (account, "
     "client, begins))",
@@ -161,7 +161,7 @@ class SharedBooks:
             self._put_process(self._worker, unburied_counts, gauges)
             query = "SELECT worker FROM processes WHERE seen_at < ?"
             for (worker,) in self._file.execute(query, (now - DEAD_S,)).fetchall():
-                if worker != _GONE:
+                if worker != _ENDED:
                     self._bury(worker)
         self._last_counts = dict(counts)
 
@@ -176,9 +176,9 @@ class SharedBooks:
         for account, client, hours, amounts in self._file.execute(query, (worker,)).fetchall():
             self._book(SharedAccount(account, {}, hours), client, json.loads(amounts))
         self._file.execute("DELETE FROM requests WHERE worker = ?", (worker,))
-        counts = self._sum("SELECT counts FROM processes WHERE worker IN (?, ?)", worker, _GONE)
+        counts = self._sum("SELECT counts FROM processes WHERE worker IN (?, ?)", worker, _ENDED)
         self._file.execute("DELETE FROM processes WHERE worker = ?", (worker,))
-        self._put_process(_GONE, counts, {})
+        self._put_process(_ENDED, counts, {})
 
     def _put_process(self, worker: str, counts: Mapping[str, float], gauges: Mapping[str, float]) -> None:
         row = (worker, self._now(), json.dumps(counts), json.dumps(gauges))

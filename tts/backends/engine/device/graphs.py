@@ -25,7 +25,7 @@ LOG = get_logger("tts.engine")
 _TOKENS = (1, 2, 4, 8, *range(16, 257, 16))  # the numbers of tokens of fixed steps
 _NARROW, _WIDE = 32, 8  # the fewest narrow and wide runs of attention that a step is padded to
 _SLOTS, _NUMBERS = 16, 2048  # room for partial results and for integers, a token; counted for at least 16 tokens
-_AFTER = 8  # steps of one shape until it is captured
+_STEPS_BEFORE_CAPTURE = 8  # steps of one shape until it is captured
 _SHAPES = 128  # most shapes that are kept
 
 
@@ -184,7 +184,7 @@ class FixedSteps:
             self.replays += 1
             return
         shape.run()
-        if self._capture is not None and shape.steps >= _AFTER:
+        if self._capture is not None and shape.steps >= _STEPS_BEFORE_CAPTURE:
             self._make_graph(shape, self._capture)
 
     def _make_graph(self, shape: _Shape, capture: Capture) -> None:

@@ -39,7 +39,7 @@ from tts.verifiers.genrm import verdict_of
 
 _MOST = 1024  # the most chains where the budget decides
 # The end of a critique that finds nothing wrong, in small letters without punctuation.
-_NOTHING = re.compile(
+_NO_FAULT = re.compile(
     r"(?:so |thus |hence |therefore |overall )?(?:"
     r"(?:there (?:is|are) |i (?:see|find) |we (?:see|find) )?(?:none|nothing wrong|no (?:errors?|mistakes?|wrong "
     r"steps?|step is wrong))"
@@ -48,7 +48,7 @@ _NOTHING = re.compile(
     r")(?: (?:in|with) (?:it|this|the (?:earlier )?(?:solution|answer)))?"
 )
 # what takes back a verdict before it
-_TAKEN_BACK = re.compile(r"\b(?:wrong|incorrect|mistaken|(?:not|isn't) (?:right|correct))\b")
+_REVOKED = re.compile(r"\b(?:wrong|incorrect|mistaken|(?:not|isn't) (?:right|correct))\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +148,9 @@ def finds_nothing_wrong(critique: str) -> bool:
     """
     verdict = verdict_of(critique, "right", "wrong")
     if verdict is not None:
-        return verdict == 1 and not _TAKEN_BACK.search(_NOTHING.sub("", critique.casefold().rpartition("verdict")[2]))
+        return verdict == 1 and not _REVOKED.search(_NO_FAULT.sub("", critique.casefold().rpartition("verdict")[2]))
     sentences = [part for part in re.split(r"[.!?:;\n]", critique.casefold()) if re.search(r"\w", part)]
     if not sentences:
         return False
     last_words = re.findall(r"[\w']+", sentences[-1])
-    return _NOTHING.fullmatch(" ".join(last_words)) is not None
+    return _NO_FAULT.fullmatch(" ".join(last_words)) is not None

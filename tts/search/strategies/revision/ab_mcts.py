@@ -40,9 +40,9 @@ from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate
 
 _DRAWS = {"normal": normal_draw, "beta": beta_draw}
-_FEW = 100  # solutions up to which the mixed posterior is drawn in the event loop
+_LOOP_SOLUTIONS = 100  # solutions up to which the mixed posterior is drawn in the event loop
 _TRIES = 3  # consecutive failed solutions that end the search
-_ALIKE = (4, 0.75)  # AB-MCTS-M skips a subtree with at least 4 scores of which at least 75 % are equal
+_EQUAL_SCORES = (4, 0.75)  # AB-MCTS-M skips a subtree with at least 4 scores of which at least 75 % are equal
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class AbMcts(Judged):
             rng = search.rng("ab_mcts", k)
             writer_draws = self._draws([scores_by_writer[role] for role in self.writers], rng)
             writer = self.writers[int(np.argmax(writer_draws))]
-            if self.posterior == "mixed" and k >= _FEW:
+            if self.posterior == "mixed" and k >= _LOOP_SOLUTIONS:
                 node = await search.run(self._select, root, rng)
             else:
                 node = self._select(root, rng)
@@ -184,6 +184,6 @@ def _grow(parent: AnswerNode, candidate: Candidate, score: float) -> None:
 
 def _are_alike(scores: Sequence[float]) -> bool:
     """Whether most scores of a subtree are the same to two digits, so that it has nothing new to teach."""
-    least_scores, least_share = _ALIKE
+    least_scores, least_share = _EQUAL_SCORES
     rounded = [round(score, 2) for score in scores]
     return len(rounded) >= least_scores and max(Counter(rounded).values()) >= least_share * len(rounded)
