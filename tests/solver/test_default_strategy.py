@@ -20,6 +20,7 @@ from tts.models import registry
 from tts.registry import parse_call
 from tts.solver.model_cache import own_verifier
 from tts.verifiers import VERIFIERS
+from tts.verifiers.making import describe_verifier
 
 
 def fitted(**changes) -> PerformanceModel:
@@ -133,7 +134,7 @@ def test_a_damaged_file_is_one_clear_line(ship, tmp_path, text, why):
 
 @pytest.mark.parametrize("text", ["process", "toy(error=0.3)", "self_evaluation"])
 def test_verifiers_are_described_as_they_are_written(text):
-    assert shipped.describe_verifier(parse_call(VERIFIERS, text)) == text
+    assert describe_verifier(parse_call(VERIFIERS, text)) == text
 
 
 def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, monkeypatch):
@@ -178,9 +179,7 @@ def test_a_search_that_a_shared_budget_grants_is_as_wide_as_what_was_granted():
 def test_the_pair_s_performance_models_ship_and_are_of_problems_that_nothing_is_measured_on(name, task, verifier):
     known = shipped.load(name)
     # its own: the default
-    of = {
-        "main": verifier or shipped.describe_verifier(parse_call(VERIFIERS, own_verifier(registry.get("pocket"), task)))
-    }
+    of = {"main": verifier or describe_verifier(parse_call(VERIFIERS, own_verifier(registry.get("pocket"), task)))}
     assert (known.fits("pocket", task, of), known.source.rpartition("-")[0] if not verifier else known.source) == (
         "",
         "allocator-pools-validation",

@@ -10,13 +10,13 @@ import pytest
 
 import tts
 from tests.verifiers.paths import ROOT, path, wholes
-from tts.allocator import shipped
 from tts.backends.sampling import spread, top_spread
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError
 from tts.registry import parse_call
 from tts.verifiers import VERIFIERS
 from tts.verifiers.confidence import Confidence, groups
+from tts.verifiers.making import describe_verifier
 
 LOGPROBS = [-0.1, -2.0, -0.3, -0.4, -4.0, -0.2, 0.0]
 
@@ -58,7 +58,7 @@ def test_the_sum_is_the_log_probability_of_the_whole_and_odds_make_a_chance_of_i
     assert (calibrated.range, Confidence(measure="logprob").range) == ((0.0, 1.0), (-math.inf, 0.0))
     assert 0 < wholes(calibrated, path([-200.0, -200.0]))[0] < 1e-80, "small chances are told apart"
     assert math.isnan(wholes(calibrated, path([]))[0])
-    assert parse_call(VERIFIERS, shipped.describe_verifier(calibrated)) == calibrated
+    assert parse_call(VERIFIERS, describe_verifier(calibrated)) == calibrated
 
 
 @pytest.mark.parametrize("odds", [(0.0, 1.0), (-1.0, 1.0), (1.0,), 1.0, (1.0, math.nan), ("1", 2), (True, 1.0)])

@@ -45,7 +45,7 @@ def choose_plan(
         plan: The plan as the caller gave it; None: there was none.
         model: The name of the policy.
         task: The name of the task.
-        verifiers: The verifiers by role, as `shipped.describe_verifier` writes them.
+        verifiers: The verifiers by role, as `describe_verifier` writes them.
         others: Names of the models beside the policy, by role.
         asked: The roles of models that verifiers call.
 

@@ -8,7 +8,6 @@ so that what was run reads the same on every machine.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -20,9 +19,7 @@ from tts._common.scopes import file_scope
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import REFIT
 from tts.models.registry import REINSTALL, SHIPPED
-from tts.registry import Scope, place_of
-from tts.verifiers import VERIFIERS
-from tts.verifiers.base import Verifier
+from tts.registry import Scope
 
 FOLDER = SHIPPED / "performance"
 _Version = tuple[int, int, int]
@@ -100,23 +97,3 @@ def _policy(path: Path, version: _Version) -> Any:
     del version
     found = json.loads(path.read_text(encoding="utf-8"))
     return found.get("model") if isinstance(found, dict) else None
-
-
-def describe_verifier(verifier: Verifier) -> str:
-    """Return a verifier as the command line writes it.
-
-    The text has the name of the verifier, and the parameters that differ from their defaults. If a class of another
-    author has the name of a registered verifier, the text has the place of the class.
-    """
-    name = verifier.name
-    if name in VERIFIERS.entries and not VERIFIERS.is_name_of(name, type(verifier)):
-        name = place_of(type(verifier))
-    fields = dataclasses.fields(verifier) if dataclasses.is_dataclass(verifier) else ()
-    arguments: list[str] = []
-    for field in fields:
-        if not field.init:
-            continue
-        value = getattr(verifier, field.name)
-        if value != field.default:
-            arguments.append(f"{field.name}={value!r}")
-    return f"{name}({', '.join(arguments)})" if arguments else name

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from tts._core.logs import get_logger
 from tts.allocator.auto import Auto
 from tts.allocator.default import choose_plan
-from tts.allocator.shipped import describe_verifier
 from tts.backends.base import Sampling, sampling_with
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
@@ -51,6 +50,7 @@ from tts.tasks.base import Task
 from tts.tasks.by_references import choose_task, with_final_answers
 from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers.compatibility import check_rates
+from tts.verifiers.making import describe_verifier
 
 if TYPE_CHECKING:
     from tts.solver.thresholds import Thresholds

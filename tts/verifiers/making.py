@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 from typing import Any, cast
 
 from tts.checks import check_complete, check_part
 from tts.errors import ConfigError, quote
-from tts.registry import parse_call
+from tts.registry import parse_call, place_of
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier, traits_of
 from tts.verifiers.function import FunctionVerifier, ScoreFunction
@@ -70,3 +71,23 @@ def _complete(verifier: Any, what: str) -> Verifier:
     check_part(verifier, Verifier, f"the verifier {what}", "score")
     traits_of(verifier)
     return verifier
+
+
+def describe_verifier(verifier: Verifier) -> str:
+    """Return a verifier as the command line writes it.
+
+    The text has the name of the verifier, and the parameters that differ from their defaults. If a class of another
+    author has the name of a registered verifier, the text has the place of the class.
+    """
+    name = verifier.name
+    if name in VERIFIERS.entries and not VERIFIERS.is_name_of(name, type(verifier)):
+        name = place_of(type(verifier))
+    fields = dataclasses.fields(verifier) if dataclasses.is_dataclass(verifier) else ()
+    arguments: list[str] = []
+    for field in fields:
+        if not field.init:
+            continue
+        value = getattr(verifier, field.name)
+        if value != field.default:
+            arguments.append(f"{field.name}={value!r}")
+    return f"{name}({', '.join(arguments)})" if arguments else name
