@@ -116,6 +116,7 @@ class Auto(Strategy):
     """
 
     registered_as = "auto"
+    divides_total = True
     n: Count | None = None
     pilots: Count | None = None
     price: Amount | None = None

@@ -316,8 +316,7 @@ def _warn_of_failures(store: Store, summary: RunSummary) -> None:
 def _print_table(store: Store, study: int) -> None:
     import numpy as np
 
-    from tts.experiments.analysis.table import table
-    from tts.experiments.api import SEED
+    from tts.experiments.analysis.table import SEED, table
     from tts.experiments.output import tables
 
     rows = table(store.results(study, drawn=False), rng=np.random.default_rng(SEED))

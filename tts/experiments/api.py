@@ -22,8 +22,8 @@ from tts.experiments.analysis.pairs import PairedRow, compare_pairs, compare_rep
 from tts.experiments.analysis.points import front_points, points_of
 from tts.experiments.analysis.pools import ProblemPool, pool_study, pools_of
 from tts.experiments.analysis.replay import ReplayedCurve
-from tts.experiments.analysis.replayable import SEED, PartialResults, Replayable
-from tts.experiments.analysis.table import TableRow, table
+from tts.experiments.analysis.replayable import PartialResults, Replayable
+from tts.experiments.analysis.table import SEED, TableRow, table
 from tts.experiments.output import plots, tables
 from tts.experiments.output.export import export
 from tts.experiments.output.logs import SAMPLE_FORMS, Sampled, export_samples

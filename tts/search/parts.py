@@ -206,6 +206,7 @@ class Strategy(Named, HintsKeywords, ABC):
         registered_as: The strategy's name in text forms; by default its place, "module:Class".
         sized_by_budget: The parameters that may be None. None means as many as the budget pays.
         always_votes: Whether the default selection is `majority` also with a verifier.
+        divides_total: Whether the strategy is `auto`, which divides a total among problems.
 
     Example:
         >>> import tts
@@ -220,6 +221,7 @@ class Strategy(Named, HintsKeywords, ABC):
     __slots__ = ()
     sized_by_budget: ClassVar[tuple[str, ...]] = ("n",)
     always_votes: ClassVar[bool] = False
+    divides_total: ClassVar[bool] = False
 
     @abstractmethod
     async def run(self, search: Search) -> Sequence[Candidate]:

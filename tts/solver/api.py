@@ -18,7 +18,6 @@ from tts.backends.function import WriteFunction
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, quote, unknown_name
 from tts.search.parts import Plan, Strategy
-from tts.solver.live import Event
 from tts.solver.model_cache import LOOP, Model, ModelCache, VerifierLike
 from tts.solver.setup import OnError
 from tts.solver.solver import BudgetLike, ExpectedTokens, ProblemLike, Solver
@@ -26,6 +25,7 @@ from tts.tasks.base import Task
 from tts.types import Solution
 
 if TYPE_CHECKING:
+    from tts.solver.live import Event
     from tts.solver.thresholds import Thresholds
 
 Function = TypeVar("Function", bound=Callable[..., Any])

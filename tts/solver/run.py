@@ -35,7 +35,6 @@ from tts.search.selections._common import put_first
 from tts.search.selections.majority import Majority
 from tts.search.tree import Tree
 from tts.solver.checks import LOG, check, forewarnings, task_warnings
-from tts.solver.live import Reporter
 from tts.solver.setup import ProblemRun, Setup
 from tts.solver.telemetry import Watched
 from tts.solver.warnings import SearchOutcome, cause_of, solution_warnings
@@ -91,6 +90,8 @@ async def _solve_in(run: ProblemRun, account: Account) -> Solution:
     """Search in an account, choose, and return the solution. All reservations and prompts are released."""
     reporter = None
     if run.on_event is not None:
+        from tts.solver.live import Reporter
+
         reporter = Reporter(run.problem.without_answer(), tuple(run.setup.verifiers), run.on_event)
     context = _make_context(run, account)
     prompts, costs = Prompts(context), context.costs

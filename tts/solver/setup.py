@@ -14,13 +14,13 @@ from tts.budget.budget import Budget, Rates
 from tts.search.algorithms.embedding import Embedder
 from tts.search.needs import Needs, needs_of
 from tts.search.parts import Plan, Selection
-from tts.solver.live import Event
 from tts.tasks.base import Task
 from tts.types import Candidate, Problem
 from tts.verifiers.base import Verifier
 from tts.verifiers.compatibility import token_rates
 
 if TYPE_CHECKING:
+    from tts.solver.live import Event
     from tts.solver.shared_budget import BudgetShare
 
 OnError = Literal["raise", "keep"]  # what a failed verifier does to a solution

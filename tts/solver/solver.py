@@ -13,11 +13,9 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from tts._core.logs import get_logger
-from tts.allocator.auto import Auto
-from tts.allocator.default import choose_plan
 from tts.backends.base import Sampling, sampling_with
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
@@ -30,7 +28,6 @@ from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
 from tts.solver.checks import LOG, check, forewarnings
-from tts.solver.live import Event, stream_events
 from tts.solver.model_cache import (
     DEFAULT_MODEL,
     LOOP,
@@ -47,12 +44,13 @@ from tts.solver.run import solve_problem
 from tts.solver.setup import OnError, ProblemRun, Setup, divide_account, read_limits
 from tts.tasks import make_task
 from tts.tasks.base import Task
-from tts.tasks.by_references import choose_task, with_final_answers
 from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers.compatibility import check_rates
 from tts.verifiers.making import describe_verifier
 
 if TYPE_CHECKING:
+    from tts.allocator.auto import Auto
+    from tts.solver.live import Event
     from tts.solver.thresholds import Thresholds
 
 ProblemLike = str | Problem | Sequence[Message | Mapping[str, str]]
@@ -298,8 +296,9 @@ class Solver(HintsKeywords):
 
         The last event has the solution. A stream that is closed cancels its search.
         """
-        run = self.prepare(problem, budget, strategy=strategy, seed=seed)
+        from tts.solver.live import stream_events
 
+        run = self.prepare(problem, budget, strategy=strategy, seed=seed)
         return stream_events(
             run.problem,
             run.on_event,
@@ -331,7 +330,8 @@ class Solver(HintsKeywords):
         total = Budget.of(each) if budget is None else read_limits(budget)  # type: ignore[arg-type]
         setup = self._setup(None, strategy, with_laws=with_laws)
         self._run(setup, _PLACEHOLDER, total, seed)  # refuses what fits no problem
-        auto = setup.plan.strategy if budget is not None and isinstance(setup.plan.strategy, Auto) else None
+        divides = budget is not None and setup.plan.strategy.divides_total
+        auto = cast("Auto", setup.plan.strategy) if divides else None
         shares: Sequence[Budget | Account] = [total] * len(problem_list)
         if budget is not None and isinstance(total, Budget) and auto is None:
             shares = divide(total, len(problem_list))
@@ -369,6 +369,8 @@ class Solver(HintsKeywords):
         Raises:
             ConfigError: the references fit no task.
         """
+        from tts.tasks.by_references import choose_task, with_final_answers  # as is what reads references
+
         model_task = self._own_task
         own_name = self._task.name if isinstance(self._task, Task) else self._task
         task_name = own_name or (None if model_task == "text" else model_task)
@@ -452,7 +454,9 @@ class Solver(HintsKeywords):
         verifier_texts = {role: verifier_texts[role] for role in verifiers}
         verifier_models = {verifier.model for verifier in verifiers.values()}
         model_names = {role: model.name for role, model in self._models.items()}
-        if plan is None or isinstance(plan.strategy, Auto):
+        if plan is None or plan.strategy.divides_total:
+            from tts.allocator.default import choose_plan  # the allocator is loaded where it decides
+
             others = {role: name for role, name in model_names.items() if role != "policy"}
             plan, plan_notes = choose_plan(
                 plan, model_names["policy"], task.name, verifier_texts, others, verifier_models

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.marks import ANSWER_MARKS, marks_within, pattern_of
 from tts.thoughts import THINK
 
@@ -195,6 +194,8 @@ def last_boxes(text: str) -> str | None:
     if len(contents) == 1:
         return contents[0]
     # of contents with the same normal form the first in the text stays, at the place of the last
+    from tts.tasks.forms.normal_form import normal_form  # loaded where several answers are compared
+
     content_by_form = {normal_form(content): content for content in contents}
     return ", ".join(reversed(content_by_form.values()))
 

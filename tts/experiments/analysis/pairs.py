@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tts.errors import ConfigError
 from tts.experiments.analysis.names import strategy_of
-from tts.experiments.analysis.replay import ReplayedCurve
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Difference, Estimate, holm, paired_difference
+
+if TYPE_CHECKING:
+    from tts.experiments.analysis.replay import ReplayedCurve
 
 _Condition = tuple[object, ...]
 _Runs = dict[str, dict[int, bool]]  # whether a run of one strategy was right, by problem and seed

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tts.errors import ConfigError
 from tts.experiments.analysis.comparing import pareto_front
 from tts.experiments.analysis.curves import AXES, Curve, Kind
-from tts.experiments.analysis.replay import ReplayedCurve
 from tts.statistics import Estimate
+
+if TYPE_CHECKING:
+    from tts.experiments.analysis.replay import ReplayedCurve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +83,7 @@ def front_points(curves: Sequence[Curve], axis: str) -> list[Point]:
 
 def _points(line: Curve | ReplayedCurve) -> list[Point]:
     """Return the points of a live or replayed curve."""
-    if isinstance(line, ReplayedCurve):
-        curve, replayed = line.curve, line
-    else:
-        curve, replayed = line, None
+    curve, replayed = (line, None) if isinstance(line, Curve) else (line.curve, line)
     known = None if replayed is None else replayed.coverage
     coverage: list[float | None] = [None] * len(curve.accuracy) if known is None else known.tolist()
     return [

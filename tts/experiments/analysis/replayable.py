@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final
 
 from tts.errors import HintsKeywords, hint_methods
 from tts.experiments.analysis.averaging import Unit
@@ -19,8 +18,7 @@ from tts.experiments.analysis.replay import (
     replay,
     sizes_of,
 )
-
-SEED: Final = 0  # seed of the intervals' resamples: equal results give equal tables
+from tts.experiments.analysis.table import SEED
 
 
 class PartialResults(UserWarning):

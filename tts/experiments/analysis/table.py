@@ -17,6 +17,7 @@ from tts.experiments.analysis import curves
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Estimate, mean_with_error
 
+SEED: Final = 0  # seed of the intervals' resamples: equal results give equal tables
 NOT_REPEATED: Final = frozenset(
     {"cancelled_tokens", "lost_tokens", "seconds", "work_seconds"}
 )  # all other columns are equal after a resumed run
