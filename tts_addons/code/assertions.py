@@ -7,82 +7,50 @@ import builtins
 import doctest
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from tts_addons.code.values import NotDataError, data_of, is_data
+from tts_addons.code.values import PURE, NotDataError, data_of, is_data
 
 _CHECKS = re.compile(r"(?i)assert|raises|fail|verify|expect")
-_HARMLESS = {  # functions that change none of their arguments
-    "abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min",
-    "print", "range", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip",
-}  # fmt: skip
+_HARMLESS = PURE | {"all", "any", "isinstance", "print", "repr", "type"}  # functions that change no argument
 _RUNNERS = {
     "unittest.main": "unittest", "unittest.TestProgram": "unittest", "doctest.testmod": "doctest", "testmod": "doctest",
 }  # fmt: skip
-_BOTH: dict[str, ast.cmpop] = {
-    "assertEqual": ast.Eq(),
-    "assertEquals": ast.Eq(),
-    "assertListEqual": ast.Eq(),
-    "assertDictEqual": ast.Eq(),
-    "assertSetEqual": ast.Eq(),
-    "assertTupleEqual": ast.Eq(),
-    "assertSequenceEqual": ast.Eq(),
-    "assertMultiLineEqual": ast.Eq(),
-    "assertNotEqual": ast.NotEq(),
-    "assertIs": ast.Is(),
-    "assertIsNot": ast.IsNot(),
-    "assertIn": ast.In(),
-    "assertNotIn": ast.NotIn(),
-    "assertLess": ast.Lt(),
-    "assertLessEqual": ast.LtE(),
-    "assertGreater": ast.Gt(),
-    "assertGreaterEqual": ast.GtE(),
-}
-_ONE: dict[str, str] = {
-    "assertTrue": "{}",
-    "assertFalse": "not {}",
-    "assertIsNone": "{} is None",
-    "assertIsNotNone": "{} is not None",
-}
+_MAIN = ("__name__ == '__main__'", "'__main__' == __name__")
+_TYPED = re.compile(r"(?<=^assert)(?:List|Dict|Set|Tuple|Sequence|MultiLine)(?=Equal$)")
+_METHODS = {  # assertions of the methods of unittest's cases
+    "assertEqual": "{} == {}", "assertEquals": "{} == {}", "assertNotEqual": "{} != {}", "assertIs": "{} is {}",
+    "assertIsNot": "{} is not {}", "assertIn": "{} in {}", "assertNotIn": "{} not in {}", "assertLess": "{} < {}",
+    "assertLessEqual": "{} <= {}", "assertGreater": "{} > {}", "assertGreaterEqual": "{} >= {}", "assertTrue": "{}",
+    "assertFalse": "not {}", "assertIsNone": "{} is None", "assertIsNotNone": "{} is not None",
+    "assertAlmostEqual": "abs({} - {}) < 5e-8",
+}  # fmt: skip
 
 
 class NotWrittenOutError(Exception):
     """A test case has more than methods of assertions."""
 
 
-def splice_main_block(body: Iterable[ast.stmt]) -> list[ast.stmt]:
-    """Return statements with those below `if __name__ == "__main__"` in its place.
-
-    The statement `a, b = x, y` is returned as two.
-    """
-    main_tests = ("__name__ == '__main__'", "'__main__' == __name__")
-    statements: list[ast.stmt] = []
-    for whole_statement in body:
-        for statement in _split_assignment(whole_statement):
-            if isinstance(statement, ast.If) and ast.unparse(statement.test) in main_tests:
-                statements += splice_main_block(statement.body)
-            else:
-                statements.append(statement)
-    return statements
-
-
-def _split_assignment(statement: ast.stmt) -> list[ast.stmt]:
-    """Return `a, b = x, y` as two assignments, where x and y do not use a or b; any other statement as it is."""
-    match statement:
-        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
-            names = {target.id for target in targets if isinstance(target, ast.Name)}
-            used_names = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
-            if len(names) == len(targets) and names.isdisjoint(used_names):
-                return [ast.Assign([target], value, lineno=0) for target, value in zip(targets, values, strict=True)]
-        case _:
-            pass
-    return [statement]
-
-
 class _AsAssertions(ast.NodeTransformer):
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+    """Makes assertions of bare comparisons, and two assignments of `a, b = x, y`, where x and y do not use a or b.
+
+    Statements below `if __name__ == "__main__"` take its place.
+    """
+
+    def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
-        node.body = [part for statement in node.body for part in _split_assignment(statement)]
+        return node.body if ast.unparse(node.test) in _MAIN else node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                names = {target.id for target in targets if isinstance(target, ast.Name)}
+                used_names = {inner.id for value in values for inner in ast.walk(value) if isinstance(inner, ast.Name)}
+                if len(names) == len(targets) == len(values) and names.isdisjoint(used_names):
+                    pairs = zip(targets, values, strict=True)
+                    return [ast.Assign([target], value, lineno=0) for target, value in pairs]
+            case _:
+                pass
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
@@ -98,9 +66,9 @@ def _compares(node: ast.expr) -> bool:
     return any(isinstance(inner, ast.Compare) for inner in ast.walk(node))
 
 
-def as_assertions(body: Iterable[ast.stmt]) -> list[ast.stmt]:
-    """Return statements in which a bare comparison is an assertion."""
-    return [_AsAssertions().visit(statement) for statement in body]
+def as_assertions(tree: ast.Module) -> list[ast.stmt]:
+    """Return the statements of tests in a plain form, in which a bare comparison is an assertion."""
+    return _AsAssertions().visit(tree).body
 
 
 def is_idle(statement: ast.stmt) -> bool:
@@ -150,14 +118,6 @@ class _Checks(ast.NodeVisitor):
         for inner in [*body, *node.handlers, *node.orelse, *node.finalbody]:
             self.visit(inner)
 
-    def visit_If(self, node: ast.If) -> None:
-        try:
-            branch = node.body if data_of(node.test) else node.orelse
-        except NotDataError:
-            branch = [*node.body, *node.orelse]
-        for inner in branch:
-            self.visit(inner)
-
     def visit_Call(self, node: ast.Call) -> None:
         called = ast.unparse(node.func)
         nodes = [inner for argument in node.args for inner in ast.walk(argument)]
@@ -186,12 +146,12 @@ class Definitions:
                 self.bodies[statement.name] = statement
             if isinstance(statement, ast.FunctionDef) and not statement.decorator_list and not _is_generator(statement):
                 self.functions[statement.name] = statement
-        self.imported: set[str] = set()
-        for node in nodes:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self.imported |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        self._stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        self._changed = set(_changed_names(body))
+        aliases = [alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+        self.imported = {(alias.asname or alias.name).split(".")[0] for alias in aliases}
+        self._bound = set(_bound_names(tree))
+        self._changed = {
+            name for statement in body if not _is_plain_assignment(statement) for name in _bound_names(statement)
+        }
         self._risky = set(_risky(nodes))
         # an assertion of a tuple holds whatever is in it
         self.passes_always = any(
@@ -200,19 +160,16 @@ class Definitions:
 
     def is_the_programs(self, name: str) -> bool:
         """Whether a name is the program's: the tests do not define it, and it is no builtin name."""
-        is_defined = name in self.bodies or name in self._stored or name in self.imported
-        return not is_defined and name not in vars(builtins)
+        return name not in self._bound and name not in vars(builtins)
 
     def name_of(self, statement: ast.stmt) -> str | None:
         """Return the name that a statement defines, where it does nothing more."""
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 return name
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not any(
-                isinstance(n, ast.Call) for n in ast.walk(value)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_data(value) or not any(
+                isinstance(node, ast.Call) for node in ast.walk(value)
             ):
-                return name
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_data(value):
                 return name
             case _:
                 return None
@@ -285,25 +242,24 @@ def _is_generator(node: ast.stmt) -> bool:
     return any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
 
 
-def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Yield the names of the module that are bound by more than definitions and plain assignments."""
-    for statement in body:
-        is_plain_assignment = (
-            isinstance(statement, ast.Assign)
-            and len(statement.targets) == 1
-            and isinstance(statement.targets[0], ast.Name)
-        )
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Global):
-                    yield from node.names
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in statement.names)
-        else:
-            names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-            bindings = Counter(node.id for node in names if not isinstance(node.ctx, ast.Load))
-            yield from (name for name, count in bindings.items() if not is_plain_assignment or count > 1)
+def _is_plain_assignment(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets)
+
+
+def _bound_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a tree binds, those within its functions included."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Global(names=names):
+                yield from names
+            case ast.alias(name=name, asname=other_name):
+                yield (other_name or name).split(".")[0]
+            case _:
+                pass
 
 
 def _risky(nodes: list[ast.AST]) -> Iterator[str]:
@@ -378,11 +334,9 @@ class _Methods(ast.NodeTransformer):
 
 def _assertion(name: str, arguments: list[ast.expr]) -> ast.stmt | None:
     """Return the assertion of a method of unittest's cases, such as "assertEqual"; None for another method."""
-    if len(arguments) in (2, 3) and name in _BOTH:
-        return ast.Assert(ast.Compare(arguments[0], [_BOTH[name]], [arguments[1]]), None)
-    texts = [f"({ast.unparse(argument)})" for argument in arguments]
-    if len(arguments) == 2 and name == "assertAlmostEqual":
-        return ast.parse(f"assert abs({texts[0]} - {texts[1]}) < 5e-8").body[0]
-    if arguments and name in _ONE:
-        return ast.parse(f"assert {_ONE[name].format(texts[0])}").body[0]
-    return None
+    form = _METHODS.get(_TYPED.sub("", name), "")
+    num_values = form.count("{}")
+    has_message = len(arguments) == num_values + 1 and name != "assertAlmostEqual"  # there it would be the places
+    if not form or (len(arguments) != num_values and not has_message):
+        return None
+    return ast.parse("assert " + form.format(*(f"({ast.unparse(argument)})" for argument in arguments))).body[0]

@@ -24,7 +24,6 @@ from tts_addons.code.assertions import (
     as_assertions,
     is_idle,
     is_runner,
-    splice_main_block,
     test_methods,
 )
 from tts_addons.code.conditions import MOST_PARTS, AskedParts, Clause, NotPlainError, condition_of, read_value
@@ -126,7 +125,7 @@ def read_tests(tests: str) -> CodeTests:
             return _json_steps(json_tests, tests)
         with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
             tree = ast.parse(tests, "tests")
-            reading = _Reading(tree, as_assertions(splice_main_block(tree.body)))
+            reading = _Reading(tree, as_assertions(tree))
             steps = reading.steps()
     except NothingTestedError:
         raise
