@@ -181,9 +181,14 @@ def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name, with the nearest known names."""
     names = sorted(known)
-    near = difflib.get_close_matches(name[:200], names, n=3, cutoff=0.6)
+    near = nearest_names(name, names)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
     return ConfigError(f"{kind} is {quote(name)}, but no {kind} has that name", hint=hint)
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return at most three known names that a name may have been meant as, the nearest first."""
+    return difflib.get_close_matches(name[:200], list(known), n=3)
 
 
 def quote(value: Any) -> str:
