@@ -101,7 +101,7 @@ CHEATS = {
     ),
     "it patches the runner's encoder": (
         "import gc\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'run_program' in o:\n"
-        "        for name in ('encode', 'wire', '_value'): o[name] = lambda *a, **k: True\n        o['_step'] = lambda *a: {}\n"
+        "        o.update(dict.fromkeys(('encode', 'wire', '_value'), lambda *a, **k: True), _step=lambda *a: {})\n"
         "def f(x): return 0"
     ),
     "it sends malformed values": (
