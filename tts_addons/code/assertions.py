@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tts_addons.code.conditions import NotPlainError
 from tts_addons.code.values import PURE, NotDataError, data_of, is_data
 
 _CHECKS = re.compile(r"(?i)assert|raises|fail|verify|expect")
@@ -25,10 +26,6 @@ _METHODS = {  # assertions of the methods of unittest's cases
     "assertFalse": "not {}", "assertIsNone": "{} is None", "assertIsNotNone": "{} is not None",
     "assertAlmostEqual": "abs({} - {}) < 5e-8",
 }  # fmt: skip
-
-
-class NotWrittenOutError(Exception):
-    """A test case has more than methods of assertions."""
 
 
 class _AsAssertions(ast.NodeTransformer):
@@ -294,23 +291,23 @@ def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
     The assertions of the case become statements.
 
     Raises:
-        NotWrittenOutError: the case has more than such methods, or the methods use more of the case.
+        NotPlainError: the case has more than such methods, or the methods use more of the case.
     """
     methods: list[tuple[str, list[ast.stmt]]] = []
     for statement in case.body:
         if isinstance(statement, ast.Pass | ast.Expr):
             continue
         if not isinstance(statement, ast.FunctionDef) or not statement.name.startswith("test"):
-            raise NotWrittenOutError
+            raise NotPlainError
         if statement.decorator_list:
-            raise NotWrittenOutError
+            raise NotPlainError
         if len(statement.args.args) != 1 or _is_generator(statement):
-            raise NotWrittenOutError
+            raise NotPlainError
         self_name = statement.args.args[0].arg
         body = [_Methods(self_name).visit(inner) for inner in statement.body]
         nodes = [node for inner in body for node in ast.walk(inner)]
         if any(isinstance(node, ast.Name) and node.id == self_name for node in nodes):
-            raise NotWrittenOutError
+            raise NotPlainError
         methods.append((statement.name, body))
     methods.sort(key=lambda method: method[0])  # by name, since bodies have no order
     return [body for _name, body in methods]

@@ -245,7 +245,7 @@ def wire(value: Any, left: list[int]) -> Wire:
 
 
 def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
-    """Return a value as texts and lists, by its plain data, in a form that values have in common where `==` holds.
+    """Return the plain data of a value as texts and lists, which equal values have in common.
 
     A text begins with its kind: "s" a text, "n" a number as an exact ratio in base 16, "b" bytes, "z" None, "o" an
     object that is no plain data, and NaN. A list begins with "l" for a list, "t" a tuple, "S" a set, "d" a dict, or "c"

@@ -20,7 +20,6 @@ from typing import Any
 
 from tts_addons.code.assertions import (
     Definitions,
-    NotWrittenOutError,
     as_assertions,
     is_idle,
     is_runner,
@@ -235,7 +234,7 @@ class _Reading:
             methods = [method for case in cases for method in test_methods(case)]
             for method in methods:
                 self._write_out(method, dict(self._literals), parts, 1)
-        except (NotPlainError, NotWrittenOutError):
+        except NotPlainError:
             parts.asserts = 0
         if parts.asserts:
             self._used |= {case.name for case in cases}

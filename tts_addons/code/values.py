@@ -205,13 +205,13 @@ def shown_wire(value: Wire) -> str:
         if value is not None and not isinstance(value, bool) and value[0] in ("o", "S", "d"):
             collection = "a set" if value[0] == "S" else "a dict"
             return f"a {value[1:]}"[:80] if value[0] == "o" else f"{collection} of {len(value) - 1}"
-        return repr(_shown(plain(value)))[:80]
+        return repr(_replace_fractions(plain(value)))[:80]
     except MALFORMED:
         return "no plain data"
 
 
-def _shown(value: Any) -> Any:
+def _replace_fractions(value: Any) -> Any:
     """Return a value with floats in place of fractions."""
     if isinstance(value, list | tuple):
-        return type(value)(map(_shown, value))
+        return type(value)(map(_replace_fractions, value))
     return float(value) if isinstance(value, Fraction) else value
