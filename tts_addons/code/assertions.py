@@ -17,6 +17,7 @@ _HARMLESS = PURE | {"all", "any", "isinstance", "print", "repr", "type"}  # func
 _RUNNERS = {
     "unittest.main": "unittest", "unittest.TestProgram": "unittest", "doctest.testmod": "doctest", "testmod": "doctest",
 }  # fmt: skip
+_SWALLOWING = {"Exception", "BaseException", "AssertionError"}
 _MAIN = ("__name__ == '__main__'", "'__main__' == __name__")
 _TYPED = re.compile(r"(?<=^assert)(?:List|Dict|Set|Tuple|Sequence|MultiLine)(?=Equal$)")
 _METHODS = {  # assertions of the methods of unittest's cases
@@ -89,45 +90,14 @@ def is_runner(statement: ast.stmt) -> str:
     return _RUNNERS.get(ast.unparse(value.func), "") if isinstance(value, ast.Call) else ""
 
 
-class _Checks(ast.NodeVisitor):
-    """Whether a statement checks something.
-
-    Checks are assertions, raised errors, calls with a name such as "verify", and calls that get the program.
-    """
-
-    def __init__(self, defined: Definitions, seen: frozenset[str]) -> None:
-        self._defined = defined
-        self._seen = seen
-        self.found = False
-
-    def visit_Assert(self, node: ast.Assert) -> None:
-        del node
-        self.found = True
-
-    def visit_Raise(self, node: ast.Raise) -> None:
-        del node
-        self.found = True
-
-    def visit_Try(self, node: ast.Try) -> None:
-        caught = ["" if handler.type is None else ast.unparse(handler.type) for handler in node.handlers]
-        catches_assertions = not {"", "Exception", "BaseException", "AssertionError"}.isdisjoint(caught)
-        body = [] if catches_assertions else node.body
-        for inner in [*body, *node.handlers, *node.orelse, *node.finalbody]:
-            self.visit(inner)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        called = ast.unparse(node.func)
-        nodes = [inner for argument in node.args for inner in ast.walk(argument)]
-        argument_names = {inner.id for inner in nodes if isinstance(inner, ast.Name)}
-        gets_program = any(map(self._defined.is_the_programs, argument_names))
-        is_imported = called.split(".")[0] in self._defined.imported
-        if _CHECKS.search(called) or (is_imported and gets_program):
-            self.found = True
-        self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if node.id in self._defined.bodies and node.id not in self._seen:
-            self.found |= self._defined.tests(self._defined.bodies[node.id], self._seen | {node.id})
+def _effective_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes below a node, without those whose failed assertions a `try` swallows."""
+    yield node
+    caught = [handler.type for handler in node.handlers] if isinstance(node, ast.Try) else []
+    swallows = any(kind is None or ast.unparse(kind) in _SWALLOWING for kind in caught)
+    for child in ast.iter_child_nodes(node):
+        if not (swallows and isinstance(node, ast.Try) and child in node.body):
+            yield from _effective_nodes(child)
 
 
 class Definitions:
@@ -201,10 +171,28 @@ class Definitions:
                 if isinstance(called, ast.AsyncFunctionDef) or (called is not None and _is_generator(called)):
                     return False  # the call makes a coroutine or generator that is never run
         is_definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        checks = _Checks(self, seen)
-        for inner in statement.body if is_definition else [statement]:
-            checks.visit(inner)
-        return checks.found
+        parts = statement.body if is_definition else [statement]
+        return any(self._checks(node, seen) for part in parts for node in _effective_nodes(part))
+
+    def _checks(self, node: ast.AST, seen: frozenset[str]) -> bool:
+        """Whether a node checks something.
+
+        Checks are assertions, raised errors, calls with a name such as "verify", and calls that get the program.
+        """
+        match node:
+            case ast.Assert() | ast.Raise():
+                return True
+            case ast.Name(id=name):
+                is_new = name in self.bodies and name not in seen
+                return is_new and self.tests(self.bodies[name], seen | {name})
+            case ast.Call(func=func, args=arguments):
+                called = ast.unparse(func)
+                nodes = [inner for argument in arguments for inner in ast.walk(argument)]
+                gets_program = any(isinstance(inner, ast.Name) and self.is_the_programs(inner.id) for inner in nodes)
+                is_imported = called.split(".")[0] in self.imported
+                return bool(_CHECKS.search(called)) or (is_imported and gets_program)
+            case _:
+                return False
 
     def cases(self) -> list[ast.ClassDef]:
         """Return the test cases of unittest."""

@@ -30,6 +30,8 @@ _DEEPEST = 200  # containers around a value
 _DIGITS = 4096  # of a decimal number in the report
 _FAULT = 200  # characters of an error or a type's name in the report
 _LAST = 1 << 16  # bytes of a run's error output that are read
+# kinds such as numpy's
+_OTHER_NUMBERS: dict[Any, Any] = {numbers.Integral: int, numbers.Real: float, numbers.Complex: complex}
 _LARGE = "otoo large or too deep"
 Wire = Any  # None, True or False, or what `encode` writes; {"e": error} where the program raised
 
@@ -317,8 +319,8 @@ def _number(value: Any, left: list[int]) -> Wire:
         return ["c", real, _number(value.imag, left)] if value.imag else real
     if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) >= _DIGITS:
         return "oDecimal"  # its ratio would be too long
-    if not isinstance(value, int | float | Decimal | Fraction):  # numbers of other types, such as numpy's
-        for kind, exact in ((numbers.Integral, int), (numbers.Real, float), (numbers.Complex, complex)):
+    if not isinstance(value, int | float | Decimal | Fraction):
+        for kind, exact in _OTHER_NUMBERS.items():
             if isinstance(value, kind):
                 return _number(exact(value), left)
         return f"o{type(value).__name__[:_FAULT]}"

@@ -345,12 +345,13 @@ def _plain_step(parts: AskedParts) -> CodeStep:
 
 def _parameters(function: ast.FunctionDef, count: int) -> list[str]:
     """Return the names of a function's parameters; refuse a function that does not take `count` plain parameters."""
-    parameters = function.args
-    has_variable_number = parameters.vararg or parameters.kwarg or parameters.defaults
-    has_other_kinds = parameters.kwonlyargs or parameters.posonlyargs
-    if has_variable_number or has_other_kinds or len(parameters.args) != count:
-        raise NotPlainError
-    return [argument.arg for argument in parameters.args]
+    match function.args:
+        case ast.arguments(posonlyargs=[], args=parameters, vararg=None, kwonlyargs=[], kwarg=None, defaults=[]) if (
+            len(parameters) == count
+        ):
+            return [parameter.arg for parameter in parameters]
+        case _:
+            raise NotPlainError
 
 
 class _PutIn(ast.NodeTransformer):
