@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,7 +13,7 @@ from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from tts._common.characters import HALVES
-from tts.errors import ConfigError, quote, unknown_name
+from tts.errors import ConfigError, nearest_names, quote, unknown_name
 from tts.types import Message, Problem, Prompt
 
 
@@ -24,7 +23,7 @@ def check_complete(part: Any) -> None:
         return
     missing = sorted(part.__abstractmethods__)
     own_names = [name for name in vars(part) if not name.startswith("_")]
-    shown_names = difflib.get_close_matches(missing[0], own_names, n=1) or own_names
+    shown_names = nearest_names(missing[0], own_names)[:1] or own_names
     raise ConfigError(
         f"the class {part.__module__}:{part.__qualname__} has no method {' and no '.join(missing)}, but must define it",
         hint=f"it has {', '.join(shown_names) or 'nothing of its own'}; see tts.{part.__mro__[1].__name__}",

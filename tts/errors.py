@@ -16,10 +16,8 @@
 from __future__ import annotations
 
 import difflib
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tts._core.display import one_visible_line
 
@@ -183,9 +181,14 @@ def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name, with the nearest known names."""
     names = sorted(known)
-    near = difflib.get_close_matches(name[:200], names, n=3, cutoff=0.6)
+    near = nearest_names(name, names)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
     return ConfigError(f"{kind} is {quote(name)}, but no {kind} has that name", hint=hint)
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return at most three known names that a name may have been meant as, the nearest first."""
+    return difflib.get_close_matches(name[:200], list(known), n=3)
 
 
 def quote(value: Any) -> str:
@@ -195,93 +198,3 @@ def quote(value: Any) -> str:
     except (ValueError, RecursionError):  # a number of more than 4300 digits, or a value that is nested too deeply
         return "too long to write"
     return text if len(text) <= 80 else f"{text[:79]}…"
-
-
-# ---- wrong keywords ----
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-Class = TypeVar("Class", bound=type)
-
-
-def check_keywords(what: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a function takes no argument of a name; the hint has the nearest.
-
-    Args:
-        what: The name of the function in the error.
-        function: The function.
-        given: The arguments by name.
-    """
-    known = _keywords_of(function)
-    if known is not None and not given.keys() <= known:
-        raise unknown_name(f"argument of {what}", min(given.keys() - known), known)
-
-
-@functools.lru_cache(4096)
-def _keywords_of(function: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the names by which a function takes arguments; None: it takes any name."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    named_kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    names = frozenset(parameter.name for parameter in parameters if parameter.kind in named_kinds)
-    return names - {"self", "cls"}
-
-
-class HintsKeywords:
-    """A base of classes that refuse an unknown argument with the nearest known one.
-
-    The error is a `ConfigError` in place of a `TypeError`.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Return a new object; an unknown argument is refused before `__init__` runs."""
-        if cls.__init__ is object.__init__:  # it would ignore arguments, because the class has a `__new__`
-            if args:
-                raise TypeError(f"{cls.__name__}() takes no arguments")
-            if given:
-                kind, name = f"argument of {cls.__name__}", min(given)
-                raise ConfigError(f"{kind} is {quote(name)}, but no {kind} has that name", hint="it takes none")
-        elif given:
-            check_keywords(cls.__name__, cls.__init__, given)
-        return super().__new__(cls)
-
-
-# a class without an `__init__` of its own takes nothing, as its signature says
-cast("Any", HintsKeywords.__new__).__signature__ = inspect.Signature(
-    [inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)]
-)
-
-
-def hint_keywords(function: Function) -> Function:
-    """Return a function that refuses an unknown argument as `HintsKeywords` does."""
-    name = function.__qualname__
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def check_and_await(*args: Any, **given: Any) -> Any:
-            check_keywords(name, function, given)
-            return await function(*args, **given)
-
-        return cast("Function", check_and_await)
-
-    @functools.wraps(function)
-    def check_and_call(*args: Any, **given: Any) -> Any:
-        if given:
-            check_keywords(name, function, given)
-        return function(*args, **given)
-
-    return cast("Function", check_and_call)
-
-
-def hint_methods(of: Class) -> Class:
-    """Let the public methods of a class refuse unknown arguments as `HintsKeywords` does."""
-    for name, member in list(vars(of).items()):
-        if name.startswith("_"):
-            continue
-        if isinstance(member, classmethod):
-            setattr(of, name, classmethod(hint_keywords(cast("Callable[..., Any]", member.__func__))))
-        elif inspect.isfunction(member):
-            setattr(of, name, hint_keywords(member))
-    return of

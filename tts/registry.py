@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import importlib
 import inspect
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from tts.checks import check_complete
-from tts.errors import ConfigError, MissingDependency, TTSError, unknown_name
+from tts.errors import ConfigError, MissingDependency, TTSError, nearest_names, unknown_name
 
 _ADDONS = "tts_addons"  # the package of the products that are built on this one
 _MOVED = {  # places that studies name -> where they are
@@ -181,15 +179,15 @@ def load_place(kind: str, place: str) -> Any:
     names = attribute.split(".")
     if not all(name.isidentifier() for name in (*names, *module.split("."))):
         raise ConfigError(f"{part_text} cannot be read", hint="write package.module:name")
-    _check_not_hidden(part_text, module)
-    if not _is_module(module):
-        raise ConfigError(
-            f"{part_text} cannot be loaded: no module {module!r} is in the current folder or installed",
-            hint=_nearest_module(module, attribute),
-        )
     try:
         home = importlib.import_module(module)
     except (Exception, SystemExit) as failure:  # the boundary: other people's modules may raise anything when imported
+        missing = failure.name if isinstance(failure, ModuleNotFoundError) else None
+        if missing and f"{module}.".startswith(f"{missing}."):  # any other is one that the module imports in vain
+            raise ConfigError(
+                f"{part_text} cannot be loaded: no module {module!r} is in the current folder or installed",
+                hint=_nearest_module(module, attribute),
+            ) from None
         reason = " ".join(f"{type(failure).__name__}: {failure}".split())
         raise MissingDependency(
             f"{part_text} cannot be loaded: {reason}", hint=f"repair the module {module}"
@@ -222,7 +220,7 @@ def _missing_name_error(part_text: str, place: str, home: ModuleType, owner: Any
         member for member, value in members.items() if not isinstance(value, ModuleType) and not member.startswith("_")
     ]
     defined_here = [member for member in public_names if getattr(members[member], "__module__", None) == home.__name__]
-    shown_names = difflib.get_close_matches(name, public_names, n=3) or sorted(defined_here or public_names)[:8]
+    shown_names = nearest_names(name, public_names) or sorted(defined_here or public_names)[:8]
     file = getattr(home, "__file__", None) or "built in"
     owner_name = home.__name__ if owner is home else place.rpartition(".")[0]
     return ConfigError(
@@ -231,65 +229,13 @@ def _missing_name_error(part_text: str, place: str, home: ModuleType, owner: Any
     )
 
 
-def _is_module(name: str) -> bool:
-    """Whether a module can be found, without importing it; its parent packages are imported."""
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError as missing:
-        # A parent is absent, or is no package. Any other missing module is one that a parent imports in vain: the
-        # import of the module itself shows that.
-        is_own_parent = bool(missing.name) and f"{name}.".startswith(f"{missing.name}.")
-        return not is_own_parent
-    except (Exception, SystemExit):  # noqa: BLE001 - a parent fails to import: importing the module shows how
-        return True
-
-
-def _check_not_hidden(what: str, module: str) -> None:
-    """Refuse a module that hides one of the same name in the current folder.
-
-    Nothing is refused where Python does not import from the current folder.
-    """
-    top = module.partition(".")[0]
-    own_files = [path for path in (Path(f"{top}.py"), Path(top, "__init__.py")) if path.is_file()]
-    if not own_files or not _imports_from_here():
-        return
-    own_file = own_files[0]
-    loaded = sys.modules.get(top)
-    if top == "__main__":
-        spec = None
-    elif loaded is None:
-        spec = find_spec(top)
-    else:
-        spec = getattr(loaded, "__spec__", None)
-    if spec is None:
-        return
-    origin = spec.origin
-    if origin is not None and Path(origin).exists() and own_file.samefile(origin):
-        return
-    owner = "built into Python" if origin in {"built-in", "frozen"} else origin or "another package"
-    raise ConfigError(
-        f"{what} cannot be loaded: {top!r} is {owner}, which hides ./{own_file}: rename it",
-        hint=f"for example my_{own_file}",
-    )
-
-
-def _imports_from_here() -> bool:
-    here = Path.cwd()
-    return any(not entry or Path(entry).resolve() == here for entry in sys.path)
-
-
 def _nearest_module(module: str, attribute: str) -> str:
     """Return the hint for a module that is not there."""
     if module.endswith(".py"):
         return f"write {module.removesuffix('.py')}:{attribute}, without .py"
-    near = difflib.get_close_matches(module, _modules_here(), n=3)
+    own_modules = [*Path().glob("*.py"), *(package.parent for package in Path().glob("*/__init__.py"))]
+    near = nearest_names(module, {path.stem for path in own_modules})
     return f"did you mean {' or '.join(f'{name}:{attribute}' for name in near)}?" if near else "check its name"
-
-
-def _modules_here() -> Iterable[str]:
-    return sorted(
-        {path.stem for path in (*Path().glob("*.py"), *(found.parent for found in Path().glob("*/__init__.py")))}
-    )
 
 
 def dotted_hint(name: str) -> str:
@@ -529,81 +475,47 @@ class WrittenCall:
         return self.shift + len(arguments.encode()[: node.col_offset].decode()) - len(_READ_AS)
 
 
-class _Token(NamedTuple):
-    """A token of a text: its kind, a group of `_TOKEN` or "end", and the characters of the text before it."""
-
-    kind: str
-    string: str
-    column: int
-
-
 _QUOTED = (
     r"'{3}(?:[^'\\]|\\.|'(?!''))*'{3}",
     r'"{3}(?:[^"\\]|\\.|"(?!""))*"{3}',
     r"'(?!'')(?:[^'\\]|\\.)*'",
     r'"(?!"")(?:[^"\\]|\\.)*"',
 )
-# tokens of Python, as far as they divide a text into names and arguments, which Python itself reads
-_TOKEN = re.compile(
-    rf"(?P<space>\s+)|(?P<comment>#.*)|(?P<string>(?i:br?|rb?|fr?|rf|u)?(?:{'|'.join(_QUOTED)}))"
-    r"""|(?P<unclosed>'{3}|"{3})|(?P<number>\.?[0-9][\w.]*)|(?P<name>\w+)"""
-    r"|(?P<operator>\.{3}|->|:=|(?:\*\*|//|>>|<<|[-+*/%&|@^<>=!])=|\*\*|//|>>|<<|[-+*/%&|@^~<>=()\[\]{},:;.])"
-)
+# what divides a text into calls; a quotation mark alone is never closed
+_DIVIDER = re.compile(rf"(?:{'|'.join(_QUOTED)})|[|()\[\]{{}}]|'{{3}}|\"{{3}}|['\"]")
+_WORD = r"[^\W\d]\w*"
+_NAME = re.compile(rf"\s*({_WORD}(?:\.{_WORD})*(?::{_WORD}(?:\.(?:{_WORD}|<\w+>))*)?)\s*")
+_BEFORE_NAME = re.compile(r"[\s(]*")
 
 
 def calls_in(text: str) -> list[WrittenCall]:
     """Return the calls of a text, which are joined by `|`; a line break counts as a space.
 
+    Python's own `tokenize` reads texts otherwise in each version, and opens a file to explain some errors.
+
     Raises:
         ConfigError: The text is malformed; the position is shown.
     """
     text = text.strip()
-    calls: list[list[_Token]] = [[]]  # the tokens of each call
-    depth = 0  # parentheses that are open
-    for token in _tokens(text):
-        if token.string in _OPENING:
-            depth += 1
-        elif token.string in _CLOSING:
-            depth -= 1
-        if token.string == "|" and depth == 0:
-            calls[-1].append(token._replace(kind="end"))  # its position is shown if the call is missing
-            calls.append([])
-        else:
-            calls[-1].append(token)
-    return [_call_of(text, tokens) for tokens in calls]
-
-
-def _tokens(text: str) -> list[_Token]:
-    """Return the tokens of a text, read as one line; the last one is an end at its end.
-
-    Python's own `tokenize` reads texts otherwise in each version, and opens a file to explain some errors.
-    """
     line = text.translate(_ONE_LINE)
-    tokens: list[_Token] = []
+    begin, calls = 0, list[tuple[int, int]]()
     open_columns: list[int] = []  # the columns of parentheses that are still open
-    column = 0
-    while column < len(line):
-        match = _TOKEN.match(line, column)
-        kind = match.lastgroup if match else None
-        if (
-            match is None
-            or kind is None
-            or (kind == "name" and not match[0][0].isidentifier())
-            or (match[0] in _CLOSING and not open_columns)
-        ):
-            raise _syntax_error(text, column, _UNREADABLE)
-        if kind == "unclosed":
-            break
-        if match[0] in _OPENING:
+    for divider in _DIVIDER.finditer(line):
+        mark, column = divider[0], divider.start()
+        if mark in _OPENING:
             open_columns.append(column)
-        elif match[0] in _CLOSING:
+        elif mark in _CLOSING and open_columns:
             open_columns.pop()
-        if kind != "space":
-            tokens.append(_Token(kind, match[0], column))
-        column = match.end()
-    if column < len(line) or open_columns:  # a parenthesis or quotation mark is still open
-        raise _syntax_error(text, open_columns[-1] if open_columns else len(text), _UNREADABLE)
-    return [*tokens, _Token("end", "", len(text))]
+        elif mark in _CLOSING or mark in "'\"":
+            raise _syntax_error(text, column, _UNREADABLE)
+        elif mark in _UNCLOSED:
+            raise _syntax_error(text, open_columns[-1] if open_columns else len(text), _UNREADABLE)
+        elif mark == "|" and not open_columns:
+            calls.append((begin, column))
+            begin = column + 1
+    if open_columns:
+        raise _syntax_error(text, open_columns[-1], _UNREADABLE)
+    return [_call_of(text, start, end) for start, end in [*calls, (begin, len(text))]]
 
 
 def _parse_expression(text: str) -> ast.expr:
@@ -620,28 +532,28 @@ def _parse_expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def _call_of(text: str, tokens: Sequence[_Token]) -> WrittenCall:
-    """Return the call that tokens write: a name or a place, and its arguments; the last token ends it."""
-    start = tokens[0].column
-    length = _length_of_name(tokens)
-    name = unicodedata.normalize("NFKC", "".join(token.string for token in tokens[:length]))  # as Python reads names
-    next_token = tokens[length]
-    shift = next_token.column
-    end = tokens[-1].column
-    if not length:
-        first_token = next(token for token in tokens if token.string != "(")
-        is_unreadable = first_token.kind in ("end", "operator")
-        raise _syntax_error(text, first_token.column, _UNREADABLE if is_unreadable else _NO_NAME)
-    if next_token.string == ":" or next_token.kind in ("name", "number", "string"):
-        raise _syntax_error(text, shift, _UNREADABLE)
-    is_dotted = "." in name and ":" not in name
-    if is_dotted or (next_token.kind != "end" and next_token.string != "("):
-        raise _syntax_error(text, start, _NO_NAME, hint=dotted_hint(name))
-    if next_token.kind == "end":
+def _call_of(text: str, begin: int, end: int) -> WrittenCall:
+    """Return the call in a part of a text: a name or a place, and its arguments.
+
+    A name may be dotted ("a.b"), or a place: "package.module:name". The place of a class within a function is
+    "module:f.<locals>.Name".
+    """
+    line = text.translate(_ONE_LINE)
+    match = _NAME.match(line, begin, end)
+    if match is None:
+        column = min(_BEFORE_NAME.match(line, begin).end(), end)  # pyright: ignore[reportOptionalMemberAccess]
+        is_word = column < end and (line[column].isalnum() or line[column] in "_'\"")
+        raise _syntax_error(text, column, _NO_NAME if is_word else _UNREADABLE)
+    name = unicodedata.normalize("NFKC", match[1])  # as Python reads names
+    start, shift = match.start(1), match.end()
+    if shift == end and not _is_dotted(name):
         return WrittenCall(text, name, start)
-    arguments = _READ_AS + text[shift:end].translate(_ONE_LINE)
+    if shift < end and (line[shift] in ":'\"" or line[shift].isalnum()):
+        raise _syntax_error(text, shift, _UNREADABLE)
+    if _is_dotted(name) or line[shift] != "(":
+        raise _syntax_error(text, start, _NO_NAME, hint=dotted_hint(name))
     try:
-        node = _parse_expression(arguments)
+        node = _parse_expression(_READ_AS + line[shift:end])
     except SyntaxError as failure:
         column = shift + max(0, (failure.offset or 1) - 1 - len(_READ_AS))
         raise _syntax_error(text, min(column, len(text)), _UNREADABLE) from None
@@ -652,33 +564,8 @@ def _call_of(text: str, tokens: Sequence[_Token]) -> WrittenCall:
     return WrittenCall(text, name, start, node, shift)
 
 
-def _length_of_name(tokens: Sequence[_Token]) -> int:
-    """Return the number of leading tokens that form a name; 0: there is no name.
-
-    A name may be dotted ("a.b"), or a place: "package.module:name". The place of a class within a function is
-    "module:f.<locals>.Name".
-    """
-    strings = [token.string if token.kind in ("name", "operator") else "" for token in tokens]
-    if tokens[0].kind != "name":
-        return 0
-    length = 1
-    while strings[length] == "." and tokens[length + 1].kind == "name":
-        length += 2
-    if strings[length] != ":" or tokens[length + 1].kind != "name":
-        return length
-    length += 2
-    while strings[length] == ".":
-        if tokens[length + 1].kind == "name":
-            length += 2
-        elif (
-            strings[length + 1] == "<"
-            and strings[length + 3 : length + 4] == [">"]
-            and tokens[length + 2].kind == "name"
-        ):
-            length += 4  # ".<locals>"
-        else:
-            break
-    return length
+def _is_dotted(name: str) -> bool:
+    return "." in name and ":" not in name
 
 
 def parse_call(table: Registry, text: str, scope: Scope = EVERYTHING) -> Any:
@@ -703,7 +590,7 @@ def parse_call(table: Registry, text: str, scope: Scope = EVERYTHING) -> Any:
 _READ_AS = "_"  # the name of a call whose arguments Python reads
 _UNREADABLE = "it cannot be read here"
 _NO_NAME = "a name belongs here"
-_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+_OPENING, _CLOSING, _UNCLOSED = frozenset("([{"), frozenset(")]}"), frozenset(("'''", '"""'))
 _ONE_LINE = str.maketrans("\r\n", "  ")  # positions stay what they are
 
 

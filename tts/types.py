@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from tts._core import display
-from tts.errors import ConfigError, HintsKeywords
+from tts.errors import ConfigError
 from tts.thoughts import THINK, ThoughtMarks
 
 Status = Literal["active", "finished", "truncated", "failed"]
@@ -183,7 +183,7 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem(HintsKeywords):
+class Problem:
     """One task to solve.
 
     Args:

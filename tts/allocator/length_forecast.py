@@ -28,7 +28,7 @@ from tts._common.files import read_small
 from tts.allocator.difficulty import Floats
 from tts.allocator.ridge import ridge
 from tts.checks import check_number
-from tts.errors import ConfigError, HintsKeywords, quote
+from tts.errors import ConfigError, quote
 from tts.search.algorithms.embedding import HashedNgrams
 from tts.search.lengths import QUANTILE
 from tts.types import Problem
@@ -40,7 +40,7 @@ _REFIT = "make it again with LengthForecast.fit"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LengthForecast(HintsKeywords):
+class LengthForecast:
     """Forecasts the length of a problem's solutions in tokens from its prompt.
 
     It is given to a solver as `Solver(expected_tokens=forecast)`.

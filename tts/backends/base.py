@@ -38,7 +38,7 @@ from tts.backends.finite import clean_logprobs, clean_spreads
 from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.backends.prompt_logprobs import PromptLogprobs, Top
 from tts.budget.budget import Rates
-from tts.errors import CapabilityError, ConfigError, EngineError, HintsKeywords, quote
+from tts.errors import CapabilityError, ConfigError, EngineError, quote
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
 from tts.registry import ClassName
@@ -131,7 +131,7 @@ SAMPLING_CAPABILITIES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling(HintsKeywords):
+class Sampling:
     """How tokens are drawn from the model's distribution.
 
     Args:

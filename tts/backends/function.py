@@ -33,7 +33,7 @@ from tts.backends.base import (
 from tts.backends.batching import TurnQueue, closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner, ends_of
-from tts.errors import ConfigError, EngineError, HintsKeywords, quote
+from tts.errors import ConfigError, EngineError, quote
 from tts.thoughts import ThoughtMarks
 from tts.types import Prompt
 
@@ -72,7 +72,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(HintsKeywords):
+class Answer:
     """A result that the function may return instead of plain text.
 
     Args:

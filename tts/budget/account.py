@@ -29,14 +29,14 @@ from tts.budget.budget import Budget, Rates, check_units, format_limits
 from tts.budget.lease import ENCLOSING, Exhausted, Lease, Waiter
 from tts.budget.ledger import Amounts, Books, Call, Entry, Ledger
 from tts.budget.units import UNITS, to_user_amount
-from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
+from tts.errors import BudgetExceeded, ConfigError
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
 _MOST_WOKEN = 32  # the most waiting accounts that are looked at when an amount becomes free
 _CLOSING_SHARE = 10  # at most this part of `seconds` is kept for what follows the search
 
 
-class Account(HintsKeywords):
+class Account:
     """Limits that are never passed, and what was spent of them.
 
     An account may stand wherever a budget may: calls that share it share one total, also at the same time and from

@@ -15,13 +15,13 @@ from numbers import Real
 from typing import Any
 
 from tts.budget.units import PRICED_UNITS, USD_UNIT, WHOLE_UNITS
-from tts.errors import ConfigError, HintsKeywords, quote, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 
 _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the least limits: accounts count whole units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget(HintsKeywords):
+class Budget:
     """Upper limits on the cost of one problem. The first limit that is reached ends the search.
 
     Args:

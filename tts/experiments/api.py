@@ -15,7 +15,7 @@ import numpy as np
 from tts._common.files import Exported
 from tts._core.display import cell
 from tts.budget.account import Account
-from tts.errors import ConfigError, TTSError, hint_methods, unknown_name
+from tts.errors import ConfigError, TTSError, unknown_name
 from tts.experiments.analysis.comparing import Comparison, Gain, compare
 from tts.experiments.analysis.curves import Curve, choose_curves, curves_of, line_words
 from tts.experiments.analysis.pairs import PairedRow, compare_pairs, compare_replays
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@hint_methods
 class Study(Replayable):
     """A scaling study.
 

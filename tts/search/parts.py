@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from tts.checks import check_complete, check_parameters, check_part
-from tts.errors import ConfigError, HintsKeywords, quote
+from tts.errors import ConfigError, quote
 from tts.registry import ClassName, Registry, make_default, remember, state_of, text_of
 from tts.search.needs import Needs, needs_of_parameters
 from tts.types import Candidate
@@ -199,7 +199,7 @@ class Named:
 _TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 
 
-class Strategy(Named, HintsKeywords, ABC):
+class Strategy(Named, ABC):
     """An algorithm that spends the budget of one problem. A subclass defines `run`; the rest has defaults.
 
     Attributes:
@@ -313,7 +313,7 @@ def as_strategy(
     return strategy
 
 
-class StopRule(Named, HintsKeywords, ABC):
+class StopRule(Named, ABC):
     """A rule that ends a search before its budget is used up. A subclass defines `should_stop`.
 
     Attributes:
@@ -349,7 +349,7 @@ class StopRule(Named, HintsKeywords, ABC):
         ...
 
 
-class Selection(Named, HintsKeywords, ABC):
+class Selection(Named, ABC):
     """A method to choose an answer from candidates. A subclass defines `select`; the rest has defaults.
 
     Attributes:

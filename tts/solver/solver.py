@@ -21,7 +21,7 @@ from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import Budget, divide
 from tts.checks import check_int, check_problem
-from tts.errors import ConfigError, HintsKeywords, TTSError, VerifierError, hint_methods, quote
+from tts.errors import ConfigError, TTSError, VerifierError, quote
 from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
@@ -58,8 +58,7 @@ BudgetLike = Budget | Account | float | Mapping[str, float]
 ExpectedTokens = int | Callable[[Problem], int]
 
 
-@hint_methods
-class Solver(HintsKeywords):
+class Solver:
     """Models, verifiers and a task, kept ready to solve problems; a context manager.
 
     Args:

@@ -24,13 +24,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import cast
 
-from tts.errors import HintsKeywords
 from tts.registry import ClassName
 from tts.tasks.framing import OPEN_ENDED, Framing
 from tts.types import Problem, Prompt
 
 
-class Task(HintsKeywords, ABC):
+class Task(ABC):
     """Problems of one kind, for a chat model. A subclass defines `extract`; the rest has defaults.
 
     Attributes:

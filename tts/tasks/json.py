@@ -14,8 +14,8 @@ from tts.errors import ConfigError, quote
 from tts.tasks.base import Task, fold_text
 from tts.tasks.extraction import last_marker
 from tts.tasks.framing import short_answers
-from tts.tasks.schemas.metering import normal
 from tts.tasks.schemas.validation import Allowance, Schema
+from tts.tasks.schemas.values import normal
 from tts.types import AnswerForm, Problem, Prompt
 
 _FENCED = re.compile(r"```[ \t]*+(?:json)?[ \t]*+\n(.*?)```", re.DOTALL | re.IGNORECASE)

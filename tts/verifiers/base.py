@@ -44,7 +44,7 @@ from tts._common.blame import Blame
 from tts.backends.base import Backend, Reply, Sampling
 from tts.budget.budget import Rates
 from tts.checks import check_int, check_parameters, check_text
-from tts.errors import ConfigError, HintsKeywords, VerifierError, quote
+from tts.errors import ConfigError, VerifierError, quote
 from tts.models.registry import ModelRecord
 from tts.registry import ClassName
 from tts.tasks.base import Task
@@ -333,7 +333,7 @@ class Traits:
                 raise ConfigError(f"the trait {name} is {quote(value)}, but must be a {kind.__name__} or None")
 
 
-class Verifier(HintsKeywords, ABC):
+class Verifier(ABC):
     """Scores trajectories of a problem. A subclass defines `score`; the rest has defaults.
 
     Attributes:

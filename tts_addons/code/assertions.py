@@ -7,82 +7,48 @@ import builtins
 import doctest
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from tts_addons.code.values import NotDataError, data_of, is_data
+from tts_addons.code.conditions import NotPlainError
+from tts_addons.code.values import PURE, NotDataError, data_of, is_data
 
 _CHECKS = re.compile(r"(?i)assert|raises|fail|verify|expect")
-_HARMLESS = {  # functions that change none of their arguments
-    "abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min",
-    "print", "range", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip",
-}  # fmt: skip
+_HARMLESS = PURE | {"all", "any", "isinstance", "print", "repr", "type"}  # functions that change no argument
 _RUNNERS = {
     "unittest.main": "unittest", "unittest.TestProgram": "unittest", "doctest.testmod": "doctest", "testmod": "doctest",
 }  # fmt: skip
-_BOTH: dict[str, ast.cmpop] = {
-    "assertEqual": ast.Eq(),
-    "assertEquals": ast.Eq(),
-    "assertListEqual": ast.Eq(),
-    "assertDictEqual": ast.Eq(),
-    "assertSetEqual": ast.Eq(),
-    "assertTupleEqual": ast.Eq(),
-    "assertSequenceEqual": ast.Eq(),
-    "assertMultiLineEqual": ast.Eq(),
-    "assertNotEqual": ast.NotEq(),
-    "assertIs": ast.Is(),
-    "assertIsNot": ast.IsNot(),
-    "assertIn": ast.In(),
-    "assertNotIn": ast.NotIn(),
-    "assertLess": ast.Lt(),
-    "assertLessEqual": ast.LtE(),
-    "assertGreater": ast.Gt(),
-    "assertGreaterEqual": ast.GtE(),
-}
-_ONE: dict[str, str] = {
-    "assertTrue": "{}",
-    "assertFalse": "not {}",
-    "assertIsNone": "{} is None",
-    "assertIsNotNone": "{} is not None",
-}
-
-
-class NotWrittenOutError(Exception):
-    """A test case has more than methods of assertions."""
-
-
-def splice_main_block(body: Iterable[ast.stmt]) -> list[ast.stmt]:
-    """Return statements with those below `if __name__ == "__main__"` in its place.
-
-    The statement `a, b = x, y` is returned as two.
-    """
-    main_tests = ("__name__ == '__main__'", "'__main__' == __name__")
-    statements: list[ast.stmt] = []
-    for whole_statement in body:
-        for statement in _split_assignment(whole_statement):
-            if isinstance(statement, ast.If) and ast.unparse(statement.test) in main_tests:
-                statements += splice_main_block(statement.body)
-            else:
-                statements.append(statement)
-    return statements
-
-
-def _split_assignment(statement: ast.stmt) -> list[ast.stmt]:
-    """Return `a, b = x, y` as two assignments, where x and y do not use a or b; any other statement as it is."""
-    match statement:
-        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
-            names = {target.id for target in targets if isinstance(target, ast.Name)}
-            used_names = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
-            if len(names) == len(targets) and names.isdisjoint(used_names):
-                return [ast.Assign([target], value, lineno=0) for target, value in zip(targets, values, strict=True)]
-        case _:
-            pass
-    return [statement]
+_SWALLOWING = {"Exception", "BaseException", "AssertionError"}
+_MAIN = ("__name__ == '__main__'", "'__main__' == __name__")
+_TYPED = re.compile(r"(?<=^assert)(?:List|Dict|Set|Tuple|Sequence|MultiLine)(?=Equal$)")
+_METHODS = {  # assertions of the methods of unittest's cases
+    "assertEqual": "{} == {}", "assertEquals": "{} == {}", "assertNotEqual": "{} != {}", "assertIs": "{} is {}",
+    "assertIsNot": "{} is not {}", "assertIn": "{} in {}", "assertNotIn": "{} not in {}", "assertLess": "{} < {}",
+    "assertLessEqual": "{} <= {}", "assertGreater": "{} > {}", "assertGreaterEqual": "{} >= {}", "assertTrue": "{}",
+    "assertFalse": "not {}", "assertIsNone": "{} is None", "assertIsNotNone": "{} is not None",
+    "assertAlmostEqual": "abs({} - {}) < 5e-8",
+}  # fmt: skip
 
 
 class _AsAssertions(ast.NodeTransformer):
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+    """Makes assertions of bare comparisons, and two assignments of `a, b = x, y`, where x and y do not use a or b.
+
+    Statements below `if __name__ == "__main__"` take its place.
+    """
+
+    def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
-        node.body = [part for statement in node.body for part in _split_assignment(statement)]
+        return node.body if ast.unparse(node.test) in _MAIN else node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                names = {target.id for target in targets if isinstance(target, ast.Name)}
+                used_names = {inner.id for value in values for inner in ast.walk(value) if isinstance(inner, ast.Name)}
+                if len(names) == len(targets) == len(values) and names.isdisjoint(used_names):
+                    pairs = zip(targets, values, strict=True)
+                    return [ast.Assign([target], value, lineno=0) for target, value in pairs]
+            case _:
+                pass
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
@@ -98,9 +64,9 @@ def _compares(node: ast.expr) -> bool:
     return any(isinstance(inner, ast.Compare) for inner in ast.walk(node))
 
 
-def as_assertions(body: Iterable[ast.stmt]) -> list[ast.stmt]:
-    """Return statements in which a bare comparison is an assertion."""
-    return [_AsAssertions().visit(statement) for statement in body]
+def as_assertions(tree: ast.Module) -> list[ast.stmt]:
+    """Return the statements of tests in a plain form, in which a bare comparison is an assertion."""
+    return _AsAssertions().visit(tree).body
 
 
 def is_idle(statement: ast.stmt) -> bool:
@@ -124,53 +90,14 @@ def is_runner(statement: ast.stmt) -> str:
     return _RUNNERS.get(ast.unparse(value.func), "") if isinstance(value, ast.Call) else ""
 
 
-class _Checks(ast.NodeVisitor):
-    """Whether a statement checks something.
-
-    Checks are assertions, raised errors, calls with a name such as "verify", and calls that get the program.
-    """
-
-    def __init__(self, defined: Definitions, seen: frozenset[str]) -> None:
-        self._defined = defined
-        self._seen = seen
-        self.found = False
-
-    def visit_Assert(self, node: ast.Assert) -> None:
-        del node
-        self.found = True
-
-    def visit_Raise(self, node: ast.Raise) -> None:
-        del node
-        self.found = True
-
-    def visit_Try(self, node: ast.Try) -> None:
-        caught = ["" if handler.type is None else ast.unparse(handler.type) for handler in node.handlers]
-        catches_assertions = not {"", "Exception", "BaseException", "AssertionError"}.isdisjoint(caught)
-        body = [] if catches_assertions else node.body
-        for inner in [*body, *node.handlers, *node.orelse, *node.finalbody]:
-            self.visit(inner)
-
-    def visit_If(self, node: ast.If) -> None:
-        try:
-            branch = node.body if data_of(node.test) else node.orelse
-        except NotDataError:
-            branch = [*node.body, *node.orelse]
-        for inner in branch:
-            self.visit(inner)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        called = ast.unparse(node.func)
-        nodes = [inner for argument in node.args for inner in ast.walk(argument)]
-        argument_names = {inner.id for inner in nodes if isinstance(inner, ast.Name)}
-        gets_program = any(map(self._defined.is_the_programs, argument_names))
-        is_imported = called.split(".")[0] in self._defined.imported
-        if _CHECKS.search(called) or (is_imported and gets_program):
-            self.found = True
-        self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if node.id in self._defined.bodies and node.id not in self._seen:
-            self.found |= self._defined.tests(self._defined.bodies[node.id], self._seen | {node.id})
+def _effective_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes below a node, without those whose failed assertions a `try` swallows."""
+    yield node
+    caught = [handler.type for handler in node.handlers] if isinstance(node, ast.Try) else []
+    swallows = any(kind is None or ast.unparse(kind) in _SWALLOWING for kind in caught)
+    for child in ast.iter_child_nodes(node):
+        if not (swallows and isinstance(node, ast.Try) and child in node.body):
+            yield from _effective_nodes(child)
 
 
 class Definitions:
@@ -186,12 +113,12 @@ class Definitions:
                 self.bodies[statement.name] = statement
             if isinstance(statement, ast.FunctionDef) and not statement.decorator_list and not _is_generator(statement):
                 self.functions[statement.name] = statement
-        self.imported: set[str] = set()
-        for node in nodes:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self.imported |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        self._stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        self._changed = set(_changed_names(body))
+        aliases = [alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+        self.imported = {(alias.asname or alias.name).split(".")[0] for alias in aliases}
+        self._bound = set(_bound_names(tree))
+        self._changed = {
+            name for statement in body if not _is_plain_assignment(statement) for name in _bound_names(statement)
+        }
         self._risky = set(_risky(nodes))
         # an assertion of a tuple holds whatever is in it
         self.passes_always = any(
@@ -200,19 +127,16 @@ class Definitions:
 
     def is_the_programs(self, name: str) -> bool:
         """Whether a name is the program's: the tests do not define it, and it is no builtin name."""
-        is_defined = name in self.bodies or name in self._stored or name in self.imported
-        return not is_defined and name not in vars(builtins)
+        return name not in self._bound and name not in vars(builtins)
 
     def name_of(self, statement: ast.stmt) -> str | None:
         """Return the name that a statement defines, where it does nothing more."""
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 return name
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not any(
-                isinstance(n, ast.Call) for n in ast.walk(value)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_data(value) or not any(
+                isinstance(node, ast.Call) for node in ast.walk(value)
             ):
-                return name
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_data(value):
                 return name
             case _:
                 return None
@@ -247,10 +171,28 @@ class Definitions:
                 if isinstance(called, ast.AsyncFunctionDef) or (called is not None and _is_generator(called)):
                     return False  # the call makes a coroutine or generator that is never run
         is_definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        checks = _Checks(self, seen)
-        for inner in statement.body if is_definition else [statement]:
-            checks.visit(inner)
-        return checks.found
+        parts = statement.body if is_definition else [statement]
+        return any(self._checks(node, seen) for part in parts for node in _effective_nodes(part))
+
+    def _checks(self, node: ast.AST, seen: frozenset[str]) -> bool:
+        """Whether a node checks something.
+
+        Checks are assertions, raised errors, calls with a name such as "verify", and calls that get the program.
+        """
+        match node:
+            case ast.Assert() | ast.Raise():
+                return True
+            case ast.Name(id=name):
+                is_new = name in self.bodies and name not in seen
+                return is_new and self.tests(self.bodies[name], seen | {name})
+            case ast.Call(func=func, args=arguments):
+                called = ast.unparse(func)
+                nodes = [inner for argument in arguments for inner in ast.walk(argument)]
+                gets_program = any(isinstance(inner, ast.Name) and self.is_the_programs(inner.id) for inner in nodes)
+                is_imported = called.split(".")[0] in self.imported
+                return bool(_CHECKS.search(called)) or (is_imported and gets_program)
+            case _:
+                return False
 
     def cases(self) -> list[ast.ClassDef]:
         """Return the test cases of unittest."""
@@ -285,25 +227,24 @@ def _is_generator(node: ast.stmt) -> bool:
     return any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
 
 
-def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Yield the names of the module that are bound by more than definitions and plain assignments."""
-    for statement in body:
-        is_plain_assignment = (
-            isinstance(statement, ast.Assign)
-            and len(statement.targets) == 1
-            and isinstance(statement.targets[0], ast.Name)
-        )
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Global):
-                    yield from node.names
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in statement.names)
-        else:
-            names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-            bindings = Counter(node.id for node in names if not isinstance(node.ctx, ast.Load))
-            yield from (name for name, count in bindings.items() if not is_plain_assignment or count > 1)
+def _is_plain_assignment(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets)
+
+
+def _bound_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a tree binds, those within its functions included."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Global(names=names):
+                yield from names
+            case ast.alias(name=name, asname=other_name):
+                yield (other_name or name).split(".")[0]
+            case _:
+                pass
 
 
 def _risky(nodes: list[ast.AST]) -> Iterator[str]:
@@ -338,23 +279,23 @@ def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
     The assertions of the case become statements.
 
     Raises:
-        NotWrittenOutError: the case has more than such methods, or the methods use more of the case.
+        NotPlainError: the case has more than such methods, or the methods use more of the case.
     """
     methods: list[tuple[str, list[ast.stmt]]] = []
     for statement in case.body:
         if isinstance(statement, ast.Pass | ast.Expr):
             continue
         if not isinstance(statement, ast.FunctionDef) or not statement.name.startswith("test"):
-            raise NotWrittenOutError
+            raise NotPlainError
         if statement.decorator_list:
-            raise NotWrittenOutError
+            raise NotPlainError
         if len(statement.args.args) != 1 or _is_generator(statement):
-            raise NotWrittenOutError
+            raise NotPlainError
         self_name = statement.args.args[0].arg
         body = [_Methods(self_name).visit(inner) for inner in statement.body]
         nodes = [node for inner in body for node in ast.walk(inner)]
         if any(isinstance(node, ast.Name) and node.id == self_name for node in nodes):
-            raise NotWrittenOutError
+            raise NotPlainError
         methods.append((statement.name, body))
     methods.sort(key=lambda method: method[0])  # by name, since bodies have no order
     return [body for _name, body in methods]
@@ -378,11 +319,9 @@ class _Methods(ast.NodeTransformer):
 
 def _assertion(name: str, arguments: list[ast.expr]) -> ast.stmt | None:
     """Return the assertion of a method of unittest's cases, such as "assertEqual"; None for another method."""
-    if len(arguments) in (2, 3) and name in _BOTH:
-        return ast.Assert(ast.Compare(arguments[0], [_BOTH[name]], [arguments[1]]), None)
-    texts = [f"({ast.unparse(argument)})" for argument in arguments]
-    if len(arguments) == 2 and name == "assertAlmostEqual":
-        return ast.parse(f"assert abs({texts[0]} - {texts[1]}) < 5e-8").body[0]
-    if arguments and name in _ONE:
-        return ast.parse(f"assert {_ONE[name].format(texts[0])}").body[0]
-    return None
+    form = _METHODS.get(_TYPED.sub("", name), "")
+    num_values = form.count("{}")
+    has_message = len(arguments) == num_values + 1 and name != "assertAlmostEqual"  # there it would be the places
+    if not form or (len(arguments) != num_values and not has_message):
+        return None
+    return ast.parse("assert " + form.format(*(f"({ast.unparse(argument)})" for argument in arguments))).body[0]

@@ -87,18 +87,22 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             negated = condition_of(operand, parts)
             return lambda values: not negated(values)
-        case ast.Compare():
-            comparison = _comparison(node, parts)
-            if comparison is not None:
-                return comparison
-        case ast.Call(
-            func=ast.Name(id="isclose") | ast.Attribute(attr="isclose", value=ast.Name(id="math")), args=[left, right]
+        case ast.Compare(
+            left=left, ops=[ast.Eq()], comparators=[ast.Call(func=func, args=[right], keywords=keywords)]
+        ) if ast.unparse(func) in ("pytest.approx", "approx"):
+            tolerances = {"rel": 1e-6, "abs": 1e-12} | _tolerances(keywords)
+            split = _near_condition(left, right, {f"{name}_tol": value for name, value in tolerances.items()}, parts)
+        case ast.Call(func=func, args=[left, right], keywords=keywords) if ast.unparse(func) in (
+            "isclose",
+            "math.isclose",
         ):
-            near = _near_condition([left, right], _tolerances(node), parts)
-            if near is not None:
-                return near
+            split = _near_condition(left, right, _tolerances(keywords), parts)
+        case ast.Compare():
+            split = _comparison(node, parts)
         case _:
-            pass
+            split = None
+    if split is not None:
+        return split
     try:
         constant = bool(data_of(node))
     except NotDataError:
@@ -110,16 +114,11 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
 def _comparison(node: ast.Compare, parts: AskedParts) -> Condition | None:
     """Return the condition of a comparison in which each pair has data; None: a pair has no data."""
     operands = [node.left, *node.comparators]
-    is_single_equality = len(operands) == 2 and isinstance(node.ops[0], ast.Eq)
-    approximate = _approximate(operands) if is_single_equality else None
-    if approximate is not None:
-        other_operand, value, tolerances = approximate
-        return _near_condition([other_operand, value], tolerances, parts)
     has_data = [is_data(operand) for operand in operands]
     for i, op in enumerate(node.ops):
-        data_operands = [operands[j] for j in (i, i + 1) if has_data[j]]
         if isinstance(op, ast.In | ast.NotIn) and not has_data[i + 1]:
             return None  # an object of the program may define `in` in a way of its own
+        data_operands = [operands[j] for j in (i, i + 1) if has_data[j]]
         is_identity = isinstance(op, ast.Is | ast.IsNot)
         if not data_operands or (is_identity and not any(map(_is_singleton, data_operands))):
             return None
@@ -147,9 +146,8 @@ def _operand(node: ast.expr, parts: AskedParts) -> Callable[[Sequence[Wire]], Wi
             left, right = _operand(minuend, parts), _operand(subtrahend, parts)
             return lambda values: _distance(left(values), right(values))
         case _:
-            pass
-    index = parts.ask(node)
-    return lambda values: read_value(values, index)
+            index = parts.ask(node)
+            return lambda values: read_value(values, index)
 
 
 def _distance(left: Wire, right: Wire) -> Wire:
@@ -159,36 +157,26 @@ def _distance(left: Wire, right: Wire) -> Wire:
         raise EvaluationError(f"{type(failure).__name__}: {failure}") from failure
 
 
-def _tolerances(call: ast.Call) -> dict[str, float]:
+def _tolerances(keywords: Sequence[ast.keyword]) -> dict[str, float]:
     try:
-        return {str(keyword.arg): float(data_of(keyword.value)) for keyword in call.keywords}
+        return {str(keyword.arg): float(data_of(keyword.value)) for keyword in keywords}
     except (NotDataError, TypeError, ValueError):
         return {"?": 0.0}
 
 
-def _approximate(operands: list[ast.expr]) -> tuple[ast.expr, ast.expr, dict[str, float]] | None:
-    """Return the other operand, the value and the tolerances of a comparison with `pytest.approx(value)`."""
-    for other_operand, node in (operands, operands[::-1]):
-        if not isinstance(node, ast.Call) or len(node.args) != 1:
-            continue
-        if ast.unparse(node.func) in ("pytest.approx", "approx"):
-            tolerances = {"rel": 1e-6, "abs": 1e-12} | _tolerances(node)
-            return other_operand, node.args[0], {f"{name}_tol": value for name, value in tolerances.items()}
-    return None
-
-
-def _near_condition(pair: list[ast.expr], tolerances: dict[str, float], parts: AskedParts) -> Condition | None:
+def _near_condition(
+    left: ast.expr, right: ast.expr, tolerances: dict[str, float], parts: AskedParts
+) -> Condition | None:
     """Return the condition that two numbers are near; None: not exactly one of the two is data."""
-    has_one_data = is_data(pair[0]) is not is_data(pair[1])
-    if not has_one_data or not tolerances.keys() <= {"rel_tol", "abs_tol"}:
+    if is_data(left) is is_data(right) or not tolerances.keys() <= {"rel_tol", "abs_tol"}:
         return None
-    left, right = (_operand(operand, parts) for operand in pair)
+    readers = _operand(left, parts), _operand(right, parts)
 
-    def condition(values: Sequence[Wire]) -> bool:
-        left_value, right_value = left(values), right(values)
+    def is_near(values: Sequence[Wire]) -> bool:
+        pair = [reader(values) for reader in readers]
         try:
-            return math.isclose(plain(left_value), plain(right_value), **tolerances)
+            return math.isclose(*map(plain, pair), **tolerances)
         except MALFORMED:
             return False
 
-    return condition
+    return is_near

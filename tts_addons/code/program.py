@@ -12,6 +12,7 @@ import collections
 import contextlib
 import errno
 import json
+import math
 import numbers
 import os
 import signal
@@ -26,10 +27,13 @@ from typing import Any
 # kept before the program can replace them
 _exec, _eval, _compile, _dumps, _write = builtins.exec, builtins.eval, builtins.compile, json.dumps, os.write
 _DEEPEST = 200  # containers around a value
-_DIGITS = 4096  # of a number in the report
+_DIGITS = 4096  # of a decimal number in the report
 _FAULT = 200  # characters of an error or a type's name in the report
 _LAST = 1 << 16  # bytes of a run's error output that are read
-Wire = Any  # JSON: what is null, true, a small number, a text or a list itself; all else {kind: content}
+# kinds such as numpy's
+_OTHER_NUMBERS: dict[Any, Any] = {numbers.Integral: int, numbers.Real: float, numbers.Complex: complex}
+_LARGE = "otoo large or too deep"
+Wire = Any  # None, True or False, or what `encode` writes; {"e": error} where the program raised
 
 
 def run_program(
@@ -196,7 +200,7 @@ def _value(code: Any, scope: dict[str, Any], room_left: list[int], name: str | N
         if name is not None:
             scope[name] = value
             return None
-        return bool(value) if truth else encode(value, room_left)
+        return bool(value) if truth else wire(value, room_left)
     except BaseException as failure:  # noqa: BLE001 - whatever the program raises, the value is its error
         return {"e": _line(failure)}
 
@@ -237,10 +241,17 @@ def _line(failure: BaseException) -> str:
         return name
 
 
-def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
-    """Return a value as JSON, by its plain data.
+def wire(value: Any, left: list[int]) -> Wire:
+    """Return a value for the report: None, True and False as they are, else as `encode` writes them."""
+    return value if value is None or value is True or value is False else encode(value, left)
 
-    An object that is not plain data is {"o": the name of its type}.
+
+def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
+    """Return the plain data of a value as texts and lists, which equal values have in common.
+
+    A text begins with its kind: "s" a text, "n" a number as an exact ratio in base 16, "b" bytes, "z" None, "o" an
+    object that is no plain data, and NaN. A list begins with "l" for a list, "t" a tuple, "S" a set, "d" a dict, or "c"
+    a complex number. Members of sets and dicts are sorted.
 
     A subclass of a plain type is encoded by the data of that type, whatever methods it has. Numbers of other types are
     encoded by their exact value; mappings and sets of other types as dict and set.
@@ -250,31 +261,35 @@ def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
         left: [the room in characters], counted down; a value without room is encoded as an object.
         depth: The number of containers around the value.
     """
-    left[0] -= 8
-    if left[0] < 0 or depth > _DEEPEST:
-        return {"o": "too large or too deep"}
-    if value is None or value is True or value is False:
-        return value
+    if depth > _DEEPEST:
+        return _LARGE
+    if value is None:
+        return "z"
     if isinstance(value, str):
-        left[0] -= str.__len__(value)
-        return str.__str__(value) if left[0] >= 0 else {"o": "too large or too deep"}
+        return _text("s", str.__str__(value), left)
     if isinstance(value, bytes | bytearray | memoryview):
-        left[0] -= 2 * len(value)
-        return {"b": bytes(value).hex()} if left[0] >= 0 else {"o": "too large or too deep"}
+        return _text("b", bytes(value).hex(), left)
     if isinstance(value, numbers.Number):
         return _number(value, left)
-    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
-        return bool(value)
-    if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray" and value.ndim == 0:
-        return encode(value.item(), left, depth + 1) if not value.dtype.hasobject else {"o": "ndarray"}
+    is_numpy = type(value).__module__ == "numpy"
+    if is_numpy and type(value).__name__ in ("bool", "bool_"):
+        return _number(bool(value), left)
+    if is_numpy and type(value).__name__ == "ndarray" and value.ndim == 0 and not value.dtype.hasobject:
+        return encode(value.item(), left, depth + 1)
     return _collection(value, left, depth + 1)
 
 
-def _collection(value: Any, left: list[int], depth: int) -> Wire:  # noqa: C901 - a case for each kind
-    """Return a collection as JSON, by its items."""
+def _text(kind: str, content: str, left: list[int]) -> Wire:
+    left[0] -= 8 + len(content)
+    return kind + content if left[0] >= 0 else _LARGE
 
-    def inside(items: Any) -> list[Wire]:
-        encoded = []
+
+def _collection(value: Any, left: list[int], depth: int) -> Wire:
+    """Return a collection as a list, by its items."""
+
+    def inside(kind: str, items: Any) -> list[Wire]:
+        left[0] -= 8
+        encoded: list[Wire] = [kind]
         for item in items:
             encoded.append(encode(item, left, depth))
             if left[0] < 0:
@@ -282,64 +297,40 @@ def _collection(value: Any, left: list[int], depth: int) -> Wire:  # noqa: C901 
         return encoded
 
     if isinstance(value, list):
-        return inside(list.__iter__(value))
+        return inside("l", list.__iter__(value))
     if isinstance(value, collections.UserList):
-        return inside(value.data)
+        return inside("l", value.data)
     if isinstance(value, tuple):
-        return {"t": inside(tuple.__iter__(value))}
+        return inside("t", tuple.__iter__(value))
     if isinstance(value, collections.UserString):
         return encode(value.data, left, depth)
-    if isinstance(value, dict):
-        return {"d": [inside(pair) for pair in dict.items(value)]}
     if isinstance(value, Mapping):
-        return {"d": [inside(pair) for pair in value.items()]}
+        items = dict.items(value) if isinstance(value, dict) else value.items()
+        return ["d", *sorted((inside("t", pair) for pair in items), key=_dumps)]
     if isinstance(value, set | frozenset | Set):
-        return {"S": inside(value)}
-    return {"o": type(value).__name__[:_FAULT]}
+        return ["S", *sorted(inside("", value)[1:], key=_dumps)]
+    return f"o{type(value).__name__[:_FAULT]}"
 
 
-def _number(value: Any, room_left: list[int]) -> Wire:
-    """Return a number as JSON, by its exact value; `room_left` is `left` of `encode`."""
-    if isinstance(value, int):
-        exact = int.__index__(value)
-        room_left[0] -= exact.bit_length() // 3
-        if abs(exact) < 2**53:
-            return exact
-        return {"i": hex(exact)} if room_left[0] >= 0 else {"o": "too large or too deep"}
-    if isinstance(value, float):
-        return {"f": float.hex(value)}
+def _number(value: Any, left: list[int]) -> Wire:
+    """Return a number by its exact value."""
     if isinstance(value, complex):
-        return {"c": [float.hex(complex(value).real), float.hex(complex(value).imag)]}
-    if isinstance(value, Decimal):
-        return _decimal(value)
-    if isinstance(value, Fraction):
-        return _fraction(value)
-    # numbers of other types, such as numpy's
-    if isinstance(value, numbers.Integral):
-        return encode(int(value), room_left)
-    if isinstance(value, numbers.Real):
-        return encode(float(value), room_left)
-    if isinstance(value, numbers.Complex):
-        return encode(complex(value), room_left)
-    return {"o": type(value).__name__[:_FAULT]}
-
-
-def _decimal(value: Decimal) -> Wire:
-    """Return a decimal number as JSON: a float for an infinity or a quiet NaN, else a fraction."""
-    if value.is_snan():
-        return {"o": "Decimal"}
-    if not value.is_finite():
-        return {"f": str(float(value))}
-    if abs(value.adjusted()) >= _DIGITS:  # the fraction would be too long
-        return {"o": type(value).__name__[:_FAULT]}
-    return _fraction(Fraction(value))
-
-
-def _fraction(value: Fraction) -> Wire:
-    """Return a fraction as JSON, unless its numerator and denominator are too long."""
-    numerator, denominator = hex(value.numerator), hex(value.denominator)
-    is_short = len(numerator) + len(denominator) < 2 * _DIGITS
-    return {"q": [numerator, denominator]} if is_short else {"o": "Fraction"}
+        real = _number(value.real, left)
+        return ["c", real, _number(value.imag, left)] if value.imag else real
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) >= _DIGITS:
+        return "oDecimal"  # its ratio would be too long
+    if not isinstance(value, int | float | Decimal | Fraction):
+        for kind, exact in _OTHER_NUMBERS.items():
+            if isinstance(value, kind):
+                return _number(exact(value), left)
+        return f"o{type(value).__name__[:_FAULT]}"
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        return "onan" if math.isnan(value) else f"n{float(value)}"
+    numerator, denominator = value.as_integer_ratio()
+    left[0] -= (numerator.bit_length() + denominator.bit_length()) // 4
+    if left[0] < 0:
+        return _LARGE
+    return f"n{numerator:x}" if denominator == 1 else f"n{numerator:x}/{denominator:x}"
 
 
 def send(report: dict[str, Any], end: int) -> None:

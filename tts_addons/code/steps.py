@@ -20,11 +20,9 @@ from typing import Any
 
 from tts_addons.code.assertions import (
     Definitions,
-    NotWrittenOutError,
     as_assertions,
     is_idle,
     is_runner,
-    splice_main_block,
     test_methods,
 )
 from tts_addons.code.conditions import MOST_PARTS, AskedParts, Clause, NotPlainError, condition_of, read_value
@@ -126,7 +124,7 @@ def read_tests(tests: str) -> CodeTests:
             return _json_steps(json_tests, tests)
         with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
             tree = ast.parse(tests, "tests")
-            reading = _Reading(tree, as_assertions(splice_main_block(tree.body)))
+            reading = _Reading(tree, as_assertions(tree))
             steps = reading.steps()
     except NothingTestedError:
         raise
@@ -236,7 +234,7 @@ class _Reading:
             methods = [method for case in cases for method in test_methods(case)]
             for method in methods:
                 self._write_out(method, dict(self._literals), parts, 1)
-        except (NotPlainError, NotWrittenOutError):
+        except NotPlainError:
             parts.asserts = 0
         if parts.asserts:
             self._used |= {case.name for case in cases}
@@ -347,12 +345,13 @@ def _plain_step(parts: AskedParts) -> CodeStep:
 
 def _parameters(function: ast.FunctionDef, count: int) -> list[str]:
     """Return the names of a function's parameters; refuse a function that does not take `count` plain parameters."""
-    parameters = function.args
-    has_variable_number = parameters.vararg or parameters.kwarg or parameters.defaults
-    has_other_kinds = parameters.kwonlyargs or parameters.posonlyargs
-    if has_variable_number or has_other_kinds or len(parameters.args) != count:
-        raise NotPlainError
-    return [argument.arg for argument in parameters.args]
+    match function.args:
+        case ast.arguments(posonlyargs=[], args=parameters, vararg=None, kwonlyargs=[], kwarg=None, defaults=[]) if (
+            len(parameters) == count
+        ):
+            return [parameter.arg for parameter in parameters]
+        case _:
+            raise NotPlainError
 
 
 class _PutIn(ast.NodeTransformer):

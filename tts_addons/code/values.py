@@ -2,21 +2,22 @@
 
 Plain data is compared with the values that a program sends.
 
-The values come from an untrusted process, as `program.encode` writes them. Equal values share a text, by which they are
-compared. So no method of the program and no crafted hash takes part. Anything malformed equals nothing.
+The values come from an untrusted process, as `program.wire` writes them: texts and lists, in a form that equal values
+have in common. So no method of the program and no crafted hash takes part. Anything malformed equals nothing.
 """
 
 from __future__ import annotations
 
 import ast
-import json
+import builtins
 import math
 import operator
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from tts_addons.code.program import Wire, encode
+from tts_addons.code import program
+from tts_addons.code.program import Wire
 
 _MOST_BITS, _MOST_ITEMS, _MOST_DIGITS = 1 << 20, 10**6, 1 << 13
 _ROOM = 1 << 26  # of expected data, in characters
@@ -28,33 +29,11 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 _SIGNS: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
 }  # fmt: skip
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (
-        abs,
-        bool,
-        complex,
-        dict,
-        enumerate,
-        float,
-        frozenset,
-        int,
-        len,
-        list,
-        max,
-        min,
-        range,
-        reversed,
-        round,
-        set,
-        sorted,
-        str,
-        sum,
-        tuple,
-        zip,
-    )
-}
-_CONSTANTS = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.nan": math.nan, "math.tau": math.tau}
+PURE = {  # builtin functions that change none of their arguments, and whose value is data
+    "abs", "bool", "complex", "dict", "enumerate", "float", "frozenset", "int", "len", "list", "max", "min", "range",
+    "reversed", "round", "set", "sorted", "str", "sum", "tuple", "zip",
+}  # fmt: skip
+_CONSTANTS = {f"math.{name}": getattr(math, name) for name in ("pi", "e", "inf", "nan", "tau")}
 _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
@@ -86,21 +65,15 @@ def is_data(node: ast.expr) -> bool:
     return True
 
 
-def _fold(node: ast.expr) -> Any:  # noqa: C901 - a case for each kind
+def _fold(node: ast.expr) -> Any:
     """Return the value of an expression; what an operation raises is raised as it is."""
     match node:
         case ast.Constant():
             return node.value
-        case ast.Tuple():
-            return tuple(map(_fold, node.elts))
-        case ast.List():
-            return list(map(_fold, node.elts))
-        case ast.Set():
-            return set(map(_fold, node.elts))
+        case ast.Tuple() | ast.List() | ast.Set():
+            return {ast.Tuple: tuple, ast.List: list, ast.Set: set}[type(node)](map(_fold, node.elts))
         case ast.Dict() if all(key is not None for key in node.keys):
-            return {
-                _fold(key): _fold(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None
-            }
+            return dict(zip(map(_fold, node.keys), map(_fold, node.values), strict=True))  # pyright: ignore[reportArgumentType]
         case ast.UnaryOp():
             return _SIGNS[type(node.op)](_fold(node.operand))
         case ast.BinOp():
@@ -111,7 +84,7 @@ def _fold(node: ast.expr) -> Any:  # noqa: C901 - a case for each kind
             return _fold(owner)[_fold(index)]
         case ast.Attribute(value=ast.Name()) if ast.unparse(node) in _CONSTANTS:
             return _CONSTANTS[ast.unparse(node)]
-        case ast.Call(func=ast.Name(id=name)) if name in _FUNCTIONS and not node.keywords:
+        case ast.Call(func=ast.Name(id=name)) if name in PURE and not node.keywords:
             return _call(name, list(map(_fold, node.args)))
         case ast.Call(func=ast.Attribute(attr="items", value=owner), args=[], keywords=[]):
             return list(dict.items(_fold(owner)))
@@ -122,7 +95,7 @@ def _fold(node: ast.expr) -> Any:  # noqa: C901 - a case for each kind
 def _call(name: str, arguments: list[Any]) -> Any:
     if name == "range" and len(range(*arguments)) > _MOST_ITEMS:
         raise NotDataError("a range of too many numbers")
-    value = _FUNCTIONS[name](*arguments)
+    value = getattr(builtins, name)(*arguments)
     return list(value) if name in ("enumerate", "reversed", "zip") else value
 
 
@@ -148,70 +121,22 @@ def _check_operation(op: ast.operator, left: Any, right: Any) -> None:
 
 def wire(value: Any) -> Wire:
     """Return a value of this process as the program's process would send it."""
-    return encode(value, [_ROOM])
+    return program.wire(value, [_ROOM])
 
 
-def key(value: Wire, mark: str = "sent") -> str:
-    """Return a text that two values share exactly where `==` holds for them as plain data.
-
-    NaN and objects equal nothing: their texts contain `mark`, which differs for the two sides of a comparison.
-
-    Raises:
-        ValueError, TypeError, …: the value is malformed.
-    """
-    if value is None:
-        return "none"
-    if isinstance(value, bool | int):
-        return f"n{int(value):x}"
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, list):
-        return "[" + ",".join(key(item, mark) for item in value) + "]"
-    [(kind, content)] = value.items()
-    if kind in ("i", "f", "q", "c"):
-        return _number_key(_number(kind, content), mark)
-    if kind == "b":
-        return "b" + bytes.fromhex(content).hex()
-    if kind == "t":
-        return "(" + ",".join(key(item, mark) for item in content) + ")"
-    if kind == "S":
-        return "{" + ",".join(sorted({key(item, mark) for item in content})) + "}"
-    if kind == "d":
-        entries = sorted(f"{key(name, mark)}:{key(item, mark)}" for name, item in content)
-        return "d{" + ",".join(entries) + "}"
-    return f"o {mark}"
+def _tree(value: Wire) -> Wire:
+    return wire(int(value)) if isinstance(value, bool) else "z" if value is None else value
 
 
-def _number(kind: str, content: Any) -> Any:
-    """Return the number that `program.encode` wrote: "i" an integer, "f" a float, "q" a fraction, "c" complex."""
-    if kind == "i":
-        return int(content, 16)
-    if kind == "f":
-        return float.fromhex(content)
-    if kind == "q":
-        numerator, denominator = content[0], content[1]
-        if len(numerator) + len(denominator) > _MOST_DIGITS:
-            raise ValueError("a fraction of too many digits")
-        return Fraction(int(numerator, 16), int(denominator, 16))
-    real, imaginary = content[0], content[1]
-    return complex(float.fromhex(real), float.fromhex(imaginary))
-
-
-def _number_key(number: Any, mark: str) -> str:
-    if isinstance(number, complex):
-        if number.imag != 0:
-            return f"c{_number_key(number.real, mark)},{_number_key(number.imag, mark)}"
-        number = number.real
-    if isinstance(number, float) and not math.isfinite(number):
-        return f"n{number}" if math.isinf(number) else f"nan {mark}"
-    numerator, denominator = number.as_integer_ratio()
-    return f"n{numerator:x}" if denominator == 1 else f"n{numerator:x}/{denominator:x}"
+def _equals_nothing(tree: Wire) -> bool:
+    """Whether a value has NaN or an object, which equal not even themselves."""
+    return tree.startswith("o") if isinstance(tree, str) else any(map(_equals_nothing, tree))
 
 
 def equal(left: Wire, right: Wire) -> bool:
     """Whether two values are equal; False where one is malformed."""
     try:
-        return key(left, "left") == key(right, "right")
+        return _tree(left) == _tree(right) and not _equals_nothing(_tree(left))
     except MALFORMED:
         return False
 
@@ -220,20 +145,36 @@ def plain(value: Wire) -> Any:
     """Return a value as a Python value with an order: a number, text, bytes, or list or tuple of these.
 
     Raises:
-        TypeError: the value is of another kind.
+        TypeError, ValueError, …: the value is of another kind, or malformed.
     """
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    [(kind, content)] = value.items()
-    if kind in ("i", "f", "q", "c"):
-        return _number(kind, content)
+    kind, content = value[0], value[1:]
+    if kind == "s":
+        return content
+    if kind == "n":
+        return _number(content)
     if kind == "b":
         return bytes.fromhex(content)
-    if kind == "t":
-        return tuple(plain(item) for item in content)
+    if kind == "z":
+        return None
+    if kind == "c":
+        return complex(*map(plain, content))
+    if kind in ("l", "t"):
+        return (list if kind == "l" else tuple)(map(plain, content))
     raise TypeError(f"{kind} has no order")
+
+
+def _number(text: str) -> float | Fraction:
+    """Return the number of a ratio in base 16."""
+    if text.endswith("inf"):
+        return float(text)
+    numerator, _, denominator = text.partition("/")
+    if not denominator:
+        return int(numerator, 16)
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("a fraction of too many digits")
+    return Fraction(int(numerator, 16), int(denominator, 16))
 
 
 def holds(left: Wire, op: ast.cmpop, right: Wire) -> bool:
@@ -241,7 +182,7 @@ def holds(left: Wire, op: ast.cmpop, right: Wire) -> bool:
     try:
         if isinstance(op, ast.Eq | ast.NotEq):
             return equal(left, right) is isinstance(op, ast.Eq)
-        if isinstance(op, ast.Is | ast.IsNot):  # one side is None, True or False, which JSON keeps
+        if isinstance(op, ast.Is | ast.IsNot):  # one side is None, True or False
             return (left is right) is isinstance(op, ast.Is)
         if isinstance(op, ast.In | ast.NotIn):
             return _is_member(left, right) is isinstance(op, ast.In)
@@ -253,25 +194,24 @@ def holds(left: Wire, op: ast.cmpop, right: Wire) -> bool:
 def _is_member(item: Wire, container: Wire) -> bool:
     """Whether a value is in a collection or text of the tests."""
     if isinstance(container, str):
-        return isinstance(item, str) and item in container
-    members = container
-    if not isinstance(container, list):
-        [(kind, content)] = container.items()
-        members = [name for name, _item in content] if kind == "d" else content
-    item_key = key(item, "left")
-    return any(key(member, "right") == item_key for member in members)
+        return isinstance(item, str) and item[0] == container[0] and item[1:] in container[1:]
+    kind, *members = container
+    return any(equal(item, member[1] if kind == "d" else member) for member in members)
 
 
 def shown_wire(value: Wire) -> str:
     """Return a value as Python writes it, cut to 80 characters."""
     try:
-        if isinstance(value, dict):
-            [(kind, content)] = value.items()
-            if kind == "o":
-                return f"a {content}"[:80]
-            if kind in ("S", "d"):
-                collection = "a set" if kind == "S" else "a dict"
-                return f"{collection} of {len(content)}"
-        return repr(plain(value))[:80]
+        if value is not None and not isinstance(value, bool) and value[0] in ("o", "S", "d"):
+            collection = "a set" if value[0] == "S" else "a dict"
+            return f"a {value[1:]}"[:80] if value[0] == "o" else f"{collection} of {len(value) - 1}"
+        return repr(_replace_fractions(plain(value)))[:80]
     except MALFORMED:
         return "no plain data"
+
+
+def _replace_fractions(value: Any) -> Any:
+    """Return a value with floats in place of fractions."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_replace_fractions, value))
+    return float(value) if isinstance(value, Fraction) else value

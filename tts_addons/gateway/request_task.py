@@ -23,8 +23,8 @@ from typing import Any
 from tts.errors import ConfigError, quote
 from tts.tasks.base import Task, keyed_task
 from tts.tasks.schemas.limits import SchemaLimits
-from tts.tasks.schemas.metering import normal
 from tts.tasks.schemas.validation import Allowance, Schema
+from tts.tasks.schemas.values import normal
 from tts.thoughts import THINK
 from tts.types import Message, Problem, Prompt, ToolOffer
 

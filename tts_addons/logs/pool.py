@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tts.errors import hint_methods
 from tts.experiments.analysis.points import points_of
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.replay import ReplayedCurve
@@ -21,7 +20,6 @@ from tts_addons.logs.importing import Import, ImportSettings, rows_of
 from tts_addons.logs.source import Source, SourceFacts
 
 
-@hint_methods
 class Pool(Replayable):
     """Recorded samples of many problems.
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
 
 from tts.checks import Count, check_parameters, choice, number
-from tts.errors import ConfigError, HintsKeywords
+from tts.errors import ConfigError
 from tts_addons.training.records import PathSample, SearchRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filters(HintsKeywords):
+class Filters:
     """The samples that become rows.
 
     Args:

@@ -6,6 +6,7 @@ import pytest
 
 from tts_addons.code import sandbox
 from tts_addons.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, run
+from tts_addons.code.steps import read_tests
 
 SHUT_IN = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"programs cannot be shut in here: {sandbox.why_not()}")
 MODES = [pytest.param(True, marks=SHUT_IN, id="landlock"), pytest.param(False, id="none")]
@@ -60,14 +61,8 @@ def answer(x, roots):
             below += o
 """
 CHEATS = {
-    "an object that equals all": (
-        "class Liar:\n    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n"
-        "    def __hash__(self): return 0\ndef f(x): return Liar()"
-    ),
-    "a list of objects that equal all": (
-        "class Liar:\n    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n"
-        "    def __hash__(self): return 0\ndef f(x): return [Liar(), Liar()]"
-    ),
+    "an object that equals all": LIAR + "def f(x): return Liar()",
+    "a list of objects that equal all": LIAR + "def f(x): return [Liar(), Liar()]",
     "a list whose == is always true": (
         "class L(list):\n    def __eq__(self, other): return True\ndef f(x): return L()"
     ),
@@ -76,10 +71,9 @@ CHEATS = {
         "    def __eq__(self, other): return True\n    __hash__ = str.__hash__\ndef f(x): return [N(1), S('')]"
     ),
     "it writes a verdict on all descriptors": (
-        "import json, os\nverdict = json.dumps({'passed': 2, 'total': 2, 'faults': [], 'steps': [{}, {}], 'status': "
-        "0})\n"
-        "for end in range(3, 64):\n    try: os.write(end, verdict.encode() + b'\\n')\n    except OSError: pass\ndef "
-        "f(x): return 0"
+        "import json, os\nverdict = json.dumps({'passed': 2, 'total': 2, 'steps': [{}, {}], 'status': 0})\n"
+        "for end in range(3, 64):\n    try: os.write(end, verdict.encode() + b'\\n')\n    except OSError: pass\n"
+        "def f(x): return 0"
     ),
     "it writes a report with the mark that it finds": (
         "import gc, json, os\nfound = {}\nfor o in gc.get_objects():\n"
@@ -87,93 +81,46 @@ CHEATS = {
         "report = {'mark': found.get('mark'), 'steps': [{'values': [True]}] * 2}\nfor end in range(3, 64):\n"
         "    try: os.write(end, json.dumps(report).encode() + b'\\n')\n    except OSError: pass\nos._exit(0)"
     ),
-    "it replaces exec and eval": (
+    "it replaces builtins": (
         "import builtins\nbuiltins.exec = lambda *a, **k: None\nbuiltins.eval = lambda *a, **k: True\n"
-        "builtins.compile = lambda *a, **k: None\ndef f(x): return 0"
+        "builtins.compile = lambda *a, **k: None\nbuiltins.sorted = lambda *a, **k: []\n"
+        "builtins.bool = lambda *a: True\nbuiltins.isinstance = lambda *a: True\nbuiltins.all = lambda x: True\n"
+        "def f(x): return 0"
     ),
-    "it replaces ast.parse": (
-        "import ast\nast.parse = lambda *a, **k: ast.Module([], [])\nast.Assert = ast.Pass\ndef f(x): return 0"
+    "it reads the tests in the frames": SEARCH
+    + (
+        "import sys\ndef f(x):\n    frame, held = sys._getframe(1), []\n    while frame:\n"
+        "        held += [frame.f_locals, frame.f_globals, frame.f_code]\n        frame = frame.f_back\n"
+        "    return answer(x, held)"
     ),
-    "it replaces sorted, bool and isinstance": (
-        "import builtins\nbuiltins.sorted = lambda *a, **k: []\nbuiltins.bool = lambda *a: True\n"
-        "builtins.isinstance = lambda *a: True\ndef f(x): return 0"
-    ),
-    "it makes assertions true": (
-        "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\nbuiltins.all = lambda x: "
-        "True\nimport sys\n"
-        "sys.settrace(lambda *a: None)\ndef f(x): return 0"
-    ),
-    "it reads the tests in the frames": (
-        "import re, types\ndef answer(x, roots):\n    below, seen = list(roots), set()\n    for o in below:\n"
-        "        if id(o) in seen or len(seen) > 200000: continue\n        seen.add(id(o))\n        if isinstance(o, "
-        "str):\n"
-        '            found = re.search(r"\\(%d\\) == (\\[.*?\\])" % x, o) or re.search(r"\\(%d, (\\[.*?\\])\\)" % x, '
-        "o)\n"
-        "            if found: return eval(found[1])\n        elif isinstance(o, types.CodeType): below += "
-        "o.co_consts\n"
-        "        elif isinstance(o, dict): below += [*o.keys(), *o.values()]\n        elif isinstance(o, (list, "
-        "tuple)):\n"
-        "            if len(o) == 2 and o[1] == str(x) and type(o[0]) is int: return [*o]\n            below += "
-        "o\nimport sys\n"
-        "def f(x):\n    frame, held = sys._getframe(1), []\n    while frame:\n"
-        "        held += [frame.f_locals, frame.f_globals, frame.f_code]\n        frame = frame.f_back\n    return "
-        "answer(x, held)"
-    ),
-    "it reads the tests in the garbage collector": (
-        "import re, types\ndef answer(x, roots):\n    below, seen = list(roots), set()\n    for o in below:\n"
-        "        if id(o) in seen or len(seen) > 200000: continue\n        seen.add(id(o))\n        if isinstance(o, "
-        "str):\n"
-        '            found = re.search(r"\\(%d\\) == (\\[.*?\\])" % x, o) or re.search(r"\\(%d, (\\[.*?\\])\\)" % x, '
-        "o)\n"
-        "            if found: return eval(found[1])\n        elif isinstance(o, types.CodeType): below += "
-        "o.co_consts\n"
-        "        elif isinstance(o, dict): below += [*o.keys(), *o.values()]\n        elif isinstance(o, (list, "
-        "tuple)):\n"
-        "            if len(o) == 2 and o[1] == str(x) and type(o[0]) is int: return [*o]\n            below += "
-        "o\nimport gc\n"
-        "def f(x): return answer(x, gc.get_objects())"
-    ),
+    "it reads the tests in the garbage collector": SEARCH + "import gc\ndef f(x): return answer(x, gc.get_objects())",
     "it answers with what the comparison asks of it": (
         "class Chameleon(list):\n    def __iter__(self): return iter([122, '3'])\n    def __len__(self): return 2\n"
         "    def __getitem__(self, i): return [122, '3'][i]\n    def __class_getitem__(cls, i): return cls\n"
         "    __class__ = property(lambda self: bool)\ndef f(x): return Chameleon()"
     ),
-}
-OTHERS = {
     "it patches the runner's encoder": (
-        "import sys\nfor m in list(sys.modules.values()):\n    for n in ('encode', '_value', '_step'):\n"
-        "        if hasattr(m, n): setattr(m, n, lambda *a, **k: True)\nimport gc\nfor o in gc.get_objects():\n"
-        "    if isinstance(o, dict) and 'run_program' in o: o.update(encode=lambda *a: True, _value=lambda *a, **k:"
-        " True, _step=lambda *a: {})\ndef f(x): return 0"
+        "import gc\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'run_program' in o:\n"
+        "        o.update(dict.fromkeys(('encode', 'wire', '_value'), lambda *a, **k: True), _step=lambda *a: {})\n"
+        "def f(x): return 0"
     ),
     "it sends malformed values": (
         "import gc\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'run_program' in o:\n"
-        "        o.update(_value=lambda *a, **k: {'t': None, 'q': ['1', '0']})\ndef f(x): return 0"
+        "        o.update(_value=lambda *a, **k: [['l'], {'t': None}, 'n1/0'])\ndef f(x): return 0"
     ),
-    "it sends steps that hold nothing": (
-        "import gc\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'run_program' in o: "
-        "o.update(_step=lambda *a: {})\n"
-        "def f(x): return 0"
-    ),
-    "it adds a finished report of a child": (
-        "import os, sys\nif not os.fork():\n    __import__('time').sleep(5)\n    "
-        "os._exit(0)\nsys.stdout.write('passed 2 of 2')\n"
-        "def f(x): return 0"
+    "it leaves a child": (
+        "import os, sys\nif not os.fork():\n    __import__('time').sleep(5)\n    os._exit(0)\n"
+        "sys.stdout.write('passed 2 of 2')\ndef f(x): return 0"
     ),
     "NaN and infinity": "def f(x): return [float('nan'), float('inf')]",
-    "it stops the process": ("import os\ndef f(x): os._exit(0)"),
-    "it leaves by SystemExit": "def f(x): raise SystemExit(0)",
-    "it raises what all equals": (
-        "class Liar:\n    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n"
-        "    def __hash__(self): return 0\nclass E(Exception, Liar): pass\ndef f(x): raise E"
-    ),
+    "it stops the process": "import os\ndef f(x): os._exit(0)",
+    "it raises what all equals": LIAR + "class E(Exception, Liar): pass\ndef f(x): raise E",
     "a mapping that equals all": (
         "import collections\nclass M(collections.UserList):\n    def __eq__(self, other): return True\n"
         "    data = property(lambda s: [1])\n    def __init__(self): pass\ndef f(x): return M()"
     ),
     "it reads its parent's memory and arguments": (
-        "import glob\ndef f(x):\n    for name in glob.glob('/proc/[0-9]*/cmdline') + "
-        "glob.glob('/proc/[0-9]*/environ'):\n"
+        "import glob\ndef f(x):\n    for name in glob.glob('/proc/[0-9]*/[ce][mn][dv]*'):\n"
         "        try: text = open(name, 'rb').read()\n        except OSError: continue\n"
         "        if b'1491' in text: return [x * 37 + 11, str(x)]\n    return 0"
     ),
@@ -186,19 +133,6 @@ OTHERS = {
 
 def ran(program: str, tests: str, *, isolated: bool) -> ProgramResult:
     return run(program, tests, SandboxLimits(seconds=8.0), isolated=isolated)
-
-
-def test_there_are_thirteen_and_more() -> None:
-    assert (len(CHEATS), len(OTHERS)) == (13, 11)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isolated", MODES)
-@pytest.mark.parametrize("cheat", [*CHEATS, *OTHERS])
-def test_none_passes_where_calls_are_compared_with_data(cheat: str, isolated: bool) -> None:
-    result = ran((CHEATS | OTHERS)[cheat], FORMS["named"], isolated=isolated)
-    assert result.outcome is not ProgramOutcome.PASSED
-    assert result.passed == 0
 
 
 FORGED = {
@@ -227,10 +161,10 @@ def test_a_forged_report_harms_its_program_alone(forged: str, isolated: bool) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("cheat", [*CHEATS, *OTHERS])
-def test_none_passes_in_any_form_of_the_tests(cheat: str, form: str) -> None:
-    result = ran((CHEATS | OTHERS)[cheat], FORMS[form], isolated=not sandbox.why_not())
+@pytest.mark.parametrize(("form", "isolated"), [("named", False), *((form, not sandbox.why_not()) for form in FORMS)])
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_none_passes_in_any_form_of_the_tests(cheat: str, form: str, isolated: bool) -> None:
+    result = ran(CHEATS[cheat], FORMS[form], isolated=isolated)
     assert result.outcome is not ProgramOutcome.PASSED
     assert result.passed == 0
 
@@ -243,8 +177,6 @@ def test_a_right_program_passes_in_each_form(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_that_is_expected_is_in_what_the_programs_process_gets(form: str) -> None:
-    from tts_addons.code.steps import read_tests
-
     asked = str(read_tests(FORMS[form]).asked)
     assert "f(" in asked
     for expected in ("122", "1491", "'40'"):

@@ -6,7 +6,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from tts.errors import HintsKeywords, hint_methods
 from tts.experiments.analysis.averaging import Unit
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.replay import (
@@ -25,8 +24,7 @@ class PartialResults(UserWarning):
     """A table, figure or replay lacks some of a study's results. The text says how many, and why."""
 
 
-@hint_methods
-class Replayable(HintsKeywords, ABC):
+class Replayable(ABC):
     """A base class of objects with recorded samples of problems."""
 
     @abstractmethod

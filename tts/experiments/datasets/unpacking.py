@@ -5,12 +5,11 @@ One bound is on the size of a row, and another on the size of an unpacked file i
 
 from __future__ import annotations
 
-import importlib
 import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Final, Protocol
 
 from tts.errors import ConfigError, quote
 
@@ -57,21 +56,7 @@ def check_row(place: str, size: int) -> None:
     max_size = largest_row()
     if size > max_size:
         raise ConfigError(
-            f"{place}: it has more than {max_size >> 20:,} MiB, the most that one row may have", hint=_cure()
-        )
-
-
-def check_page(place: str, size: int) -> None:
-    """Refuse a page that is too large. A page has several rows, and is unpacked at once.
-
-    Raises:
-        ConfigError: The page is too large.
-    """
-    max_size = _ROWS_AT_ONCE * largest_row()
-    if size > max_size:
-        raise ConfigError(
-            f"{place}: one of its pages has more than {max_size >> 20:,} MiB, the most that is unpacked at once",
-            hint=_cure(),
+            f"{place}: it has more than {max_size >> 20:,} MiB, the most that one row may have", hint=cure()
         )
 
 
@@ -85,7 +70,7 @@ def check_whole(file: Path, size: int) -> None:
     if size > max(_ROWS_AT_ONCE * largest_row(), _MOST_RATIO * packed_size):
         raise ConfigError(
             f"{file.name}: {packed_size:,} bytes become {size:,} bytes, more than {_MOST_RATIO} times as many",
-            hint=_cure(),
+            hint=cure(),
         )
 
 
@@ -157,26 +142,6 @@ def bounded_lines(file: Path, lines: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def unpacked_size(values: Any) -> int:
-    """Return the bytes of an Arrow array once its dictionaries are written out."""
-    import pyarrow as pa
-
-    compute: Any = importlib.import_module("pyarrow.compute")
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        has_texts = pa.types.is_binary(kind.value_type) or pa.types.is_string(kind.value_type)
-        if not has_texts:
-            return len(values) * 16 + unpacked_size(values.dictionary)
-        lengths = compute.take(compute.binary_length(values.dictionary), values.indices)
-        return 4 * len(values) + (compute.sum(lengths.cast("int64")).as_py() or 0)
-    if pa.types.is_map(kind):
-        return unpacked_size(values.keys) + unpacked_size(values.items)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return 8 * len(values) + unpacked_size(values.flatten())
-    if pa.types.is_struct(kind):
-        return sum(map(unpacked_size, values.flatten()))
-    return values.nbytes
-
-
-def _cure() -> str:
+def cure() -> str:
+    """Return how to read a file that was refused for its size."""
     return f"if you trust its source, raise the bound: {LARGEST_ROW}=256 in the environment (MiB)"

@@ -1,9 +1,8 @@
 """The process that `tts.tasks.schemas.validation` asks.
 
-It answers {"schema": …, "value": …, "steps": …} with {"valid": …, "steps": …}.
+It answers {"schema": …, "value": …}, two JSON texts, with {"valid": …}.
 
-Run it with `python -m tts.tasks.schemas.schema_worker`. Schema and value are JSON texts; "valid" is null where the
-steps were too few.
+Run it with `python -m tts.tasks.schemas.schema_worker`.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tts.tasks.schemas.metering import OutOfStepsError, StepMeter
-from tts.tasks.schemas.validation import compile_schema
+from tts.tasks.schemas.validation import compile_schema, is_valid
 from tts.tasks.worker import serve
 
 
@@ -28,14 +26,8 @@ def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Return whether a value is valid, and the steps of the validation."""
-    meter = StepMeter(request["steps"])
-    validator, _facts = compile_schema(request["schema"])
-    try:
-        is_valid = meter.validate(validator, request["value"], json.loads(request["value"]))
-    except OutOfStepsError:
-        is_valid = None
-    return {"valid": is_valid, "steps": request["steps"] - meter.left}
+    """Return whether a value is valid."""
+    return {"valid": is_valid(compile_schema(request["schema"]), json.loads(request["value"]))}
 
 
 if __name__ == "__main__":

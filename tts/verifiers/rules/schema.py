@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tts.tasks.schemas.metering import comparable
+from tts.tasks.schemas.values import comparable
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*+\n(.*?)```", re.DOTALL)
 _SCHEMA_NAME = re.compile(r"json[\s-]?schema", re.IGNORECASE)

@@ -13,17 +13,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from tts._core.display import one_line
 from tts.errors import ConfigError, quote
 from tts.experiments.datasets.parquet import LENGTH_BYTES
-from tts.experiments.datasets.parquet.pages import BY_PREFIXES, pages_of
 from tts.experiments.datasets.rows import BadRow, PlacedRow
-from tts.experiments.datasets.unpacking import check_page, check_row, check_whole, largest_row, unpacked_size
+from tts.experiments.datasets.unpacking import check_row, check_whole, cure, largest_row
 
-_MOST_BATCH_ROWS: Final = 256  # bound of the rows that are in memory at once
-_VALUE: Final = 8  # bytes that a value has in memory, at least
+_BATCH_ROWS: Final = 4  # rows that are unpacked at once
 _FAULTS: Final = (ValueError, TypeError, KeyError, IndexError, OverflowError)  # errors that damaged values raise
 _PYARROW_BYTES: Final = 512 << 20  # memory for pyarrow itself
 # memory for data, in rows of the largest size: pages packed and unpacked, their values, and the values in Python
@@ -44,7 +41,7 @@ _PLAIN: Final = (
 
 
 def rows_of(file: Path) -> Iterator[PlacedRow]:
-    """Yield the rows of a Parquet file, in memory that its size and the largest row bound.
+    """Yield the rows of a Parquet file.
 
     Raises:
         ConfigError: the file is no Parquet file, is damaged, or becomes too large.
@@ -53,27 +50,25 @@ def rows_of(file: Path) -> Iterator[PlacedRow]:
     import pyarrow
     from pyarrow import parquet
 
-    row_number = 0
+    row_number = total_bytes = 0
     try:
-        with parquet.ParquetFile(file) as content:
-            metadata, schema = content.metadata, content.schema
-        text_lists = _paths_of_text_lists(schema)
-        for group_number, text_bytes in enumerate(_text_bytes_by_group(file, metadata, schema)):
-            # each text may be as long as all different texts of its group together
-            batch_rows = max(1, min(_MOST_BATCH_ROWS, largest_row() // max(1, text_bytes)))
-            # `pre_buffer` would keep all bytes that were read; `read_dictionary` keeps equal texts of lists once, since
-            # one row could otherwise have any size
-            with parquet.ParquetFile(file, metadata=metadata, pre_buffer=False, read_dictionary=text_lists) as group:
-                for batch in group.iter_batches(batch_rows, row_groups=[group_number], use_threads=False):
-                    may_have_large_row = sum(map(unpacked_size, batch.columns)) > largest_row()
-                    for i in range(batch.num_rows):
-                        row_number += 1
-                        if may_have_large_row:
-                            row_size = sum(unpacked_size(column.slice(i, 1)) for column in batch.columns)
-                            check_row(f"{file.name}, row {row_number}", row_size)
-                        yield f"row {row_number}", _plain_row(batch, i)
+        # `pre_buffer` would keep all bytes that were read
+        with parquet.ParquetFile(file, pre_buffer=False) as content:
+            metadata = content.metadata
+            check_whole(file, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)))
+            for batch in content.iter_batches(_BATCH_ROWS, use_threads=False):
+                for i in range(batch.num_rows):
+                    row_number += 1
+                    row = _plain_row(batch, i)
+                    row_bytes = _size_of(row)
+                    total_bytes += row_bytes
+                    check_row(f"{file.name}, row {row_number}", row_bytes)
+                    check_whole(file, total_bytes)  # the footer may be wrong
+                    yield f"row {row_number}", row
     except ConfigError:
         raise
+    except MemoryError:
+        raise ConfigError(f"{file.name} takes more memory than a file may take", hint=cure()) from None
     except (pyarrow.ArrowException, OSError, *_FAULTS) as failure:
         if isinstance(failure, OSError) and failure.errno is not None:  # an error of the system, not of pyarrow
             raise
@@ -100,84 +95,18 @@ def _plain(value: Any) -> Any:
     return value if type(value) in _PLAIN and not has_time_zone else str(value)
 
 
-def _paths_of_text_lists(schema: Any) -> list[str]:
-    """Return the paths of texts within lists."""
-    columns = [schema.column(i) for i in range(len(schema.names))]
-    return [column.path for column in columns if column.max_repetition_level and column.physical_type == "BYTE_ARRAY"]
-
-
-def _text_bytes_by_group(file: Path, metadata: Any, schema: Any) -> list[int]:
-    """Return the bytes of all different texts of each row group after unpacking.
-
-    Raises:
-        ConfigError: the file or one of its pages is too large, or damaged.
-    """
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    num_columns = len(schema.names)
-    if any(group.num_columns != num_columns for group in groups):
-        raise _damage(file.name, "its row groups have other columns than its schema")
-    packed_bytes = sum(group.column(i).total_compressed_size for group in groups for i in range(num_columns))
-    # columns that share pages could become larger than their file
-    if packed_bytes > file.stat().st_size:
-        raise _damage(file.name, "its columns have more bytes than the file")
-    total_bytes = 0
-    text_bytes_by_group: list[int] = []
-    with file.open("rb") as content:
-        for group in groups:
-            text_bytes = 0
-            for i in range(num_columns):
-                column, column_schema = group.column(i), schema.column(i)
-                place = f"{file.name}, column {one_line(column_schema.path)}"
-                is_in_list = column_schema.max_repetition_level > 0
-                page_bytes, num_values = _unpacked_pages(place, content, column, in_lists=is_in_list)
-                total_bytes += max(max(_VALUE, column_schema.length) * num_values, page_bytes)
-                if column.physical_type.endswith("BYTE_ARRAY"):
-                    text_bytes += page_bytes
-            text_bytes_by_group.append(text_bytes)
-    check_whole(file, total_bytes)
-    return text_bytes_by_group
-
-
-def _unpacked_pages(place: str, content: IO[bytes], column: Any, *, in_lists: bool) -> tuple[int, int]:
-    """Return the bytes of a column's unpacked pages, and the number of their values.
-
-    Both are read from the headers of the pages, since the footer of the file may be wrong.
-
-    Args:
-        place: The file and the column, for messages.
-        content: The open file.
-        column: The metadata of the column.
-        in_lists: Whether values are items of lists.
-
-    Raises:
-        ConfigError: a page is too large, or damaged.
-    """
-    total_bytes, num_values = 0, 0
-    pages = pages_of(content, column)
-    while True:
-        try:
-            page = next(pages)
-        except StopIteration:
-            return total_bytes, num_values
-        except ValueError as failure:
-            raise _damage(place, str(failure)) from failure
-        total_bytes += page.size
-        num_values += page.values
-        decoded_bytes = page.size
-        if page.encoding == BY_PREFIXES and in_lists:
-            # all values may be of one row, and each text may repeat the whole text before it
-            decoded_bytes *= page.values
-        check_page(place, decoded_bytes)
-
-
-def _damage(place: str, reason: str) -> ConfigError:
-    return ConfigError(f"{place}: it is damaged: {reason}", hint="write it anew")
+def _size_of(value: Any) -> int:
+    """Return the bytes of a plain value in memory, with those of the values in it."""
+    parts: list[Any] = [*value, *value.values()] if isinstance(value, dict) else []
+    if isinstance(value, list | tuple):
+        parts = [*value]
+    return sys.getsizeof(value) + sum(map(_size_of, parts))
 
 
 def _limit_memory() -> None:
     """Limit the memory that this process may take from now on.
 
-    A system without /proc has no such limit, only the bounds of pages and rows.
+    A system without /proc has no such limit, only the bounds of the footer and of rows.
     """
     with suppress(ImportError, OSError, ValueError):
         import resource
