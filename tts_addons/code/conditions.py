@@ -87,9 +87,11 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             negated = condition_of(operand, parts)
             return lambda values: not negated(values)
+        case ast.Compare(left=near, ops=[ast.Eq()], comparators=[other]) if _is_approx(near) and not _is_approx(other):
+            return condition_of(ast.Compare(other, [ast.Eq()], [near]), parts)
         case ast.Compare(
-            left=left, ops=[ast.Eq()], comparators=[ast.Call(func=func, args=[right], keywords=keywords)]
-        ) if ast.unparse(func) in ("pytest.approx", "approx"):
+            left=left, ops=[ast.Eq()], comparators=[ast.Call(args=[right], keywords=keywords) as near]
+        ) if _is_approx(near):
             tolerances = {"rel": 1e-6, "abs": 1e-12} | _tolerances(keywords)
             split = _near_condition(left, right, {f"{name}_tol": value for name, value in tolerances.items()}, parts)
         case ast.Call(func=func, args=[left, right], keywords=keywords) if ast.unparse(func) in (
@@ -109,6 +111,10 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
         index = parts.ask(node, truth=True)
         return lambda values: read_value(values, index) is True
     return lambda _: constant
+
+
+def _is_approx(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("pytest.approx", "approx")
 
 
 def _comparison(node: ast.Compare, parts: AskedParts) -> Condition | None:

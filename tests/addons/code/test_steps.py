@@ -114,6 +114,7 @@ def asked(tests: str) -> list[Any]:
         ("assert abs(f(1) - 2.5) < 1e-6", [[["f(1)", None, False]]]),
         ("import math\nassert math.isclose(f(1), 2.5, rel_tol=1e-3)", ["import math", [["f(1)", None, False]]]),
         ("assert f(1) == pytest.approx(2.5)", [[["f(1)", None, False]]]),
+        ("assert pytest.approx(2.5) == f(1)", [[["f(1)", None, False]]]),
         ("assert f(1) in (2, 3) or f(2) > 7", [[["f(1)", None, False], ["f(2)", None, False]]]),
         ("assert 1 < f(1) <= 2 ** 10", [[["f(1)", None, False]]]),
         ("X = 5\nassert f(X) == 10", [[["f(5)", None, False]]]),
