@@ -115,7 +115,7 @@ class ToyServer:
     opens: str = ""  # what its template puts before each reply, which none shows
     echo: bool = True  # completions show their prompts; else they pass it over
     context: int | None = None
-    owner: str = ""
+    owner: str = "vllm"  # of the model, by which the kind of server is recognised
     longest: int | None = None  # row that may be asked for
     most: int | None = None  # rows a call
     shows_end: bool = True  # the log-probability of an end of sequence
@@ -400,8 +400,9 @@ class ToyServer:
             raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
         if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:
             raise ConfigError(f"Unsupported parameter: use {self.cap_name!r}")
-        if not self.tempers and (body.get("temperature", 1), body.get("top_p", 1)) != (1, 1):
-            raise ConfigError("Unsupported value: 'temperature' does not support this value with this model")
+        for name in ("temperature", "top_p"):
+            if not self.tempers and body.get(name, 1) != 1:
+                raise ConfigError(f"Unsupported value: '{name}' does not support this value with this model")
         count = body.get("n", 1) if self.n else 1
         if count > 1 and not body.get("temperature", 1.0):
             raise ConfigError(f"n must be 1 when using greedy sampling, got {count}.")

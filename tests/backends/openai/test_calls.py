@@ -18,10 +18,8 @@ from tests.backends.openai.server import ToyServer, serving
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.call import ServerHandle, _text_past_stop
-from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError
 from tts.backends.openai.reply import Choice, ServerReply, shares, usage_of
-from tts.backends.openai.rows import current
 from tts.backends.sampling import sampling_logprob
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -320,23 +318,19 @@ def test_a_server_that_writes_more_than_was_asked_for_is_not_believed_where_a_st
     using(ToyServer(ignores_cap=True, streams=False, stops=False), check, streams=False, stops=False)
 
 
-def test_a_text_without_its_tokens_contradicts_what_was_found() -> None:
-    causes: list[str] = []
-
+def test_a_text_without_its_tokens_is_no_row() -> None:
     def say(asked: Any) -> list[bytes]:
         told = {"choices": [{"index": 0, "text": "4", "finish_reason": "stop"}]}
         return whole({"tokens": [1, 2]} if asked.path == "/tokenize" else told)
 
     async def check(url: str) -> None:
         backend = on(url, streams=False)
-        backend._open_client().contradicted = causes.append
         [sample] = await drawn(backend, 1, cap=1)
         await backend.close()
         assert (sample.finish, sample.error) == ("error", "BadReply: a text without its token ids")
 
     with serving(Saying(say)) as url:
         asyncio.run(check(url))
-    assert causes == ["a text without its token ids"]
 
 
 def test_a_key_that_is_refused_later_is_told_with_how_to_give_one() -> None:
@@ -362,14 +356,6 @@ def test_a_tokenizer_that_never_answers_is_given_up() -> None:
 
     with serving(Saying(lambda _: dripping(head("application/json")))) as url:
         asyncio.run(check(url))
-
-
-def test_a_path_without_tokens_cannot_go_on_where_the_server_takes_nothing_else() -> None:
-    handle = ServerHandle(PROMPT, (), "3 + 4", "")
-    request = SampleRequest(handle, (Row(1, 0, 9),), Sampling(), StopCondition(), "3 + 4")
-    assert current(request, Capabilities(root="http://a/v1", model="toy", mode="text")) is handle
-    with pytest.raises(CapabilityError, match=r"http://a/v1.*began"):
-        current(request, Capabilities(root="http://a/v1", model="toy", mode="tokens"))
 
 
 @pytest.mark.parametrize(

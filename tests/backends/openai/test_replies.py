@@ -23,7 +23,6 @@ from tts.backends.openai.access import ServerAccess
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key, ServerError, event_error, no_room, stated_wait, status_error
-from tts.backends.openai.probe import probe_server
 from tts.backends.openai.replicas import Replicas
 from tts.backends.openai.reply import ServerReply, usage_in, usage_of
 from tts.models.record import ModelRecord
@@ -435,26 +434,6 @@ def test_a_prompt_that_has_no_room_is_one_kind_at_any_status() -> None:
         assert "input length exceeds the context window" in sample.error
         assert not sample.num_tokens
     assert not no_room("the answer exceeds expectations")
-
-
-def test_of_two_refusals_the_one_that_says_more_is_told() -> None:
-    def say(asked: Asked) -> list[bytes]:
-        if asked.path == "/v1/models":
-            return whole({"detail": "Not Found"}, 404)
-        return whole({"error": {"message": "your plan has no API access"}}, 403)
-
-    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="your plan"):
-        probe_server(url, "toy", Key())
-
-
-def test_what_a_server_without_text_says_stands_in_the_refusal() -> None:
-    def say(asked: Asked) -> list[bytes]:
-        if asked.path.endswith("/models"):
-            return whole({"data": [{"id": "toy"}]})
-        return whole({"error": {"message": "the model is not loaded: out of memory"}}, 400)
-
-    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match=r"model.*loaded:.*memory"):
-        probe_server(url, "toy", Key())
 
 
 def test_a_reply_of_many_parts_is_no_more_than_its_text() -> None:

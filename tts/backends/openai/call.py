@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tts.backends.base import Draft, Finish, Row, Sample, SampleRequest, Sampling
+from tts.backends.base import Draft, Finish, Row, Sample, Sampling
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError, how_key, no_room
 from tts.backends.openai.http import HttpClient
@@ -29,7 +29,6 @@ _UNLIMITED = 1 << 20  # a cap above every server's own limit; hosted servers ref
 # kinds of errors that another try would meet as well
 SIZE_STATUSES = (400, 402, 413, 422)  # by which servers refuse the size of a request; 402: it cannot be afforded
 _FOR_GOOD = ("Refused", "KeyRefused", "NotServed", "NoRoom", "CertificateError", "ContentFilter", "Overrun")
-CONTRADICTIONS = (400, 404, 405, 415, 422)  # statuses of refusals that contradict the probed capabilities
 _MIXED = ("WrongCount", "DuplicateChoice")  # kinds of errors after which a text may belong to another row
 _BYTES_A_TOKEN = (4, 3, 2, 1)
 _MOST_BYTES = 512  # the most bytes of a token; the longest tokens of known vocabularies have 128 characters
@@ -69,7 +68,6 @@ class ServerCall:
         limit: Most tokens of prompt and path; None: not known.
         lost: The costs and the error of earlier tries; None: this is the first try.
         below: A cap that the server refused; None: none.
-        request: The request in place of the rows' own, where its path is sent in another way; None: their own.
     """
 
     def __init__(
@@ -81,9 +79,8 @@ class ServerCall:
         limit: int | None,
         lost: LostTries | None = None,
         below: int | None = None,
-        request: SampleRequest | None = None,
     ) -> None:
-        request = request or rows.request
+        request = rows.request
         self._request = request
         self.rows = rows
         self.indexes = indexes
@@ -164,7 +161,6 @@ class ServerCall:
             limit=self._limit,
             lost=lost,
             below=below,
-            request=self._request,
         )
 
     def _fitting(self, granted: int) -> list[int]:
@@ -217,7 +213,7 @@ class ServerCall:
         is_complete = self._reply.ended or self._over  # if so, a later error is ignored
         if failure is None or (is_complete and failure.kind not in _MIXED):
             self._finish(seconds)
-        elif not self._smaller(failure) and not await self._renew_request(failure):
+        elif not self._smaller(failure):
             # the server computes nothing for a call that it refuses, or that may be sent again
             was_free = failure.again or failure.status != 0 or failure.kind == "CertificateError"
             self._sent = not was_free
@@ -243,33 +239,6 @@ class ServerCall:
             half = num_rows // 2
             self._again = [self._other(self.indexes[:half]), self._other(self.indexes[half:])]
         return bool(self._again)
-
-    async def _renew_request(self, error: ServerError) -> bool:
-        """Prepare calls by new capabilities, if the server contradicts its capabilities by an error.
-
-        A second probe finds the new capabilities.
-
-        Returns:
-            Whether this call is done with: new calls are prepared, or the rows were cancelled.
-        """
-        if error.status not in CONTRADICTIONS or no_room(error.cause):
-            return False
-        try:
-            renewed = await self._http.renewed(error.cause, self._request)
-        except asyncio.CancelledError:
-            self._sent = False  # the call was refused, and cost nothing
-            self._give_up("cancelled", "", 0.0)
-            return True
-        if renewed is None:
-            return False
-        request, capabilities = renewed
-        self._again = [
-            ServerCall(
-                self._http, capabilities, self.rows, (index,), limit=self._limit, lost=self._lost, request=request
-            )
-            for index in self.indexes
-        ]
-        return True
 
     # Asking -----------------------------------------------------------------------------------------------------------
 
@@ -377,7 +346,6 @@ class ServerCall:
             error = ServerError("Overrun", f"{choice.num_visible} tokens where {self._cap} were asked for")
         if error is None and self._capabilities.token_ids and not choice.ids and (choice.pieces or num_tokens):
             error = ServerError("BadReply", "a text without its token ids")
-            self._http.contradicted(error.cause)
         return error
 
     def _charges(self) -> list[tuple[int, bool]]:
@@ -525,10 +493,9 @@ class ServerCall:
         kind = error.partition(": ")[0]
         if may_retry and kind not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
             if after_s is not None:
-                longest_s = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (tries - 1))
                 word = 1 << 17 | tries  # sets the draw apart from the draws of the row's tokens
-                wait_s = after_s + longest_s * uniform(row.stream, row.position, word)
-                lost = dataclasses.replace(lost, wait_s=wait_s)
+                draw = uniform(row.stream, row.position, word)
+                lost = dataclasses.replace(lost, wait_s=timeouts.retry_wait_s(after_s, tries, draw))
             self._again.append(self._other((index,), lost))
             return
         sample = Sample(
