@@ -327,12 +327,12 @@ class _Probe:
             else:
                 return None
 
-    def _leave_out(self, refusal: ServerError) -> None:
+    def _leave_out(self, error: ServerError) -> None:
         """Leave out the optional members that a refusal names, or those that the fewest servers take."""
-        named = [name for name in self._taken if re.search(rf"\b{name}\b", refusal.cause)]
+        named = [name for name in self._taken if re.search(rf"\b{name}\b", error.cause)]
         if {"temperature", "top_p"} <= {*named}:
             self._takes_both, named = False, ["top_p"]
-        if not refusal.status and "stream" in self._taken:  # a stream that broke, or did not end
+        if not error.status and "stream" in self._taken:  # a stream that broke, or did not end
             named = ["stream"]
         if not named:
             named = [name for name in self._taken if name in NEUTRAL] or [next(iter(self._taken))]
