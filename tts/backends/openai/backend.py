@@ -13,6 +13,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -186,35 +187,14 @@ class OpenAIBackend(Backend):
             ConfigError: The probe fails (`tts.backends.openai.probe.probe_server`), there is no url, or batches have no
                 prices.
         """
-        options = {
-            "mode": mode,
-            "served_as": served_as,
-            "key_variable": key_variable,
-            "key_file": key_file,
-            "probe": probe,
-            "probe_s": probe_s,
-            "connect_s": connect_s,
-            "reasoning_effort": reasoning_effort,
-            "chat_template_kwargs": chat_template_kwargs,
-            "extra_body": extra_body,
-            "batch": batch,
-        }
-        timeouts = Timeouts(
-            concurrency=concurrency,
-            rpm=rpm,
-            tpm=tpm,
-            tries=tries,
-            connect_s=connect_s,
-            first_s=first_s,
-            gap_s=gap_s,
-            call_s=call_s,
-        )
+        options = {name: value for name, value in locals().items() if name not in ("cls", "record")}
+        limits = {name: options[name] for name in options.keys() & {field.name for field in fields(Timeouts)}}
         access = ServerAccess.of(record, options)
         capabilities = access.capabilities()
         return cls(
             dataclasses.replace(capabilities, picture_tokens=record.tokens_per_image),
             key=access.key,
-            timeouts=timeouts,
+            timeouts=Timeouts(**limits),
             rates=rates(record, batch=batch),
             context=record.context,
             thoughts=thought_marks(record),
@@ -381,20 +361,20 @@ class OpenAIBackend(Backend):
         """Return the tokens of an input: token ids as they are, or a request for the server's tokenizer."""
         if isinstance(ids_or_body, tuple):
             return ids_or_body
-        failure = ServerError("BadReply", "no list of tokens")
-        for _ in range(self._timeouts.tries):
-            try:
-                reply = await self._tokenize({"model": self.capabilities.model, **ids_or_body})
-            except ServerError as error:
-                failure = error
-                # after any other error, the client has tried again, or no other try can help
-                if error.kind not in ("BadReply", "ConnectionLost"):
-                    break
-            else:
-                ids = reply.get("tokens")
-                if isinstance(ids, list) and all(type(token) is int for token in ids):
-                    return tuple(ids)
-        raise self._server_failure("does not give the tokens of a text", failure)
+        http, most_s = self._open_client(), self._timeouts.connect_s
+        body = {"model": self.capabilities.model, **ids_or_body}
+        failing = "does not give the tokens of a text"
+        try:
+            async with http.gate, asyncio.timeout(most_s):  # a tokenizer answers at once or not at all
+                reply = await http.request_json(f"{self.capabilities.site}/tokenize", body, len(str(body)))
+        except TimeoutError:
+            raise self._server_failure(failing, ServerError("TimedOut", f"no word within {most_s:g} s")) from None
+        except ServerError as error:
+            raise self._server_failure(failing, error) from None
+        ids: Any = reply.get("tokens") if reply else None
+        if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+            raise self._server_failure(failing, ServerError("BadReply", "no list of tokens"))
+        return tuple(ids)
 
     def _server_failure(self, failing: str, error: ServerError) -> EngineError:
         """Return a server's error as an EngineError.
@@ -409,19 +389,6 @@ class OpenAIBackend(Backend):
             kind=message.partition(": ")[0],
             retry_s=error.after_s,
         )
-
-    async def _tokenize(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the reply of the server's tokenizer, which answers at once or not at all.
-
-        Raises:
-            ServerError: There is no reply.
-        """
-        http = self._open_client()
-        try:
-            async with http.gate, asyncio.timeout(self._timeouts.connect_s):
-                return await http.request_json(f"{self.capabilities.site}/tokenize", body, len(str(body))) or {}
-        except TimeoutError:
-            raise ServerError("TimedOut", f"no word within {self._timeouts.connect_s:g} s") from None
 
     async def _gather(self, calls: Sequence[Awaitable[T]]) -> list[T]:
         """Return the results of calls that run at once, in order. The first failure is raised when all have ended."""

@@ -356,7 +356,7 @@ class HttpClient:
         except (ServerError, httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, UnicodeError) as failure:
             # a reply that is not streamed is generated before it begins
             may_have_begun = is_written_whole and clock() - start > _IDLE_S
-            raise call_error(failure, self.key, began=has_begun or may_have_begun) from None
+            raise call_error(failure, self.key, began=not is_outside and (has_begun or may_have_begun)) from None
         finally:
             replica.busy[client] -= 1
 
