@@ -189,6 +189,23 @@ def test_thoughts_are_limited_by_the_field_that_holds(plan: str) -> None:
     assert all(body["thinking"] == {"type": "enabled", "budget_tokens": 20} for body in server.bodies)
 
 
+@pytest.mark.parametrize("tokens", [0, 20])
+def test_a_field_that_is_ignored_is_told(tokens: int) -> None:
+    record_of = {"mode": "chat", "reasoning": True, "usage": True}
+    for field in ("thinking_budget", "reasoning_budget_tokens"):  # which the server takes, or passes over
+        server = ToyServer(prompts=[PROBLEM], reasoning=90, thinking=["thinking_budget", "thinking.type"])
+        known = {
+            **record_of,
+            "thought_limit": field,
+            "thought_switch": "thinking.type" if "think" in field else "reasoning.enabled",
+        }
+        with serving(server) as url:
+            record = ModelRecord(name="toy", backend="openai", url=url, capabilities=tuple(known.items()))
+            with tts.Solver(record, task="arithmetic") as solver:
+                found = solver.solve(PROBLEM, 2000, strategy=f"best_of_n(n=2, thought_tokens={tokens})")
+        assert any("ignores its field" in line for line in found.warnings) == (field != "thinking_budget")
+
+
 def test_a_switch_joins_the_options_of_the_server() -> None:
     field, options = (
         "chat_template_kwargs.enable_thinking",

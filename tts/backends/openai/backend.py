@@ -217,6 +217,10 @@ class OpenAIBackend(Backend):
                 "usd_in: "
                 "if it asks for more, give usd_cache_write in the model's record"
             )
+        if http.ignores_thought_field:
+            notes.append(
+                f"{self.capabilities.root} wrote longer thoughts than thought_tokens allows: it ignores its field"
+            )
         return notes
 
     def _capability_hint(self, capability: str) -> str:

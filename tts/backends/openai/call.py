@@ -31,6 +31,8 @@ SIZE_STATUSES = (400, 402, 413, 422)  # by which servers refuse the size of a re
 _FOR_GOOD = ("Refused", "KeyRefused", "NotServed", "NoRoom", "CertificateError", "ContentFilter", "Overrun")
 _MIXED = ("WrongCount", "DuplicateChoice")  # kinds of errors after which a text may belong to another row
 _BYTES_A_TOKEN = (4, 3, 2, 1)
+_LONG_TOKEN = 8  # bytes of a token that is longer than most
+_SHORT_THOUGHT = 16  # tokens of a thought that a server writes though thoughts are switched off
 _MOST_BYTES = 512  # the most bytes of a token; the longest tokens of known vocabularies have 128 characters
 _PIECES = 4  # the most pieces of one token; servers send a token whole, but a proxy may divide it
 _ENDED_HERE = "rows were ended here before the server reported their tokens: they are charged what was received of them"
@@ -322,6 +324,7 @@ class ServerCall:
         """Resolve the rows of a reply that is complete, or whose further events are not wanted."""
         usage = self._reply.usage
         self._read()
+        self._check_thoughts()
         charges = self._charges()
         for place, (num_tokens, is_estimated) in enumerate(charges):
             error = self._error(place, num_tokens)
@@ -337,6 +340,15 @@ class ServerCall:
                 seconds=seconds,
                 estimated=is_estimated or usage is None,
             )
+
+    def _check_thoughts(self) -> None:
+        """Note if thoughts are far longer than asked for, since the server then ignores its field for thoughts."""
+        limit, usage = self._request.sampling.thought_tokens, self._reply.usage
+        texts = [text for choice in self._reply.choices.values() for text in choice.thoughts]
+        num_shown = len("".join(texts).encode(errors="replace")) // _LONG_TOKEN
+        num_tokens = max(num_shown, usage.reasoning if usage is not None else 0)
+        if limit is not None and num_tokens > (2 * limit + _SHORT_THOUGHT) * len(self.indexes):
+            self._http.ignores_thought_field = True
 
     def _error(self, place: int, num_tokens: int) -> ServerError | None:
         """Return the error of a row whose reply has ended; None: the row is valid."""

@@ -228,6 +228,7 @@ class HttpClient:
         estimates: The number of charges by an estimate, by the cause.
         cache_writes: The tokens that servers reported as written to a cache.
         longest: The tokens of the longest row that was reported.
+        ignores_thought_field: Whether a thought was far longer than its request allowed.
     """
 
     def __init__(
@@ -238,7 +239,7 @@ class HttpClient:
         self.estimates: Counter[str] = Counter()
         self.cache_writes = 0
         self.longest = 0
-        self.limited = False
+        self.limited = self.ignores_thought_field = False
         self.key = key
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()
