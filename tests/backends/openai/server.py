@@ -109,9 +109,7 @@ class ToyServer:
     reasoning: int = 0  # tokens thought apart before each reply
     # the field of thoughts, "reasoning", "content" for text between marks, or "" for none
     shown_as: str = "reasoning_content"
-    efforts: bool = True  # takes reasoning_effort
     thinking: Sequence[str] = ()  # fields by which thoughts are limited or left out, of tts.backends.openai.thinking
-    late: int = 0  # tokens by which a limited thought ends late
     opens: str = ""  # what its template puts before each reply, which none shows
     echo: bool = True  # completions show their prompts; else they pass it over
     context: int | None = None
@@ -360,7 +358,7 @@ class ToyServer:
                 outer, _, inner = name.partition(".")
                 found = body.get(outer)
                 limit = found.get(inner) if inner and isinstance(found, dict) else None if inner else found
-                length = length if limit is None else min(length, limit + self.late)
+                length = length if limit is None else min(length, limit)
         return length
 
     async def echoes(self, writer: asyncio.StreamWriter, body: Any, served: Served) -> bool:
@@ -389,8 +387,6 @@ class ToyServer:
         known |= {"repetition_penalty", "repeat_penalty"}
         if not all(isinstance(turn["content"], str) for turn in body.get("messages", ())):
             raise ConfigError("Input should be a valid string: this model reads text alone")
-        if "reasoning_effort" in body and not self.efforts:
-            raise ConfigError("Unrecognized request argument supplied: reasoning_effort")
         known |= (
             {name.partition(".")[0] for name in (*LIMITS, *SWITCHES)}
             - {name.partition(".")[0] for name in self.thinking}

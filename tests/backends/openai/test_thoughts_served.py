@@ -114,37 +114,15 @@ def test_a_template_that_opens_the_thought_is_told_by_the_record(mode: str, plan
 
 def test_options_of_a_server_travel_in_every_request() -> None:
     server = ToyServer(prompts=[PROBLEM])
+    kwargs = 'chat_template_kwargs={"enable_thinking": false}'
+    command = ["solve", PROBLEM, "--task", "arithmetic", "--strategy", "single", "--budget", "200"]
+    command += ["--model-option", "reasoning_effort=high", "--model-option", kwargs, "--extra-body"]
     with serving(server) as url:
-        options = (
-            ("reasoning_effort", "high"),
-            ("chat_template_kwargs", '{"enable_thinking": false}'),
-            ("extra_body", '{"user": "me"}'),
-        )
-        record = ModelRecord(name="toy", backend="openai", url=url, task="arithmetic", options=options)
-        tts.solve(PROBLEM, 200, model=record, strategy="best_of_n(n=2)")
-    asked = [body for body in server.bodies if (body and "prompt" in body) or "messages" in (body or {})]
-    assert all(body["reasoning_effort"] == "high" and body["user"] == "me" for body in asked if "max_tokens" in body)
-    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in asked if "max_tokens" in body)
-
-
-def test_the_command_line_gives_every_request_more() -> None:
-    server = ToyServer(prompts=[PROBLEM])
-    with serving(server) as url:
-        command = [
-            "solve",
-            PROBLEM,
-            "--url",
-            url,
-            "--task",
-            "arithmetic",
-            "--strategy",
-            "single",
-            "--extra-body",
-            '{"user": "me"}',
-        ]
-        assert CliRunner().invoke(app, [*command, "--budget", "200"]).exit_code == 0
-        refused = CliRunner().invoke(app, [*command[:-1], '{"n": 2}'])
-    assert all(body["user"] == "me" for body in server.bodies if body and "max_tokens" in body)
+        assert CliRunner().invoke(app, [*command, '{"user": "me"}', "--url", url]).exit_code == 0
+        refused = CliRunner().invoke(app, [*command, '{"n": 2}', "--url", url])
+    written = [body for body in server.bodies if "max_tokens" in body]
+    assert all(body["reasoning_effort"] == "high" and body["user"] == "me" for body in written)
+    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in written)
     assert refused.exit_code == 2
     assert "sets n, but a search sets that itself" in " ".join(refused.output.split())
 
