@@ -127,7 +127,7 @@ class ServerCall:
             except asyncio.CancelledError:
                 is_cancelled = True
         if is_cancelled:
-            self._give_up("cancelled", "", 0.0)
+            self._give_up(None, 0.0)
         elif any(map(self.rows.waits, self.indexes)):  # false if the backend was closed
             await self._run()
         if self._again:
@@ -140,7 +140,7 @@ class ServerCall:
         except asyncio.CancelledError:
             for call in self._again:
                 if not call._sent:  # a call that never began does not settle its rows itself
-                    call._give_up("cancelled", "", 0.0)
+                    call._give_up(None, 0.0)
             raise
         for result in results:
             if isinstance(result, BaseException):
@@ -209,7 +209,7 @@ class ServerCall:
         except ServerError as error:
             failure = error
         except asyncio.CancelledError:
-            self._give_up("cancelled", "", loop.time() - start)
+            self._give_up(None, loop.time() - start)
             return
         seconds = (loop.time() - start) / len(self.indexes)
         is_complete = self._reply.ended or self._over  # if so, a later error is ignored
@@ -219,7 +219,7 @@ class ServerCall:
             # the server computes nothing for a call that it refuses, or that may be sent again
             was_free = failure.again or failure.status != 0 or failure.kind == "CertificateError"
             self._sent = not was_free
-            self._give_up("error", explain_error(failure), seconds, failure)
+            self._give_up(failure, seconds)
 
     def _expected_tokens(self) -> int:
         """Return the tokens that the call may take, as servers estimate them before they generate.
@@ -332,14 +332,7 @@ class ServerCall:
                 self._resolve(place, num_tokens, seconds=seconds, estimated=is_estimated)
                 continue
             self._http.errors[error.kind] += 1
-            self._lose(
-                place,
-                finish="error",
-                num_tokens=num_tokens,
-                error=f"{error.kind}: {error.cause}",
-                seconds=seconds,
-                estimated=is_estimated or usage is None,
-            )
+            self._lose(place, num_tokens, error, seconds, estimated=is_estimated or usage is None, waits=False)
 
     def _check_thoughts(self) -> None:
         """Note if thoughts are far longer than asked for, since the server then ignores its field for thoughts."""
@@ -366,36 +359,28 @@ class ServerCall:
         if not reply.ended:
             self._http.estimates[_ENDED_HERE] += 1
             return [(self._receive(place), True) for place in range(num_rows)]
-        choices = reply.choices.values()
+        choices = [reply.choices[place] for place in range(num_rows)]
         may_think = self._capabilities.reasoning or any(choice.reasoned for choice in choices)
         shows_tokens = not may_think and all(choice.num_visible or not choice.pieces for choice in choices)
-        # the visible tokens and the bytes of each row, by place
-        visible = [reply.choices[place].num_visible if place in reply.choices else 0 for place in range(num_rows)]
-        if reply.usage is None:
-            return self._estimate_rows(visible if shows_tokens else [0] * num_rows, hidden=may_think)
-        sizes = [reply.choices[place].num_bytes for place in range(num_rows)]
-        num_reported = reply.usage.generated
-        if num_reported > cap * num_rows:
+        visible, sizes = [choice.num_visible for choice in choices], [choice.num_bytes for choice in choices]
+        num_reported = None if reply.usage is None else reply.usage.generated
+        if num_reported is not None and num_reported > cap * num_rows:
             self._http.estimates["more tokens were reported than asked for: rows are charged all that was granted"] += 1
             return [(cap, True)] * num_rows
-        has_content = any(choice.pieces or choice.reasoned for choice in choices)
-        is_too_small = num_reported < sum(visible) or sum(sizes) > _MOST_BYTES * num_reported
-        if is_too_small or (num_reported == 0 and has_content):
-            reply.doubted = True
-            return self._estimate_rows(visible if shows_tokens else [0] * num_rows, hidden=may_think)
+        if num_reported is not None:
+            has_content = any(choice.pieces or choice.reasoned for choice in choices)
+            is_too_small = num_reported < sum(visible) or sum(sizes) > _MOST_BYTES * num_reported
+            reply.doubted = is_too_small or (num_reported == 0 and has_content)
+        if num_reported is None or reply.doubted:
+            shown = visible if shows_tokens else [0] * num_rows
+            return [self._estimate_tokens(place, num, hidden=may_think) for place, num in enumerate(shown)]
         if num_rows == 1:
             return [(num_reported, False)]
         if shows_tokens and sum(visible) == num_reported:
             return [(num_tokens, False) for num_tokens in visible]
         self._http.estimates[_TOGETHER] += 1
         row_shares = shares(num_reported, sizes, [cap] * num_rows)
-        if row_shares is None:
-            return [(cap, True)] * num_rows
-        return [(num_tokens, True) for num_tokens in row_shares]
-
-    def _estimate_rows(self, shown: Sequence[int], *, hidden: bool) -> list[tuple[int, bool]]:
-        """Return `_estimate_tokens` of each row, given the shown tokens by place."""
-        return [self._estimate_tokens(place, num_shown, hidden=hidden) for place, num_shown in enumerate(shown)]
+        return [(num_tokens, True) for num_tokens in row_shares or [cap] * num_rows]
 
     def _estimate_tokens(self, place: int, num_shown: int, *, hidden: bool) -> tuple[int, bool]:
         """Return the charged tokens of a row without a valid report, and whether this number is an estimate.
@@ -441,16 +426,14 @@ class ServerCall:
         num_bytes = len("".join(choice.pieces).encode(errors="replace"))
         return min(self._cap, num_bytes + 1)
 
-    def _give_up(self, finish: Finish, error: str, seconds: float, failure: ServerError | None = None) -> None:
+    def _give_up(self, failure: ServerError | None, seconds: float) -> None:
         """Resolve the rows of a call that was cancelled or broke.
 
         If the call broke, a row that had ended before is valid.
 
         Args:
-            finish: The finish of rows that are not valid.
-            error: The error of these rows, as "kind: cause".
-            seconds: The model seconds of each row.
             failure: The error that broke the call; None: the call was cancelled.
+            seconds: The model seconds of each row.
         """
         if self._sent:
             self._read()
@@ -465,46 +448,37 @@ class ServerCall:
             if keeps_ended_rows and place in self._reply.choices and self._error(place, num_tokens) is None:
                 self._resolve(place, num_tokens, seconds=seconds, estimated=True)
             else:
-                self._lose(
-                    place,
-                    finish=finish,
-                    num_tokens=num_tokens,
-                    error=error,
-                    seconds=seconds,
-                    estimated=self._sent,
-                    after_s=None if failure is None else failure.after_s,
-                )
+                self._lose(place, num_tokens, failure, seconds, estimated=self._sent, waits=True)
 
     def _lose(
         self,
         place: int,
-        finish: Finish,
         num_tokens: int,
-        error: str,
+        failure: ServerError | None,
         seconds: float,
         *,
         estimated: bool,
-        after_s: float | None = None,
+        waits: bool,
     ) -> None:
         """Resolve a row that failed, or prepare another try.
 
         Args:
             place: The place of the row in the call.
-            finish: The finish of the row, if it is resolved.
             num_tokens: The charged tokens of this try.
-            error: The error as "kind: cause".
+            failure: The error of the row; None: the row was cancelled.
             seconds: The model seconds of the row.
             estimated: Whether `num_tokens` is an estimate.
-            after_s: The seconds that the failed server asked to wait; None: the call itself did not fail.
+            waits: Whether another try waits, since the call itself failed.
         """
+        error, after_s = ("", 0.0) if failure is None else (explain_error(failure), failure.after_s)
         index, timeouts = self.indexes[place], self._http.timeouts
         row, tries = self._request.rows[index], self._lost.tries + 1
         lost = LostTries(tries, tokens=self._lost.tokens + min(self._cap, num_tokens), error=error)
         has_grant = num_tokens < self._cap and tries < timeouts.tries
-        may_retry = self._request.rereads and finish == "error" and self._sent and has_grant
+        may_retry = self._request.rereads and failure is not None and self._sent and has_grant
         kind = error.partition(": ")[0]
-        if may_retry and kind not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
-            if after_s is not None:
+        if may_retry and kind not in _FOR_GOOD and after_s <= timeouts.longest_wait_s:
+            if waits:
                 word = 1 << 17 | tries  # sets the draw apart from the draws of the row's tokens
                 draw = uniform(row.stream, row.position, word)
                 lost = dataclasses.replace(lost, wait_s=timeouts.retry_wait_s(after_s, tries, draw))
@@ -514,13 +488,13 @@ class ServerCall:
             text="",
             token_ids=(),
             logprobs=(),
-            finish=finish,
+            finish="cancelled" if failure is None else "error",
             handle=None,
             num_tokens=lost.tokens,
             estimated=estimated or bool(self._lost.tokens),
             error=error,
             seconds=seconds,
-            retry_s=after_s or 0.0,
+            retry_s=after_s,
         )
         self.rows.settle(index, sample)
 
