@@ -1,4 +1,4 @@
-"""Capabilities of a server: those of its kind, those that a probe found, or those that a record declares."""
+"""Capabilities of a server: of its kind, as a probe found them, or as a record declares them."""
 
 from __future__ import annotations
 

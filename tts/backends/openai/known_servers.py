@@ -1,4 +1,4 @@
-"""Servers that are recognised by the owner in their lists of models, with the capabilities that they declare.
+"""Servers that are recognised by the owner of a model, with the capabilities that they declare.
 
 A probe finds the capabilities that depend on the model, or on the options of the server (`tts.backends.openai.probe`).
 """
@@ -72,6 +72,10 @@ _OF_OWNER: Final = {owner: server for server in (_VLLM, _SGLANG, _LLAMA, _OPENAI
 
 
 def recognise(entry: Mapping[str, Any]) -> KnownServer:
-    """Return the kind of a server by a model's entry in its list of models; a nameless one: it is not recognised."""
+    """Return the kind of a server, which is nameless if it is not recognised.
+
+    Args:
+        entry: The model's entry in the server's list of models.
+    """
     owner = entry.get("owned_by")
     return _OF_OWNER.get(owner, KnownServer()) if isinstance(owner, str) else KnownServer()

@@ -130,7 +130,7 @@ class _Probe:
         self.num_requests, self.num_tokens = 1, 0
 
     async def capabilities(self, wanted_mode: Mode | Literal["auto"]) -> Capabilities:
-        """Find the mode in which the model is called, and what depends on the model, and return the capabilities.
+        """Find the mode of calls, and what depends on the model, and return the capabilities.
 
         Raises:
             ConfigError: The model writes neither by completions nor by chat, or the key is refused.

@@ -51,10 +51,10 @@ def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
 async def reach_model(
     url: str, model: str, key: Key, timeout_s: float
 ) -> tuple[HttpClient, Mapping[str, Any], tuple[str, ...]]:
-    """Return a client, which the caller closes, the server's entry of the model, and the names of all models.
+    """Return a client, the server's entry of the model, and the names of all models.
 
-    The base urls of `roots` are tried in order. Some servers list no models. There, a request for chat tests whether a
-    named model is served.
+    The caller closes the client. The base urls of `roots` are tried in order. Some servers list no models. There, a
+    request for chat tests whether a named model is served.
 
     Args:
         url: The url of the server.
