@@ -6,6 +6,7 @@ For what is installed it shows what that would run on, and for what is missing t
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -225,13 +226,10 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
             f"model is {model!r}, which no server runs, and only servers are probed",
             hint="give --url, or see `tts models`",
         )
-    access = ServerAccess.of(record)
-    capabilities = access.probe_anew()
+    capabilities = ServerAccess.of(record).probe_url(math.inf)
     table = facts()
     for name, value in shown_lines(capabilities):
         if name == "strategies":
             table.add_section()
         table.add_row(name, visible(value))
-    table.add_section()
-    table.add_row("kept in", visible(str(access.kept.path)))
     output().print(table)

@@ -109,13 +109,11 @@ class ToyServer:
     reasoning: int = 0  # tokens thought apart before each reply
     # the field of thoughts, "reasoning", "content" for text between marks, or "" for none
     shown_as: str = "reasoning_content"
-    efforts: bool = True  # takes reasoning_effort
     thinking: Sequence[str] = ()  # fields by which thoughts are limited or left out, of tts.backends.openai.thinking
-    late: int = 0  # tokens by which a limited thought ends late
     opens: str = ""  # what its template puts before each reply, which none shows
     echo: bool = True  # completions show their prompts; else they pass it over
     context: int | None = None
-    owner: str = ""
+    owner: str = "vllm"  # of the model, by which the kind of server is recognised
     longest: int | None = None  # row that may be asked for
     most: int | None = None  # rows a call
     shows_end: bool = True  # the log-probability of an end of sequence
@@ -360,7 +358,7 @@ class ToyServer:
                 outer, _, inner = name.partition(".")
                 found = body.get(outer)
                 limit = found.get(inner) if inner and isinstance(found, dict) else None if inner else found
-                length = length if limit is None else min(length, limit + self.late)
+                length = length if limit is None else min(length, limit)
         return length
 
     async def echoes(self, writer: asyncio.StreamWriter, body: Any, served: Served) -> bool:
@@ -389,8 +387,6 @@ class ToyServer:
         known |= {"repetition_penalty", "repeat_penalty"}
         if not all(isinstance(turn["content"], str) for turn in body.get("messages", ())):
             raise ConfigError("Input should be a valid string: this model reads text alone")
-        if "reasoning_effort" in body and not self.efforts:
-            raise ConfigError("Unrecognized request argument supplied: reasoning_effort")
         known |= (
             {name.partition(".")[0] for name in (*LIMITS, *SWITCHES)}
             - {name.partition(".")[0] for name in self.thinking}
@@ -400,8 +396,9 @@ class ToyServer:
             raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
         if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:
             raise ConfigError(f"Unsupported parameter: use {self.cap_name!r}")
-        if not self.tempers and (body.get("temperature", 1), body.get("top_p", 1)) != (1, 1):
-            raise ConfigError("Unsupported value: 'temperature' does not support this value with this model")
+        for name in ("temperature", "top_p"):
+            if not self.tempers and body.get(name, 1) != 1:
+                raise ConfigError(f"Unsupported value: '{name}' does not support this value with this model")
         count = body.get("n", 1) if self.n else 1
         if count > 1 and not body.get("temperature", 1.0):
             raise ConfigError(f"n must be 1 when using greedy sampling, got {count}.")

@@ -147,34 +147,6 @@ def test_texts_of_tokens_and_requests_have_whole_characters() -> None:
 # Errors ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "status"),
-    [
-        ({"error": {"message": "wait", "code": 429}}, "RateLimited", 429),
-        ({"error": {"message": "wait", "code": "429"}}, "RateLimited", 429),
-        ({"error": {"message": "wait", "type": "rate_limit_error", "code": None}}, "RateLimited", 429),
-        ({"error": {"message": "later", "status": 503}}, "Unavailable", 503),
-        ({"error": "Model is overloaded", "error_type": "overloaded"}, "Unavailable", 503),
-        (
-            {"error": {"message": "no", "type": "invalid_request_error", "code": "context_length_exceeded"}},
-            "Refused",
-            400,
-        ),
-        ({"error": {"message": "no", "code": "invalid_api_key"}}, "Refused", 401),
-        ({"error": {"message": "boom", "code": 500}}, "ServerError", 500),
-        ({"error": "boom"}, "ServerError", 500),
-        ({"object": "error", "message": "boom", "type": "BadRequestError", "code": 400}, "Refused", 400),
-    ],
-)
-def test_an_error_inside_of_a_reply_has_its_own_kind(error: dict[str, Any], kind: str, status: int) -> None:
-    fault = event_error(error, 3.0, Key(), began=False)
-    assert fault is not None
-    assert (fault.kind, fault.status, fault.again, fault.after_s) == (kind, status, kind != "Refused", 3.0)
-    late = event_error(error, 3.0, Key(), began=True)
-    assert late is not None
-    assert (late.kind, late.status, late.again) == (kind, 0, False)  # what came before it has been paid
-
-
 def test_an_error_in_a_reply_says_how_long_to_wait_and_is_paid_where_something_came() -> None:
     error = {"error": {"message": "wait", "code": 429}}
     sample, _ = row(head("application/json", 200, "Retry-After: 3600"), json.dumps(error).encode())

@@ -12,8 +12,6 @@ import pytest
 import tts
 from tests.addons.gateway.wire.upstream import PICTURE_TOKENS, call, serving_script
 from tts.backends.openai.backend import OpenAIBackend
-from tts.backends.openai.errors import Key
-from tts.backends.openai.probe import probe_server
 from tts.backends.openai.prompt import messages
 from tts.backends.openai.reply import ServerReply
 from tts.errors import CapabilityError, ConfigError
@@ -31,41 +29,7 @@ def says(text: str) -> Any:
 
 
 def record(url: str, **fields: Any) -> ModelRecord:
-    return ModelRecord(name="scripted", backend="openai", url=url, options=(("probe", "new"),), **fields)
-
-
-def test_a_probe_finds_tools_schemas_and_pictures() -> None:
-    with serving_script(says("one")) as upstream:
-        found = probe_server(upstream.url, "scripted", Key())
-    assert (found.mode, found.tools, found.forms, found.pictures) == ("chat", True, True, True)
-    assert found.caps.pictures
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lacks", ["tools", "response_format", "image_url"])
-def test_a_probe_does_not_find_what_a_server_passes_over(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.addons.gateway.wire import upstream as module
-
-    probed, used = module.probed, module.used
-
-    def without(body: dict[str, Any]) -> dict[str, Any]:
-        turns = [
-            {
-                **turn,
-                "content": "one" if lacks == "image_url" and not isinstance(turn["content"], str) else turn["content"],
-            }
-            for turn in body["messages"]
-        ]
-        return {name: turns if name == "messages" else value for name, value in body.items() if name != lacks}
-
-    monkeypatch.setattr(module, "probed", lambda body: probed(without(body)))
-    monkeypatch.setattr(module, "used", lambda body, message: used(without(body), message))
-    with serving_script(says("one")) as upstream:
-        found = probe_server(upstream.url, "scripted", Key())
-    lacking = {"tools": "tools", "response_format": "forms", "image_url": "pictures"}[lacks]
-    assert {name: getattr(found, name) for name in ("tools", "forms", "pictures")} == {
-        name: name != lacking for name in ("tools", "forms", "pictures")
-    }
+    return ModelRecord(name="scripted", backend="openai", url=url, **fields)
 
 
 OFFER = ToolOffer(

@@ -180,7 +180,7 @@ def test_stated_limits_are_kept_from_the_first_call() -> None:
         ids=False, limit_headers=("x-ratelimit-remaining-requests: 2", "x-ratelimit-limit-requests: 60"), pause_s=0.001
     )
     with serving(server) as url:
-        found = ServerAccess.of(registry.resolve("toy", url)).probe_anew()
+        found = ServerAccess.of(registry.resolve("toy", url)).capabilities()
     assert found.limited
     server.streams = False  # whose heads have the limits
 

@@ -154,37 +154,6 @@ def test_rows_are_drawn_again_after_a_wait_that_grows_and_can_be_given_up() -> N
     using(server, check, Timeouts(wait_s=1000.0, longest_wait_s=1000.0))
 
 
-def test_tokens_that_cannot_be_read_once_are_asked_for_again() -> None:
-    class Stammering(ToyServer):
-        told = 0
-
-        def encoded(self, text: str) -> list[int]:
-            self.told += 1
-            return ["what", "is", "this"] if self.told % 2 else super().encoded(text)  # type: ignore[list-item]
-
-    server = Stammering()
-
-    async def check(backend: OpenAIBackend) -> None:
-        assert [sample.finish for sample in await drawn(backend, 1)] == ["eos"]
-        assert server.told == 2
-
-    using(server, check)
-
-
-def test_a_server_that_tells_no_tokens_in_time_is_not_waited_for() -> None:
-    class Silent(ToyServer):
-        async def one(self, reader: Any, writer: Any) -> bool:
-            await reader.readuntil(b"\r\n\r\n")
-            await asyncio.sleep(1)
-            return False
-
-    async def check(backend: OpenAIBackend) -> None:
-        with pytest.raises(EngineError, match="TimedOut"):
-            await backend.open([PROMPT])
-
-    using(Silent(), check, Timeouts(connect_s=0.2, first_s=0.1, wait_s=0.001))
-
-
 def test_an_end_of_sequence_that_is_not_shown_leaves_the_other_probabilities() -> None:
     server = ToyServer(shows_end=False)
 

@@ -23,9 +23,7 @@ from tts.backends.openai.access import ServerAccess
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key, ServerError, event_error, no_room, stated_wait, status_error
-from tts.backends.openai.probe import probe_server
 from tts.backends.openai.replicas import Replicas
-from tts.backends.openai.reply import ServerReply, usage_in, usage_of
 from tts.models.record import ModelRecord
 from tts.models.registry import rates
 
@@ -160,47 +158,6 @@ def test_a_report_is_no_cause_of_a_warning() -> None:
 # Cache writes ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_to_a_cache_is_read_from_every_spelling() -> None:
-    base = {"prompt_tokens": 100, "completion_tokens": 7}
-    for told in (
-        base | {"cache_creation_input_tokens": 60},
-        base | {"prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 60}},
-        base | {"prompt_tokens_details": {"cache_creation_tokens": 60}},
-        {"input_tokens": 40, "output_tokens": 7, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 60},
-    ):
-        usage = usage_of(told)
-        assert usage is not None
-        assert (usage.prompt, usage.written) == (100, 60)
-    largest = usage_of(base | {"cache_creation_input_tokens": 101})
-    assert largest is not None
-    assert (largest.prompt, largest.written) == (101, 101)
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 7}},
-        {"choices": [], "usage": None, "x_groq": {"id": "r", "usage": {"prompt_tokens": 5, "completion_tokens": 7}}},
-        {
-            "choices": [
-                {
-                    "index": 0,
-                    "delta": {},
-                    "finish_reason": "stop",
-                    "usage": {"prompt_tokens": 5, "completion_tokens": 7},
-                }
-            ]
-        },
-    ],
-)
-def test_a_report_is_read_where_servers_put_it(event: Any) -> None:
-    reply = ServerReply(1)
-    reply.take(event)
-    assert reply.usage is not None
-    assert (reply.usage.prompt, reply.usage.generated) == (5, 7)
-    assert usage_in({"choices": None, "x_groq": {"error": "none"}}) is None
-
-
 def test_the_price_of_cache_writes_is_a_bound_of_computed_tokens() -> None:
     record = ModelRecord(name="m", backend="openai", usd_in="3", usd_reused=None, usd_out="15", usd_cache_write="3.75")
     found = rates(record)
@@ -227,64 +184,56 @@ def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
 
 
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
-MINUTE = {"error": {"code": 429, "message": f"{QUOTA} Please retry in 2.1s.", "status": "RESOURCE_EXHAUSTED"}}
 # Errors with status 200, and quotas -----------------------------------------------------------------------------------
 
 
+LATE, FAILED = [{"retryDelay": "43s"}], "context_length_exceeded"
+BALANCE, CREDITS = "Insufficient Balance", "This requires more credits. Please retry in 9s."
+
+
+def coded(code: Any, message: str = "no", **more: Any) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, **more}}
+
+
 @pytest.mark.parametrize(
-    ("told", "kind", "status", "again"),
+    ("told", "kind", "status"),
     [
-        ({"error": {"message": "This model's maximum context length is 4096 tokens"}}, "Refused", 400, False),
-        ({"error": "prompt is too long: 9000 tokens"}, "Refused", 400, False),
-        (
-            {"error": {"message": "You exceeded your current quota", "type": "insufficient_quota"}},
-            "QuotaExceeded",
-            429,
-            False,
-        ),
-        ({"error": {"message": "Insufficient Balance"}}, "QuotaExceeded", 500, False),
-        ({"error": {"message": "Rate limit reached. Please try again in 20s."}}, "RateLimited", 429, True),
-        ({"message": "Overloaded", "code": 529}, "ServerError", 529, True),
-        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "Unavailable", 503, True),
-        ([{"error": {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT"}}], "Refused", 400, False),
-        ({"errors": [{"message": "model x does not exist"}]}, "Refused", 404, False),
-        ({"error": {"message": "Error code: 401 - Incorrect API key"}}, "Refused", 401, False),
-        ({"success": False, "message": "who knows"}, "ServerError", 500, True),
-        # limits a minute that are called quotas
-        ([MINUTE], "RateLimited", 429, True),
-        ({"error": {"code": 429, "message": "Quota exceeded. Retry after 30 seconds."}}, "RateLimited", 429, True),
-        ({"error": {"code": 429, "message": QUOTA, "details": [{"retryDelay": "43s"}]}}, "RateLimited", 429, True),
-        (
-            {
-                "error": {
-                    "code": 429,
-                    "message": QUOTA,
-                    "details": [{"quotaId": "RequestsPerDay"}, {"retryDelay": "43s"}],
-                }
-            },
-            "QuotaExceeded",
-            429,
-            False,
-        ),
-        ({"error": {"code": 429, "message": f"{QUOTA} Please retry in 3h."}}, "QuotaExceeded", 429, False),
-        (
-            {"error": {"code": 429, "message": f"Daily {QUOTA} Please retry in 9s."}},
-            "QuotaExceeded",
-            429,
-            False,
-        ),
-        (
-            {"error": {"code": 402, "message": "This requires more credits. Please retry in 9s."}},
-            "QuotaExceeded",
-            402,
-            False,
-        ),
+        *[(coded(code), "RateLimited", 429) for code in (429, "429")],
+        (coded(None, type="rate_limit_error"), "RateLimited", 429),
+        (coded(None, "Rate limit reached. Please try again in 20s."), "RateLimited", 429),
+        (coded(None, status=503), "Unavailable", 503),
+        ({"error": "Model is overloaded", "error_type": "overloaded"}, "Unavailable", 503),
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "Unavailable", 503),
+        (coded(FAILED, type="invalid_request_error"), "Refused", 400),
+        ({"object": "error", "message": "boom", "type": "BadRequestError", "code": 400}, "Refused", 400),
+        ([coded(400, "bad", status="INVALID_ARGUMENT")], "Refused", 400),
+        ({"error": {"message": "This model's maximum context length is 4096 tokens"}}, "Refused", 400),
+        ({"error": "prompt is too long: 9000 tokens"}, "Refused", 400),
+        (coded("invalid_api_key"), "Refused", 401),
+        (coded(None, "Error code: 401 - Incorrect API key"), "Refused", 401),
+        ({"errors": [{"message": "model x does not exist"}]}, "Refused", 404),
+        (coded(500, "boom"), "ServerError", 500),
+        ({"error": "boom"}, "ServerError", 500),
+        ({"success": False, "message": "who knows"}, "ServerError", 500),
+        ({"message": "Overloaded", "code": 529}, "ServerError", 529),
+        # quotas, and limits a minute that are called quotas
+        (coded(None, QUOTA, type="insufficient_quota"), "QuotaExceeded", 429),
+        (coded(None, BALANCE), "QuotaExceeded", 500),
+        ([coded(429, f"{QUOTA} Please retry in 2.1s.", status="RESOURCE_EXHAUSTED")], "RateLimited", 429),
+        (coded(429, "Quota exceeded. Retry after 30 seconds."), "RateLimited", 429),
+        (coded(429, QUOTA, details=LATE), "RateLimited", 429),
+        (coded(429, QUOTA, details=[{"quotaId": "RequestsPerDay"}, *LATE]), "QuotaExceeded", 429),
+        (coded(429, f"{QUOTA} Please retry in 3h."), "QuotaExceeded", 429),
+        (coded(429, f"Daily {QUOTA} Please retry in 9s."), "QuotaExceeded", 429),
+        (coded(402, CREDITS), "QuotaExceeded", 402),
     ],
 )
-def test_an_error_with_status_200_is_read_by_its_text(told: Any, kind: str, status: int, again: bool) -> None:
-    error = event_error(told, 0.0, Key(), began=False)
+def test_an_error_inside_of_a_reply_is_read_by_its_words(told: Any, kind: str, status: int) -> None:
+    error, late = (event_error(told, 0.0, Key(), began=began) for began in (False, True))
     assert error is not None
-    assert (error.kind, error.status, error.again) == (kind, status, again)
+    assert late is not None
+    assert (error.kind, error.status, error.again) == (kind, status, kind not in ("Refused", "QuotaExceeded"))
+    assert (late.kind, late.status, late.again) == (kind, 0, False)  # what came before it has been paid
 
 
 def test_a_reply_is_no_error() -> None:
@@ -437,40 +386,6 @@ def test_a_prompt_that_has_no_room_is_one_kind_at_any_status() -> None:
     assert not no_room("the answer exceeds expectations")
 
 
-def test_of_two_refusals_the_one_that_says_more_is_told() -> None:
-    def say(asked: Asked) -> list[bytes]:
-        if asked.path == "/v1/models":
-            return whole({"detail": "Not Found"}, 404)
-        return whole({"error": {"message": "your plan has no API access"}}, 403)
-
-    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="your plan"):
-        probe_server(url, "toy", Key())
-
-
-def test_what_a_server_without_text_says_stands_in_the_refusal() -> None:
-    def say(asked: Asked) -> list[bytes]:
-        if asked.path.endswith("/models"):
-            return whole({"data": [{"id": "toy"}]})
-        return whole({"error": {"message": "the model is not loaded: out of memory"}}, 400)
-
-    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match=r"model.*loaded:.*memory"):
-        probe_server(url, "toy", Key())
-
-
-def test_a_reply_of_many_parts_is_no_more_than_its_text() -> None:
-    reply = ServerReply(1)
-    reply.take(
-        {
-            "choices": [
-                {"index": 0, "message": {"content": [{"type": "text", "text": "a"}] * 3}, "finish_reason": "stop"}
-            ]
-        }
-    )
-    assert reply.choices[0].pieces == ["aaa"]
-    assert Capabilities(root="r", model="m", mode="chat").tempers
-    assert ToyServer().tempers
-
-
 # Several servers of one model -----------------------------------------------------------------------------------------
 
 USED = {"prompt_tokens": 9, "completion_tokens": 2}
@@ -529,30 +444,24 @@ def test_calls_of_a_dead_server_go_to_its_twin_and_are_not_tried_there_in_turn()
     assert len(twin.asked) == 5
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_refuses_rests_while_the_other_works(status: int) -> None:
-    first, second = replying(status), replying()
-    with serving(first) as one, serving(second) as other:
-        samples = samples_at([one, other], 4)
-    assert [sample.text for sample in samples] == ["4"] * 4
-    assert (len(first.asked), len(second.asked)) == (1, 4)
-
-
-def test_a_request_that_no_server_would_take_goes_to_one_alone() -> None:
-    first, second = replying(400, 400), replying()
-    with serving(first) as one, serving(second) as other:
-        samples = samples_at([one, other], 2)
-    assert [sample.error.partition(":")[0] for sample in samples] == ["Refused"] * 2
-    assert (len(first.asked), len(second.asked)) == (2, 0)
-
-
-def test_where_all_fail_the_tries_are_those_of_one_server() -> None:
-    first, second = replying(*[503] * 20), replying(*[503] * 20)
-    with serving(first) as one, serving(second) as other:
-        [sample] = samples_at([one, other], 1, tries=4)
-    assert sample.error.startswith("Unavailable")
-    assert len(first.asked) + len(second.asked) == 4
-    assert sample.num_tokens == 0
+@pytest.mark.parametrize(
+    ("first", "second", "errors", "calls"),
+    [
+        *[([status], [], {""}, (1, 4)) for status in (429, 500, 503)],  # it rests while the other works
+        ([400] * 4, [], {"Refused"}, (4, 0)),  # a request that no server would take goes to one alone
+        ([503] * 20, [503] * 20, {"Unavailable"}, None),  # the tries are those of one server
+    ],
+)
+def test_a_server_that_fails_rests_while_the_other_works(
+    first: list[int], second: list[int], errors: set[str], calls: tuple[int, int] | None
+) -> None:
+    one, other = replying(*first), replying(*second)
+    with serving(one) as url, serving(other) as twin:
+        samples = samples_at([url, twin], 4 if calls else 1, tries=4)
+    assert {sample.error.partition(":")[0] for sample in samples[1:] or samples} == errors
+    assert all(sample.text == "4" or not sample.num_tokens for sample in samples)
+    counts = len(one.asked), len(other.asked)
+    assert counts == calls if calls else sum(counts) == 4
 
 
 def test_paths_by_tokens_go_on_at_the_other_server() -> None:

@@ -16,7 +16,6 @@ from tests.backends.openai.making import on
 from tests.backends.openai.server import ToyServer, serving
 from tests.support.runs import change_setup, make_run, solve
 from tts.backends.openai.prompt import extra_members
-from tts.backends.openai.thinking import LIMITS, SWITCHES
 from tts.backends.toy.language import ToyLanguage
 from tts.cli.app import app
 from tts.errors import CapabilityError, ConfigError
@@ -55,28 +54,16 @@ def test_thoughts_of_a_server_are_no_part_of_its_response(form: str, streams: bo
     assert {body["reasoning_effort"] for body in server.bodies} == {"low"}
 
 
-@pytest.mark.slow
 def test_a_server_that_hides_its_thoughts_cannot_have_them_forced() -> None:
     server = ToyServer(prompts=[PROBLEM], reasoning=7)
     with serving(server) as url:
-        found = tts.backends.openai.probe.probe_server(url, "toy", tts.backends.openai.errors.Key())
-        assert (found.reasoning, found.efforts, found.mode) == (True, True, "chat")
         backend = on(url, mode="chat", reasoning=True, efforts=True)
-        asked = len(server.bodies)
         with pytest.raises(CapabilityError) as refused:
             solve(make_run(PROBLEM, 2000, "budget_forcing(thought_tokens=100)", backend))
-        assert "best_of_n(effort='low')" in refused.value.hint
-        assert len(server.bodies) == asked
-
-
-def test_a_server_that_takes_no_effort_is_found_and_refused() -> None:
-    server = ToyServer(prompts=[PROBLEM], reasoning=7, efforts=False)
-    with serving(server) as url:
-        found = tts.backends.openai.probe.probe_server(url, "toy", tts.backends.openai.errors.Key())
-        assert (found.reasoning, found.efforts) == (True, False)
-        backend = on(url, mode="chat", reasoning=True)
+        assert "best_of_n(effort='low')" in (refused.value.hint or "")
+        assert server.bodies == []
         with pytest.raises(CapabilityError, match="'efforts'"):
-            solve(make_run(PROBLEM, 2000, "best_of_n(n=2, effort='low')", backend))
+            solve(make_run(PROBLEM, 2000, "best_of_n(n=2, effort='low')", on(url, mode="chat", reasoning=True)))
 
 
 def test_a_served_model_that_thinks_in_its_text_can_have_its_thoughts_forced() -> None:
@@ -127,37 +114,15 @@ def test_a_template_that_opens_the_thought_is_told_by_the_record(mode: str, plan
 
 def test_options_of_a_server_travel_in_every_request() -> None:
     server = ToyServer(prompts=[PROBLEM])
+    kwargs = 'chat_template_kwargs={"enable_thinking": false}'
+    command = ["solve", PROBLEM, "--task", "arithmetic", "--strategy", "single", "--budget", "200"]
+    command += ["--model-option", "reasoning_effort=high", "--model-option", kwargs, "--extra-body"]
     with serving(server) as url:
-        options = (
-            ("reasoning_effort", "high"),
-            ("chat_template_kwargs", '{"enable_thinking": false}'),
-            ("extra_body", '{"user": "me"}'),
-        )
-        record = ModelRecord(name="toy", backend="openai", url=url, task="arithmetic", options=options)
-        tts.solve(PROBLEM, 200, model=record, strategy="best_of_n(n=2)")
-    asked = [body for body in server.bodies if (body and "prompt" in body) or "messages" in (body or {})]
-    assert all(body["reasoning_effort"] == "high" and body["user"] == "me" for body in asked if "max_tokens" in body)
-    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in asked if "max_tokens" in body)
-
-
-def test_the_command_line_gives_every_request_more() -> None:
-    server = ToyServer(prompts=[PROBLEM])
-    with serving(server) as url:
-        command = [
-            "solve",
-            PROBLEM,
-            "--url",
-            url,
-            "--task",
-            "arithmetic",
-            "--strategy",
-            "single",
-            "--extra-body",
-            '{"user": "me"}',
-        ]
-        assert CliRunner().invoke(app, [*command, "--budget", "200"]).exit_code == 0
-        refused = CliRunner().invoke(app, [*command[:-1], '{"n": 2}'])
-    assert all(body["user"] == "me" for body in server.bodies if body and "max_tokens" in body)
+        assert CliRunner().invoke(app, [*command, '{"user": "me"}', "--url", url]).exit_code == 0
+        refused = CliRunner().invoke(app, [*command, '{"n": 2}', "--url", url])
+    written = [body for body in server.bodies if "max_tokens" in body]
+    assert all(body["reasoning_effort"] == "high" and body["user"] == "me" for body in written)
+    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in written)
     assert refused.exit_code == 2
     assert "sets n, but a search sets that itself" in " ".join(refused.output.split())
 
@@ -170,53 +135,13 @@ def test_an_extra_body_that_cannot_be_sent_is_refused(given: Any) -> None:
         extra_members(given)
 
 
-def probe(server: ToyServer) -> Any:
-    with serving(server) as url:
-        return tts.backends.openai.probe.probe_server(url, "toy", tts.backends.openai.errors.Key())
-
-
-@pytest.mark.parametrize("form", ["reasoning_content", "content", ""])
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("field", [*LIMITS])
-def test_the_field_that_limits_thoughts_is_found(field: str, strict: bool, form: str) -> None:
-    """Whether other fields are refused or passed over, and however the thought is shown."""
-    server = ToyServer(
-        reasoning=200, thinking=[field], strict=strict, shown_as=form, late=3, language=ToyLanguage(mute=0.0)
-    )
-    found = probe(server)
-    assert (found.thought_limit, found.thought_switch, found.caps.thought_limits, found.caps.thought_switch) == (
-        field,
-        "",
-        True,
-        False,
-    )
-
-
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("field", [*SWITCHES])
-def test_the_field_that_leaves_thoughts_out_is_found(field: str, strict: bool) -> None:
-    found = probe(ToyServer(reasoning=200, thinking=[field], strict=strict))
-    assert (found.thought_limit, found.thought_switch) == ("", field)
-    assert ("without a thought", f"{field} holds") in found.lines()
-
-
-@pytest.mark.parametrize(("reasoning", "note"), [(200, ""), (7, "not known: its thoughts are short")])
-def test_fields_that_are_ignored_do_not_hold(reasoning: int, note: str) -> None:
-    """It takes all of them and thinks on; of short thoughts nothing is known."""
-    server = ToyServer(reasoning=reasoning)
-    found = probe(server)
-    assert (found.thought_limit, found.thought_switch, found.thought_note) == ("", "", note)
-    assert sum("thinking_budget" in body for body in server.bodies) == (1 if reasoning > 100 else 0)
-    with serving(server) as url:
-        backend = on(url, mode="chat", reasoning=True, thought_note=note)
+def test_a_field_that_is_not_known_is_refused_with_a_cure() -> None:
+    with serving(ToyServer(reasoning=7)) as url:
+        backend = on(url, mode="chat", reasoning=True)
         for plan in ("best_of_n(n=2, thought_tokens=50)", "best_of_n(n=2, thought_tokens=0)"):
             with pytest.raises(CapabilityError, match="needs the capability 'thought_") as refused:
                 solve(make_run(PROBLEM, 2000, plan, backend))
-            assert f"of its fields for thoughts, none holds ({note or 'all were tried'}" in refused.value.hint
-
-
-def test_a_server_whose_limit_is_far_off_is_not_taken_for_obedient() -> None:
-    assert probe(ToyServer(reasoning=200, thinking=["thinking_budget"], late=60)).thought_limit == ""
+            assert "declare thought_limit or thought_switch" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -240,6 +165,23 @@ def test_thoughts_are_limited_by_the_field_that_holds(plan: str) -> None:
     assert [one.trajectory.thought for one in solution.candidates] == [("I think. " * 20).strip()] * 3
     assert solution.usage.generated_tokens == sum(one.generated for one in server.served)
     assert all(body["thinking"] == {"type": "enabled", "budget_tokens": 20} for body in server.bodies)
+
+
+@pytest.mark.parametrize("tokens", [0, 20])
+def test_a_field_that_is_ignored_is_told(tokens: int) -> None:
+    record_of = {"mode": "chat", "reasoning": True, "usage": True}
+    for field in ("thinking_budget", "reasoning_budget_tokens"):  # which the server takes, or passes over
+        server = ToyServer(prompts=[PROBLEM], reasoning=90, thinking=["thinking_budget", "thinking.type"])
+        known = {
+            **record_of,
+            "thought_limit": field,
+            "thought_switch": "thinking.type" if "think" in field else "reasoning.enabled",
+        }
+        with serving(server) as url:
+            record = ModelRecord(name="toy", backend="openai", url=url, capabilities=tuple(known.items()))
+            with tts.Solver(record, task="arithmetic") as solver:
+                found = solver.solve(PROBLEM, 2000, strategy=f"best_of_n(n=2, thought_tokens={tokens})")
+        assert any("ignores its field" in line for line in found.warnings) == (field != "thinking_budget")
 
 
 def test_a_switch_joins_the_options_of_the_server() -> None:

@@ -1,6 +1,4 @@
-"""The server of transformers, which lists no models without the Hub: a model that is named is used through chat, and
-probed once.
-"""
+"""The server of transformers, which lists no models without the Hub: a model that is named is used through chat."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ def test_a_named_model_is_used_though_the_list_of_models_fails(url: str, model: 
     assert httpx.get(f"{url}/v1/models", timeout=LIMIT_S).status_code == 500
     asked = ["12 + 7 * 3", "--url", url, "--model", str(model)]
     command = ["solve", *asked, "--task", "pocket", "--budget", "samples=2", "--max-tokens", "60"]
-    first, second = (CliRunner().invoke(app, [*command, "--json"]) for _ in range(2))
-    for result in (first, second):
-        assert result.exit_code == 0, result.stderr
-        assert len(json.loads(result.stdout)["candidates"]) == 2
-    assert "note: probed" in first.stderr
-    assert "note: probed" not in second.stderr
+    result = CliRunner().invoke(app, [*command, "--json"])
+    assert result.exit_code == 0, result.stderr
+    assert len(json.loads(result.stdout)["candidates"]) == 2
+    assert "note: probed" in result.stderr

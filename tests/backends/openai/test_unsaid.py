@@ -19,23 +19,15 @@ import pytest
 import tts
 from tests.addons.gateway.wire.upstream import serving_script
 from tests.backends.openai.making import QUICK, drawn, on
-from tests.backends.openai.saying import MODELS, ONCE, Asked, Saying, delta, event, head, row, used, whole
-from tests.backends.openai.server import ToyServer, serving
+from tests.backends.openai.saying import ONCE, Asked, Saying, delta, event, head, row, used, whole
+from tests.backends.openai.server import serving
 from tests.support.guard import LIMIT_S
 from tests.support.runs import make_run, solve_runs
 from tts.backends.openai import http as openai_http
-from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.errors import Key
-from tts.backends.openai.probe import probe_server
-from tts.errors import ConfigError
 from tts.models.record import ModelRecord
 
 SECRET = "sk-of-nobody-4711"
-
-
-def chat(content: str | None, finish: str = "stop", **usage: int) -> list[bytes]:
-    message = {"role": "assistant", "content": content}
-    return whole({"choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage})
 
 
 def test_thoughts_of_which_the_total_alone_tells_are_charged() -> None:
@@ -48,35 +40,6 @@ def test_thoughts_that_the_report_leaves_out_are_charged_all_that_was_granted() 
     thought = {"choices": [{"index": 0, "delta": {"reasoning_content": "hm " * 20}, "finish_reason": "length"}]}
     sample, _ = row(head(), event(thought), event(used(5, 0)), event(b"[DONE]"))
     assert (sample.num_tokens, sample.estimated) == (60, True)
-
-
-def test_a_model_that_thinks_in_secret_first_is_found_to_write_and_to_think() -> None:
-    def say(asked: Asked) -> list[bytes]:
-        if asked.path.endswith("/models"):
-            return whole(MODELS)
-        if "chat" not in asked.path or asked.body.get("stream"):
-            return whole({"detail": "Not Found"}, 404)
-        cap = asked.body.get("max_tokens", 8)
-        if cap <= 64:
-            return chat(None, "length", prompt_tokens=5, completion_tokens=0, total_tokens=5 + cap)
-        return chat("4", prompt_tokens=5, completion_tokens=1, total_tokens=70)
-
-    with serving(Saying(say)) as url:
-        found = probe_server(url, "toy", Key())
-    assert (found.mode, found.reasoning, found.tempers) == ("chat", True, True)
-
-
-@pytest.mark.parametrize("trims", [True, False])
-def test_a_template_that_trims_cannot_continue_behind_a_line(trims: bool) -> None:
-    class Trimming(ToyServer):
-        def text_of(self, body: Any) -> str:
-            if "messages" in body:
-                body = {**body, "messages": [{**one, "content": one["content"].strip()} for one in body["messages"]]}
-            return super().text_of(body)
-
-    server = (Trimming if trims else ToyServer)(completions=False)
-    with serving(server) as url:
-        assert probe_server(url, "toy", Key()).mode == ("chat" if trims else "continued chat")
 
 
 @pytest.mark.parametrize(("streams", "charged"), [(False, 60), (True, 0)])
@@ -114,29 +77,6 @@ def test_a_server_that_is_gone_fails_rows_at_once_when_it_was_waited_for_long_en
             await backend.close()
 
         asyncio.run(check())
-
-
-@pytest.mark.parametrize("refused", [(), ("repeat_penalty",), ("repeat_penalty", "repetition_penalty")])
-def test_what_a_server_does_to_the_law_by_default_is_switched_off_as_far_as_it_can_be(refused: tuple[str, ...]) -> None:
-    class Picky(ToyServer):
-        def check(self, body: Any) -> None:
-            super().check(body)
-            if found := sorted(body.keys() & refused):
-                raise ConfigError(f"unknown: {found}")
-
-    server = Picky(prompts=["3 + 4 - 2"])
-    with serving(server) as url:
-        found = probe_server(url, "toy", Key())
-
-        async def check() -> None:
-            backend = OpenAIBackend(found)
-            [sample] = await drawn(backend, 1, prompt="3 + 4 - 2")
-            await backend.close()
-            assert not sample.error
-
-        asyncio.run(check())
-    sent = {name: server.bodies[-1].get(name) for name in ("repetition_penalty", "repeat_penalty")}
-    assert sent == {"repetition_penalty": None if len(refused) > 1 else 1.0, "repeat_penalty": None if refused else 1.0}
 
 
 @pytest.mark.parametrize("at", [1, 6, 13, len(SECRET) - 1])

@@ -72,7 +72,7 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(batches, "_FIRST_POLL_S", 0.01)
-    monkeypatch.setattr(batches, "_WAIT_S", 0.01)
+    monkeypatch.setattr(batches, "_TIMEOUTS", batches.Timeouts(wait_s=0.01))
     toy = ToyServer()
     with serving(toy) as live, serving_batches(server := BatchServer(live=live)) as url:
         made = Place(toy, server, url, tmp_path)

@@ -12,7 +12,8 @@ import asyncio
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -22,15 +23,13 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.openai.access import MOST_PROBE_S, Probe, ServerAccess
 from tts.backends.openai.batch_book import BatchBook, BatchClient
 from tts.backends.openai.batches import BatchApi
-from tts.backends.openai.call import CONTRADICTIONS, SIZE_STATUSES, ServerCall, explain_error
+from tts.backends.openai.call import SIZE_STATUSES, ServerCall, explain_error
 from tts.backends.openai.capabilities import Capabilities, Mode
 from tts.backends.openai.echo import echo_members, read_echo
 from tts.backends.openai.errors import Key, ServerError, no_room
 from tts.backends.openai.http import HttpClient, Timeouts
-from tts.backends.openai.kept_capabilities import KeptCapabilities
 from tts.backends.openai.prompt import input_bound, messages
-from tts.backends.openai.renewal import Renewal
-from tts.backends.openai.rows import ServerHandle, ServerRows, check_sampling, current, row_groups
+from tts.backends.openai.rows import ServerHandle, ServerRows, check_sampling, row_groups
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.lengths import check_prompt, check_read, check_some, check_text
 from tts.backends.text.tokenized_text import TokenizedText
@@ -64,9 +63,6 @@ class OpenAIBackend(Backend):
         timeouts: The timeouts of requests, and the most requests in flight; None: the defaults of `Timeouts`.
         rates: The cost of tokens; None: not stated.
         context: Most tokens of prompt and path; None: as the server reports it.
-        kept: The file of the capabilities, which is dropped when the server contradicts them; None: there is no file.
-        probe: Called once, in a thread, when the server contradicts its capabilities. Its result replaces them. None:
-            the capabilities stay.
         thoughts: Marks of the model's thoughts in its text; None: as the probe found them. A server that shows thoughts
             apart needs none.
         others: Base urls of further servers of the same model, to which calls go while the first one fails.
@@ -90,8 +86,6 @@ class OpenAIBackend(Backend):
         timeouts: Timeouts | None = None,
         rates: Rates | None = None,
         context: int | None = None,
-        kept: KeptCapabilities | None = None,
-        probe: Callable[[], Capabilities] | None = None,
         thoughts: ThoughtMarks | None = None,
         others: Sequence[str] = (),
         prices_writes: bool = False,
@@ -127,7 +121,6 @@ class OpenAIBackend(Backend):
         )
         self.identity = " ".join(filter(None, facts)) + _price(self.rates)
         self.errors: Counter[str] = Counter()
-        self._renewal = Renewal(capabilities.root, kept, probe, self._take)
         self._limit = context or capabilities.context
         self._key = key or Key()
         self._others = tuple(others)
@@ -146,7 +139,7 @@ class OpenAIBackend(Backend):
         served_as: str = "",
         key_variable: str = "",
         key_file: str = "",
-        probe: Probe = "kept",
+        probe: Probe = "always",
         probe_s: float = MOST_PROBE_S,
         concurrency: int = _TIMEOUTS.concurrency,
         rpm: int | None = None,
@@ -163,7 +156,7 @@ class OpenAIBackend(Backend):
     ) -> OpenAIBackend:
         """Return the backend of a model on a server.
 
-        Its capabilities are declared in the record, kept on disk, or probed now.
+        Its capabilities are declared in the record, or probed now.
 
         Args:
             record: The record of the model.
@@ -173,10 +166,8 @@ class OpenAIBackend(Backend):
             key_variable: The variable of the environment that holds the key; "": `TTS_API_KEY`.
             key_file: The file that holds the key. "": the file that `TTS_API_KEY_FILE` names, if no variable is named
                 and `TTS_API_KEY` is not set.
-            probe: The condition of a probe. "kept": probe unless capabilities are kept on disk; "new": probe in any
-                case; "never": assume plain chat.
-            probe_s: Most seconds of the probe. Capabilities that the probe has not found by then are not used, and
-                nothing is kept.
+            probe: Whether the server is probed, "always" or "never". "never": assume plain chat.
+            probe_s: Most seconds of the probe. After this time, plain chat is assumed.
             concurrency: As in `Timeouts`.
             rpm: As in `Timeouts`.
             tpm: As in `Timeouts`.
@@ -196,40 +187,16 @@ class OpenAIBackend(Backend):
             ConfigError: The probe fails (`tts.backends.openai.probe.probe_server`), there is no url, or batches have no
                 prices.
         """
-        options = {
-            "mode": mode,
-            "served_as": served_as,
-            "key_variable": key_variable,
-            "key_file": key_file,
-            "probe": probe,
-            "probe_s": probe_s,
-            "connect_s": connect_s,
-            "reasoning_effort": reasoning_effort,
-            "chat_template_kwargs": chat_template_kwargs,
-            "extra_body": extra_body,
-            "batch": batch,
-        }
-        timeouts = Timeouts(
-            concurrency=concurrency,
-            rpm=rpm,
-            tpm=tpm,
-            tries=tries,
-            connect_s=connect_s,
-            first_s=first_s,
-            gap_s=gap_s,
-            call_s=call_s,
-        )
+        options = {name: value for name, value in locals().items() if name not in ("cls", "record")}
+        limits = {name: options[name] for name in options.keys() & {field.name for field in fields(Timeouts)}}
         access = ServerAccess.of(record, options)
         capabilities = access.capabilities()
-        may_probe = not access.declared and access.probe != "never"
         return cls(
             dataclasses.replace(capabilities, picture_tokens=record.tokens_per_image),
             key=access.key,
-            timeouts=timeouts,
+            timeouts=Timeouts(**limits),
             rates=rates(record, batch=batch),
             context=record.context,
-            kept=access.kept if may_probe else None,
-            probe=partial(access.probe_anew, MOST_PROBE_S) if may_probe else None,
             thoughts=thought_marks(record),
             others=access.other_roots(capabilities.root),
             prices_writes=record.usd_cache_write is not None,
@@ -250,15 +217,16 @@ class OpenAIBackend(Backend):
                 "usd_in: "
                 "if it asks for more, give usd_cache_write in the model's record"
             )
+        if http.ignores_thought_field:
+            notes.append(
+                f"{self.capabilities.root} wrote longer thoughts than thought_tokens allows: it ignores its field"
+            )
         return notes
 
     def _capability_hint(self, capability: str) -> str:
         """Return a hint on methods that work on this server without a capability; "": the general hint holds."""
         if capability in ("thought_limits", "thought_switch"):
-            return (
-                f"of its fields for thoughts, none holds ({self.capabilities.thought_note or 'all were tried'}; "
-                "see tts doctor --url)"
-            )
+            return "no field for thoughts is known of it: declare thought_limit or thought_switch in its record"
         if capability in ("thoughts", "efforts"):
             return ""
         if capability in ("steps", "extend") and not self.capabilities.continues:
@@ -290,12 +258,7 @@ class OpenAIBackend(Backend):
         """
         if self.capabilities.mode != "tokens":
             return [Reply(ServerHandle(prompt, (), "", ""), 0) for prompt in prompts]
-        try:
-            all_ids = await self._render(prompts)
-        except EngineError:
-            if self.capabilities.mode == "tokens":
-                raise
-            return await self.open(prompts)  # a new probe found another mode
+        all_ids = await self._render(prompts)
         for ids in all_ids:
             if self._limit is not None:
                 check_prompt(len(ids), self._limit)
@@ -359,13 +322,11 @@ class OpenAIBackend(Backend):
         start = clock()
         try:
             async with http.gate:
-                completion = await http.post_json("/completions", body, tokens=len(prompt))
+                completion = await http.request_json("/completions", body, tokens=len(prompt))
             reply = read_echo(completion, () if isinstance(prompt, str) else prompt, top)
         except ServerError as error:
             if error.status in SIZE_STATUSES and no_room(error.cause):
                 raise PromptTooLong(f"the server {self.capabilities.root} refuses the prompt: {error.cause}") from None
-            if error.status in CONTRADICTIONS or error.kind == "BadReply":
-                await self._renewal.wait_for_end(error.cause)
             raise self._server_failure("does not read a prompt", error) from None
         return dataclasses.replace(reply, seconds=clock() - start)
 
@@ -404,22 +365,20 @@ class OpenAIBackend(Backend):
         """Return the tokens of an input: token ids as they are, or a request for the server's tokenizer."""
         if isinstance(ids_or_body, tuple):
             return ids_or_body
-        failure = ServerError("BadReply", "no list of tokens")
-        for _ in range(self._timeouts.tries):
-            try:
-                reply = await self._tokenize({"model": self.capabilities.model, **ids_or_body})
-            except ServerError as error:
-                failure = error
-                # after any other error, the client has tried again, or no other try can help
-                if error.kind not in ("BadReply", "ConnectionLost"):
-                    break
-            else:
-                ids = reply.get("tokens")
-                if isinstance(ids, list) and all(type(token) is int for token in ids):
-                    return tuple(ids)
-        if failure.status in CONTRADICTIONS:
-            await self._renewal.wait_for_end(failure.cause)
-        raise self._server_failure("does not give the tokens of a text", failure)
+        http, most_s = self._open_client(), self._timeouts.connect_s
+        body = {"model": self.capabilities.model, **ids_or_body}
+        failing = "does not give the tokens of a text"
+        try:
+            async with http.gate, asyncio.timeout(most_s):  # a tokenizer answers at once or not at all
+                reply = await http.request_json(f"{self.capabilities.site}/tokenize", body, len(str(body)))
+        except TimeoutError:
+            raise self._server_failure(failing, ServerError("TimedOut", f"no word within {most_s:g} s")) from None
+        except ServerError as error:
+            raise self._server_failure(failing, error) from None
+        ids: Any = reply.get("tokens") if reply else None
+        if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+            raise self._server_failure(failing, ServerError("BadReply", "no list of tokens"))
+        return tuple(ids)
 
     def _server_failure(self, failing: str, error: ServerError) -> EngineError:
         """Return a server's error as an EngineError.
@@ -434,19 +393,6 @@ class OpenAIBackend(Backend):
             kind=message.partition(": ")[0],
             retry_s=error.after_s,
         )
-
-    async def _tokenize(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the reply of the server's tokenizer, which answers at once or not at all.
-
-        Raises:
-            ServerError: There is no reply.
-        """
-        http = self._open_client()
-        try:
-            async with http.gate, asyncio.timeout(self._timeouts.connect_s):
-                return await http.post_json(f"{self.capabilities.site}/tokenize", body, len(str(body))) or {}
-        except TimeoutError:
-            raise ServerError("TimedOut", f"no word within {self._timeouts.connect_s:g} s") from None
 
     async def _gather(self, calls: Sequence[Awaitable[T]]) -> list[T]:
         """Return the results of calls that run at once, in order. The first failure is raised when all have ended."""
@@ -467,7 +413,9 @@ class OpenAIBackend(Backend):
             CapabilityError: The request needs a capability that the server lacks.
         """
         http = self._open_client()
-        request = self._check(request)
+        check_sampling(request.sampling, self.capabilities)
+        if request.handle.whole_text and not self.capabilities.continues:
+            raise self._refusal("steps")
         rows = ServerRows(request, self.counters)
         self._live.add(rows)
         for indexes in row_groups(request, self.capabilities):
@@ -476,18 +424,6 @@ class OpenAIBackend(Backend):
             rows.tasks.add(task)
             task.add_done_callback(partial(self._end_call, rows, indexes))
         return rows
-
-    def _check(self, request: SampleRequest) -> SampleRequest:
-        """Return a request with its path in the form that the server takes now.
-
-        Raises:
-            CapabilityError: The request needs a capability that the server lacks.
-        """
-        check_sampling(request.sampling, self.capabilities)
-        handle = current(request, self.capabilities)
-        if handle.whole_text and not self.capabilities.continues:
-            raise self._refusal("steps")
-        return request if handle is request.handle else dataclasses.replace(request, handle=handle)
 
     def _end_call(self, rows: ServerRows, indexes: Sequence[int], task: asyncio.Task[None]) -> None:
         """Forget the task of a call that has ended, and settle its rows that still wait."""
@@ -537,32 +473,7 @@ class OpenAIBackend(Backend):
                 others=self._others,
             )
             self._http.errors = self.errors
-            self._http.contradicted = self._renewal.begin
-            self._http.renewed = self._renew
         return self._http
-
-    def _take(self, capabilities: Capabilities) -> None:
-        self.capabilities = dataclasses.replace(capabilities, picture_tokens=self.capabilities.picture_tokens)
-        self.caps = dataclasses.replace(capabilities.caps, thoughts=self.caps.thoughts)
-
-    async def _renew(self, why: str, request: SampleRequest) -> tuple[SampleRequest, Capabilities] | None:
-        """Probe the server again, and return the new form of a refused request, with the new capabilities.
-
-        Args:
-            why: The server's refusal, for the log.
-            request: The refused request.
-
-        Returns:
-            The request and the capabilities; None: the capabilities are as before, or do not suffice for the request.
-        """
-        old_capabilities = self.capabilities
-        await self._renewal.wait_for_end(why)
-        if self.capabilities == old_capabilities:
-            return None
-        try:
-            return self._check(request), self.capabilities
-        except CapabilityError:
-            return None
 
     def batch_api(self) -> BatchApi:
         """Return a client of the server's API for batches, which the caller closes."""
@@ -576,7 +487,6 @@ class OpenAIBackend(Backend):
             tasks += rows.tasks
         for rows in list(self._live):
             rows.fail(closed_error())
-        self._renewal.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._http is not None:
             await self._http.close()

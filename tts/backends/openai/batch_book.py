@@ -197,7 +197,7 @@ class BatchClient(HttpClient):
         self._book = book
 
     async def post(
-        self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0
+        self, path: str, body: Mapping[str, Any] | None, take: Take, stream: int, position: int, tokens: int = 0
     ) -> str:
         """Pass the recorded reply to `take`.
 
@@ -219,7 +219,7 @@ class BatchClient(HttpClient):
             ServerError: The server refused the request, or its reply is not valid.
         """
         del tokens
-        reply = self._book.reply(BatchRequest.of(self.root, path, body, stream, position))
+        reply = self._book.reply(BatchRequest.of(self.root, path, body or {}, stream, position))
         if reply is None:
             raise Unanswered("a request has no reply yet", hint="run the same command again: a batch brings it")
         if reply.status != 200:

@@ -35,7 +35,7 @@ from tts.backends.openai.batch_book import (
     split_requests,
 )
 from tts.backends.openai.errors import Key, ServerError, call_error, decode_json, retry_after, status_error
-from tts.backends.openai.http import checks
+from tts.backends.openai.http import Timeouts, checks
 from tts.backends.openai.reaching import refusal
 from tts.errors import ConfigError, EngineError, TTSError, quote
 from tts.models.user_files import write_whole
@@ -50,7 +50,7 @@ ENDS: Final[Mapping[str, str]] = {
     "cancelled": "Cancelled",
 }
 _GONE: Final = "gone"  # the status here of a batch that the server does not know any more
-_TRIES, _WAIT_S, _LONGEST_WAIT_S = 6, 0.5, 60.0
+_TIMEOUTS: Final = Timeouts()  # of which the tries and the waits count
 _FIRST_POLL_S, _LONGEST_POLL_S = 1.0, 60.0
 _MOST_CUTS: Final = 5  # downloads in a row that end early
 _MOST_FAILED_POLLS: Final = 60  # failed polls in a row, which take about an hour
@@ -141,7 +141,11 @@ class BatchApi:
                 files = {"file": (path.name, file, "application/jsonl")}
                 return self._client.post(f"{self.root}/files", data={"purpose": "batch"}, files=files, timeout=_FILE_S)
 
-        return self._id_in(self._try(send))
+        reply = self._try(send)
+        file_id = reply.get("id")
+        if not isinstance(file_id, str) or not file_id:
+            raise EngineError(f"{self.root} gave {quote(reply)}, which has no id")
+        return file_id
 
     def create(self, file: str, record: BatchRecord) -> dict[str, Any]:
         """Create a batch once, and return it.
@@ -157,15 +161,10 @@ class BatchApi:
         """
         metadata = {KEY: record.key, STUDY: record.study[:_MOST_NAME]}
         body = {"input_file_id": file, "endpoint": record.endpoint, "completion_window": WINDOW, "metadata": metadata}
-        for attempt in range(_TRIES):
-            try:
-                return self._send_once(lambda: self._client.post(f"{self.root}/batches", json=body))
-            except ServerError as error:
-                self._check_again(error, attempt)
-            batch = self.list_batches().get(record.key)  # the failed try may have created the batch
-            if batch is not None:
-                return batch
-        raise AssertionError("the last try raises")
+        return self._try(
+            lambda: self._client.post(f"{self.root}/batches", json=body),
+            find=lambda: self.list_batches().get(record.key),
+        )
 
     def batch(self, batch: str) -> dict[str, Any] | None:
         """Return a batch; None where the server does not know the batch.
@@ -249,24 +248,36 @@ class BatchApi:
             return False
         return True
 
-    def _id_in(self, reply: Mapping[str, Any]) -> str:
-        file_id = reply.get("id")
-        if not isinstance(file_id, str) or not file_id:
-            raise EngineError(f"{self.root} gave {quote(reply)}, which has no id")
-        return file_id
-
-    def _try(self, send: Callable[[], httpx.Response]) -> dict[str, Any]:
+    def _try(
+        self, send: Callable[[], httpx.Response], find: Callable[[], dict[str, Any] | None] = lambda: None
+    ) -> dict[str, Any]:
         """Send a request, again after an error that may pass, and return the JSON of its reply.
 
+        Args:
+            send: Sends the request.
+            find: Returns the result of a try that failed, though it may have had an effect; None: there is none.
+
         Raises:
+            _Missing: The server does not know the address.
             TTSError: There is no valid reply.
         """
-        for attempt in range(_TRIES):
+        num_failures, found = 0, None
+        while found is None:
             try:
                 return self._send_once(send)
             except ServerError as error:
-                self._check_again(error, attempt)
-        raise AssertionError("the last try raises")
+                num_failures += 1
+                if error.status in (401, 403):
+                    raise refusal(self.root, error, self._key) from None
+                if not error.again or num_failures == _TIMEOUTS.tries:
+                    kind = _Missing if error.status in (404, 405) else EngineError
+                    raise kind(
+                        f"{self.root} failed at a batch: {error.kind}: {error.cause}",
+                        hint="the same command goes on from here; nothing is lost",
+                    ) from None
+                self._sleep(_TIMEOUTS.retry_wait_s(error.after_s, num_failures))
+            found = find()
+        return found
 
     def _send_once(self, send: Callable[[], httpx.Response]) -> dict[str, Any]:
         """Send a request once, and return the JSON of its reply.
@@ -284,27 +295,6 @@ class BatchApi:
         if not isinstance(content, dict):
             raise ServerError("BadReply", f"{quote(content)} where an object must be")
         return content
-
-    def _check_again(self, error: ServerError, tried: int) -> None:
-        """Wait before a request is sent again.
-
-        Args:
-            error: The error of the last try.
-            tried: The number of tries before the last try.
-
-        Raises:
-            _Missing: The server does not know the address.
-            TTSError: The request would be refused again, or this was the last try.
-        """
-        if error.status in (401, 403):
-            raise refusal(self.root, error, self._key)
-        if not error.again or tried + 1 == _TRIES:
-            kind = _Missing if error.status in (404, 405) else EngineError
-            raise kind(
-                f"{self.root} failed at a batch: {error.kind}: {error.cause}",
-                hint="the same command goes on from here; nothing is lost",
-            )
-        self._sleep(max(error.after_s, min(_LONGEST_WAIT_S, _WAIT_S * 2**tried)))
 
 
 class _Missing(EngineError):

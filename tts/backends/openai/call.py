@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tts.backends.base import Draft, Finish, Row, Sample, SampleRequest, Sampling
+from tts.backends.base import Draft, Finish, Row, Sample, Sampling
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError, how_key, no_room
 from tts.backends.openai.http import HttpClient
@@ -29,9 +29,10 @@ _UNLIMITED = 1 << 20  # a cap above every server's own limit; hosted servers ref
 # kinds of errors that another try would meet as well
 SIZE_STATUSES = (400, 402, 413, 422)  # by which servers refuse the size of a request; 402: it cannot be afforded
 _FOR_GOOD = ("Refused", "KeyRefused", "NotServed", "NoRoom", "CertificateError", "ContentFilter", "Overrun")
-CONTRADICTIONS = (400, 404, 405, 415, 422)  # statuses of refusals that contradict the probed capabilities
 _MIXED = ("WrongCount", "DuplicateChoice")  # kinds of errors after which a text may belong to another row
 _BYTES_A_TOKEN = (4, 3, 2, 1)
+_LONG_TOKEN = 8  # bytes of a token that is longer than most
+_SHORT_THOUGHT = 16  # tokens of a thought that a server writes though thoughts are switched off
 _MOST_BYTES = 512  # the most bytes of a token; the longest tokens of known vocabularies have 128 characters
 _PIECES = 4  # the most pieces of one token; servers send a token whole, but a proxy may divide it
 _ENDED_HERE = "rows were ended here before the server reported their tokens: they are charged what was received of them"
@@ -69,7 +70,6 @@ class ServerCall:
         limit: Most tokens of prompt and path; None: not known.
         lost: The costs and the error of earlier tries; None: this is the first try.
         below: A cap that the server refused; None: none.
-        request: The request in place of the rows' own, where its path is sent in another way; None: their own.
     """
 
     def __init__(
@@ -81,9 +81,8 @@ class ServerCall:
         limit: int | None,
         lost: LostTries | None = None,
         below: int | None = None,
-        request: SampleRequest | None = None,
     ) -> None:
-        request = request or rows.request
+        request = rows.request
         self._request = request
         self.rows = rows
         self.indexes = indexes
@@ -128,7 +127,7 @@ class ServerCall:
             except asyncio.CancelledError:
                 is_cancelled = True
         if is_cancelled:
-            self._give_up("cancelled", "", 0.0)
+            self._give_up(None, 0.0)
         elif any(map(self.rows.waits, self.indexes)):  # false if the backend was closed
             await self._run()
         if self._again:
@@ -141,7 +140,7 @@ class ServerCall:
         except asyncio.CancelledError:
             for call in self._again:
                 if not call._sent:  # a call that never began does not settle its rows itself
-                    call._give_up("cancelled", "", 0.0)
+                    call._give_up(None, 0.0)
             raise
         for result in results:
             if isinstance(result, BaseException):
@@ -164,7 +163,6 @@ class ServerCall:
             limit=self._limit,
             lost=lost,
             below=below,
-            request=self._request,
         )
 
     def _fitting(self, granted: int) -> list[int]:
@@ -211,17 +209,17 @@ class ServerCall:
         except ServerError as error:
             failure = error
         except asyncio.CancelledError:
-            self._give_up("cancelled", "", loop.time() - start)
+            self._give_up(None, loop.time() - start)
             return
         seconds = (loop.time() - start) / len(self.indexes)
         is_complete = self._reply.ended or self._over  # if so, a later error is ignored
         if failure is None or (is_complete and failure.kind not in _MIXED):
             self._finish(seconds)
-        elif not self._smaller(failure) and not await self._renew_request(failure):
+        elif not self._smaller(failure):
             # the server computes nothing for a call that it refuses, or that may be sent again
             was_free = failure.again or failure.status != 0 or failure.kind == "CertificateError"
             self._sent = not was_free
-            self._give_up("error", explain_error(failure), seconds, failure)
+            self._give_up(failure, seconds)
 
     def _expected_tokens(self) -> int:
         """Return the tokens that the call may take, as servers estimate them before they generate.
@@ -243,33 +241,6 @@ class ServerCall:
             half = num_rows // 2
             self._again = [self._other(self.indexes[:half]), self._other(self.indexes[half:])]
         return bool(self._again)
-
-    async def _renew_request(self, error: ServerError) -> bool:
-        """Prepare calls by new capabilities, if the server contradicts its capabilities by an error.
-
-        A second probe finds the new capabilities.
-
-        Returns:
-            Whether this call is done with: new calls are prepared, or the rows were cancelled.
-        """
-        if error.status not in CONTRADICTIONS or no_room(error.cause):
-            return False
-        try:
-            renewed = await self._http.renewed(error.cause, self._request)
-        except asyncio.CancelledError:
-            self._sent = False  # the call was refused, and cost nothing
-            self._give_up("cancelled", "", 0.0)
-            return True
-        if renewed is None:
-            return False
-        request, capabilities = renewed
-        self._again = [
-            ServerCall(
-                self._http, capabilities, self.rows, (index,), limit=self._limit, lost=self._lost, request=request
-            )
-            for index in self.indexes
-        ]
-        return True
 
     # Asking -----------------------------------------------------------------------------------------------------------
 
@@ -353,6 +324,7 @@ class ServerCall:
         """Resolve the rows of a reply that is complete, or whose further events are not wanted."""
         usage = self._reply.usage
         self._read()
+        self._check_thoughts()
         charges = self._charges()
         for place, (num_tokens, is_estimated) in enumerate(charges):
             error = self._error(place, num_tokens)
@@ -360,14 +332,16 @@ class ServerCall:
                 self._resolve(place, num_tokens, seconds=seconds, estimated=is_estimated)
                 continue
             self._http.errors[error.kind] += 1
-            self._lose(
-                place,
-                finish="error",
-                num_tokens=num_tokens,
-                error=f"{error.kind}: {error.cause}",
-                seconds=seconds,
-                estimated=is_estimated or usage is None,
-            )
+            self._lose(place, num_tokens, error, seconds, estimated=is_estimated or usage is None, waits=False)
+
+    def _check_thoughts(self) -> None:
+        """Note if thoughts are far longer than asked for, since the server then ignores its field for thoughts."""
+        limit, usage = self._request.sampling.thought_tokens, self._reply.usage
+        texts = [text for choice in self._reply.choices.values() for text in choice.thoughts]
+        num_shown = len("".join(texts).encode(errors="replace")) // _LONG_TOKEN
+        num_tokens = max(num_shown, usage.reasoning if usage is not None else 0)
+        if limit is not None and num_tokens > (2 * limit + _SHORT_THOUGHT) * len(self.indexes):
+            self._http.ignores_thought_field = True
 
     def _error(self, place: int, num_tokens: int) -> ServerError | None:
         """Return the error of a row whose reply has ended; None: the row is valid."""
@@ -377,7 +351,6 @@ class ServerCall:
             error = ServerError("Overrun", f"{choice.num_visible} tokens where {self._cap} were asked for")
         if error is None and self._capabilities.token_ids and not choice.ids and (choice.pieces or num_tokens):
             error = ServerError("BadReply", "a text without its token ids")
-            self._http.contradicted(error.cause)
         return error
 
     def _charges(self) -> list[tuple[int, bool]]:
@@ -386,36 +359,28 @@ class ServerCall:
         if not reply.ended:
             self._http.estimates[_ENDED_HERE] += 1
             return [(self._receive(place), True) for place in range(num_rows)]
-        choices = reply.choices.values()
+        choices = [reply.choices[place] for place in range(num_rows)]
         may_think = self._capabilities.reasoning or any(choice.reasoned for choice in choices)
         shows_tokens = not may_think and all(choice.num_visible or not choice.pieces for choice in choices)
-        # the visible tokens and the bytes of each row, by place
-        visible = [reply.choices[place].num_visible if place in reply.choices else 0 for place in range(num_rows)]
-        if reply.usage is None:
-            return self._estimate_rows(visible if shows_tokens else [0] * num_rows, hidden=may_think)
-        sizes = [reply.choices[place].num_bytes for place in range(num_rows)]
-        num_reported = reply.usage.generated
-        if num_reported > cap * num_rows:
+        visible, sizes = [choice.num_visible for choice in choices], [choice.num_bytes for choice in choices]
+        num_reported = None if reply.usage is None else reply.usage.generated
+        if num_reported is not None and num_reported > cap * num_rows:
             self._http.estimates["more tokens were reported than asked for: rows are charged all that was granted"] += 1
             return [(cap, True)] * num_rows
-        has_content = any(choice.pieces or choice.reasoned for choice in choices)
-        is_too_small = num_reported < sum(visible) or sum(sizes) > _MOST_BYTES * num_reported
-        if is_too_small or (num_reported == 0 and has_content):
-            reply.doubted = True
-            return self._estimate_rows(visible if shows_tokens else [0] * num_rows, hidden=may_think)
+        if num_reported is not None:
+            has_content = any(choice.pieces or choice.reasoned for choice in choices)
+            is_too_small = num_reported < sum(visible) or sum(sizes) > _MOST_BYTES * num_reported
+            reply.doubted = is_too_small or (num_reported == 0 and has_content)
+        if num_reported is None or reply.doubted:
+            shown = visible if shows_tokens else [0] * num_rows
+            return [self._estimate_tokens(place, num, hidden=may_think) for place, num in enumerate(shown)]
         if num_rows == 1:
             return [(num_reported, False)]
         if shows_tokens and sum(visible) == num_reported:
             return [(num_tokens, False) for num_tokens in visible]
         self._http.estimates[_TOGETHER] += 1
         row_shares = shares(num_reported, sizes, [cap] * num_rows)
-        if row_shares is None:
-            return [(cap, True)] * num_rows
-        return [(num_tokens, True) for num_tokens in row_shares]
-
-    def _estimate_rows(self, shown: Sequence[int], *, hidden: bool) -> list[tuple[int, bool]]:
-        """Return `_estimate_tokens` of each row, given the shown tokens by place."""
-        return [self._estimate_tokens(place, num_shown, hidden=hidden) for place, num_shown in enumerate(shown)]
+        return [(num_tokens, True) for num_tokens in row_shares or [cap] * num_rows]
 
     def _estimate_tokens(self, place: int, num_shown: int, *, hidden: bool) -> tuple[int, bool]:
         """Return the charged tokens of a row without a valid report, and whether this number is an estimate.
@@ -461,16 +426,14 @@ class ServerCall:
         num_bytes = len("".join(choice.pieces).encode(errors="replace"))
         return min(self._cap, num_bytes + 1)
 
-    def _give_up(self, finish: Finish, error: str, seconds: float, failure: ServerError | None = None) -> None:
+    def _give_up(self, failure: ServerError | None, seconds: float) -> None:
         """Resolve the rows of a call that was cancelled or broke.
 
         If the call broke, a row that had ended before is valid.
 
         Args:
-            finish: The finish of rows that are not valid.
-            error: The error of these rows, as "kind: cause".
-            seconds: The model seconds of each row.
             failure: The error that broke the call; None: the call was cancelled.
+            seconds: The model seconds of each row.
         """
         if self._sent:
             self._read()
@@ -485,63 +448,53 @@ class ServerCall:
             if keeps_ended_rows and place in self._reply.choices and self._error(place, num_tokens) is None:
                 self._resolve(place, num_tokens, seconds=seconds, estimated=True)
             else:
-                self._lose(
-                    place,
-                    finish=finish,
-                    num_tokens=num_tokens,
-                    error=error,
-                    seconds=seconds,
-                    estimated=self._sent,
-                    after_s=None if failure is None else failure.after_s,
-                )
+                self._lose(place, num_tokens, failure, seconds, estimated=self._sent, waits=True)
 
     def _lose(
         self,
         place: int,
-        finish: Finish,
         num_tokens: int,
-        error: str,
+        failure: ServerError | None,
         seconds: float,
         *,
         estimated: bool,
-        after_s: float | None = None,
+        waits: bool,
     ) -> None:
         """Resolve a row that failed, or prepare another try.
 
         Args:
             place: The place of the row in the call.
-            finish: The finish of the row, if it is resolved.
             num_tokens: The charged tokens of this try.
-            error: The error as "kind: cause".
+            failure: The error of the row; None: the row was cancelled.
             seconds: The model seconds of the row.
             estimated: Whether `num_tokens` is an estimate.
-            after_s: The seconds that the failed server asked to wait; None: the call itself did not fail.
+            waits: Whether another try waits, since the call itself failed.
         """
+        error, after_s = ("", 0.0) if failure is None else (explain_error(failure), failure.after_s)
         index, timeouts = self.indexes[place], self._http.timeouts
         row, tries = self._request.rows[index], self._lost.tries + 1
         lost = LostTries(tries, tokens=self._lost.tokens + min(self._cap, num_tokens), error=error)
         has_grant = num_tokens < self._cap and tries < timeouts.tries
-        may_retry = self._request.rereads and finish == "error" and self._sent and has_grant
+        may_retry = self._request.rereads and failure is not None and self._sent and has_grant
         kind = error.partition(": ")[0]
-        if may_retry and kind not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
-            if after_s is not None:
-                longest_s = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (tries - 1))
+        if may_retry and kind not in _FOR_GOOD and after_s <= timeouts.longest_wait_s:
+            if waits:
                 word = 1 << 17 | tries  # sets the draw apart from the draws of the row's tokens
-                wait_s = after_s + longest_s * uniform(row.stream, row.position, word)
-                lost = dataclasses.replace(lost, wait_s=wait_s)
+                draw = uniform(row.stream, row.position, word)
+                lost = dataclasses.replace(lost, wait_s=timeouts.retry_wait_s(after_s, tries, draw))
             self._again.append(self._other((index,), lost))
             return
         sample = Sample(
             text="",
             token_ids=(),
             logprobs=(),
-            finish=finish,
+            finish="cancelled" if failure is None else "error",
             handle=None,
             num_tokens=lost.tokens,
             estimated=estimated or bool(self._lost.tokens),
             error=error,
             seconds=seconds,
-            retry_s=after_s or 0.0,
+            retry_s=after_s,
         )
         self.rows.settle(index, sample)
 

@@ -1,12 +1,14 @@
-"""Capabilities of a server, as a probe found them. None is concluded from the server's address."""
+"""Capabilities of a server: of its kind, as a probe found them, or as a record declares them."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tts.backends.base import TEMPLATE_TOKENS, Caps
+from tts.errors import ConfigError, quote, unknown_name
 from tts.types import TOP_TOKENS
 
 Mode = Literal["tokens", "text", "continued chat", "chat"]
@@ -17,6 +19,51 @@ _MODES = {
     "continued chat": "chat whose last message is continued: paths go on by their text",
     "chat": "plain chat: whole solutions only",
 }
+# name of a row to show, the field that it shows, and its text where the capability is there or not
+_LINES = (
+    ("messages", "template", "rendered by the model's own template", "joined by blank lines: there is no template"),
+    (
+        "streams",
+        "streams",
+        "as it writes, so that a row that is given up stops",
+        "no: a row that is given up is paid whole",
+    ),
+    (
+        "usage",
+        "usage",
+        "reported",
+        "not reported: a row is charged a token for each byte and one; its full grant if it may think unseen",
+    ),
+    ("cached tokens", "cached", "reported", "not reported: unknown"),
+    ("log-probabilities", "logprobs", "as they are before temperature", "none from before temperature"),
+    ("of likely tokens", "tops", f"those of the {TOP_TOKENS} most likely tokens", "none"),
+    ("those of prompts", "echo", "by completions that repeat the prompt", "none known"),
+    ("seeds", "seeds", "obeyed, each row has its own", "not known to be obeyed: another run gives other texts"),
+    ("n", "n", "several rows a call", "one row a call"),
+    ("stop texts", "stops", "the server ends a step", "steps are cut here, where the text is read"),
+    ("temperature", "tempers", "taken", "not taken: refused unless it is 1"),
+    ("top_p", "cuts", "taken", "not taken: refused unless it is 1"),
+    ("both of them", "both", "in one request", "one of them in a request"),
+    ("top_k, min_p", "filters", "obeyed", "not known to be obeyed: refused if asked for"),
+    ("penalties", "penalties", "presence_penalty and frequency_penalty are sent", "refused if asked for"),
+    ("biases", "biases", "logit_bias is sent", "refused if asked for"),
+    ("reasoning", "reasoning", "thinks apart: charged, and no part of an answer", "none seen"),
+    ("effort", "efforts", "reasoning_effort is sent", "none"),
+    (
+        "tools",
+        "tools",
+        "taken by chats, and calls given apart from the text",
+        "shown as text, and calls read from text",
+    ),
+    (
+        "JSON schemas",
+        "forms",
+        "obeyed by chats while they decode",
+        "not known to be obeyed: what does not fit is no answer",
+    ),
+    ("pictures", "pictures", "taken by chats, if the model sees", "none known"),
+)
+_NOT_DECLARED = ("model", "served", "server", "version", "seed_note", "picture_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +74,8 @@ class Capabilities:
         root: Base url of the API.
         model: The model's name on the server.
         served: The names of all models on the server.
+        server: The name of the kind of server; "": it is not recognised.
         version: The version that the server reports; "": none.
-        owner: The owner of the model in the list of models, where engines write their own names.
         mode: The mode in which the model is called.
         context: Most tokens of prompt and path; None: not reported.
         template: Whether the server renders messages by the model's own template.
@@ -40,24 +87,23 @@ class Capabilities:
         logprobs: Whether log-probabilities of the untempered distribution are given.
         tops: Whether log-probabilities of the 20 most likely tokens are given.
         seeds: Whether equal seeds give equal texts.
-        seed_note: The reason why seeds were not probed; "": they were.
+        seed_note: The reason why seeds are not sent to a server that obeys them; "": they are.
         n: Whether one call may ask for several continuations.
         stops: Whether a row ends after a stop text, which it includes.
         neutral: Parameters, with their values, that switch off the server's own changes to the distribution.
         filters: Whether top_k and min_p are obeyed.
-        filter_note: The reason why `filters` is not known; "": it is.
         tempers: Whether temperatures other than 1 are accepted.
         cuts: Whether a `top_p` below 1 is accepted.
         both: Whether a request may have a temperature and a `top_p` together. If not, only the parameter that is not 1
             is sent.
-        penalties: Whether presence and frequency penalties are taken.
-        biases: Whether `logit_bias` is taken.
+        penalties: Whether presence and frequency penalties are sent.
+        biases: Whether `logit_bias` is sent.
         reasoning: Whether the model writes reasoning apart from its answer.
-        efforts: Whether `reasoning_effort` is taken.
-        thought_limit: The field that limits a thought, a key of `tts.backends.openai.thinking.LIMITS`; "": none works.
-        thought_switch: The field that switches thoughts off, a key of `tts.backends.openai.thinking.SWITCHES`; "": none
-            works.
-        thought_note: The reason why fields for thoughts were not probed, or may not work; "": there is none.
+        limited: Whether replies state rate limits. If so, few calls are in flight at first.
+        efforts: Whether `reasoning_effort` is sent.
+        thought_limit: The field that limits a thought, a key of `tts.backends.openai.thinking.LIMITS`; "": none.
+        thought_switch: The field that switches thoughts off, a key of `tts.backends.openai.thinking.SWITCHES`; "":
+            none.
         opened: Whether the template opens a thought in the prompt, so that the model's text begins inside a thought.
         echo: Whether completions show the log-probabilities of their prompts.
         tools: Whether chats take tools and give the calls apart from the text.
@@ -65,15 +111,14 @@ class Capabilities:
         pictures: Whether chats take pictures.
         picture_tokens: The most input tokens of one picture; None: not known.
         extra: Further members of every request, as JSON; "": none.
-        limited: Whether replies state rate limits. If so, few calls are in flight at first.
     """
 
     root: str
     model: str
     mode: Mode
     served: tuple[str, ...] = ()
+    server: str = ""
     version: str = ""
-    owner: str = ""
     context: int | None = None
     template: bool = True
     template_tokens: int = TEMPLATE_TOKENS
@@ -89,7 +134,6 @@ class Capabilities:
     stops: bool = False
     neutral: tuple[tuple[str, int | float], ...] = ()  # whole numbers stay whole: servers refuse top_k = 0.0
     filters: bool = False
-    filter_note: str = ""
     tempers: bool = True
     cuts: bool = True
     both: bool = True
@@ -100,7 +144,6 @@ class Capabilities:
     efforts: bool = False
     thought_limit: str = ""
     thought_switch: str = ""
-    thought_note: str = ""
     opened: bool = False
     echo: bool = False
     tools: bool = False
@@ -141,7 +184,6 @@ class Capabilities:
         `Caps.streams` stays False, since on every server a row's draws may depend on the batch of the row.
         """
         continuing = "emulated" if self.continues else "absent"
-        reading_prompts = "emulated" if self.echo and self.path == "/completions" else "absent"
         return Caps(
             steps=continuing,
             extend=continuing,
@@ -152,7 +194,7 @@ class Capabilities:
             top_texts=self.tops,
             token_ids=self.token_ids,
             stop_predicate=True,
-            prompt_logprobs=reading_prompts,
+            prompt_logprobs="emulated" if self.echo and not self.chats else "absent",
             usage=self.usage,
             efforts=self.efforts,
             thoughts=self.opened or self.reasoning,
@@ -170,102 +212,48 @@ class Capabilities:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return a table of the capabilities to show: pairs of a name and a value."""
-        return [
-            ("server", f"{self.root} version {self.version}" if self.version else self.root),
+        lines = [
+            ("server", " ".join(filter(None, (self.root, self.server, self.version)))),
             ("model", f"{self.model} (served: {', '.join(self.served) or 'no list of models'})"),
             ("asked by", _MODES[self.mode]),
             ("context", "not said" if self.context is None else f"{self.context} tokens"),
-            (
-                "messages",
-                "rendered by the model's own template"
-                if self.template
-                else "joined by blank lines: there is no template",
-            ),
-            (
-                "streams",
-                _choose_word(
-                    self.streams,
-                    "as it writes, so that a row that is given up stops",
-                    "no: a row that is given up is paid whole",
-                ),
-            ),
-            (
-                "usage",
-                _choose_word(
-                    self.usage,
-                    "reported",
-                    "not reported: a row is charged a token for each byte and one; its full grant if it may think "
-                    "unseen",
-                ),
-            ),
-            ("cached tokens", _choose_word(self.cached, "reported", "not reported: unknown")),
-            (
-                "log-probabilities",
-                _choose_word(self.logprobs, "as they are before temperature", "none from before temperature"),
-            ),
-            ("of likely tokens", _choose_word(self.tops, f"those of the {TOP_TOKENS} most likely tokens", "none")),
-            ("those of prompts", _choose_word(self.echo, "by completions that repeat the prompt", "none")),
-            (
-                "seeds",
-                self.seed_note
-                or _choose_word(
-                    self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts"
-                ),
-            ),
-            ("n", _choose_word(self.n, "several rows a call", "one row a call")),
-            (
-                "stop texts",
-                _choose_word(self.stops, "the server ends a step", "steps are cut here, where the text is read"),
-            ),
-            ("temperature", _choose_word(self.tempers, "taken", "not taken: refused unless it is 1")),
-            (
-                "top_p",
-                _choose_word(
-                    self.cuts,
-                    "taken" if self.both else "taken, but not beside a temperature",
-                    "not taken: refused unless it is 1",
-                ),
-            ),
-            (
-                "top_k, min_p",
-                self.filter_note or _choose_word(self.filters, "obeyed", "not obeyed: refused if asked for"),
-            ),
-            (
-                "penalties",
-                _choose_word(
-                    self.penalties,
-                    "presence_penalty and frequency_penalty are taken",
-                    "not taken: refused if asked for",
-                ),
-            ),
-            ("biases", _choose_word(self.biases, "logit_bias is taken", "not taken: refused if asked for")),
-            ("reasoning", _choose_word(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
-            ("effort", _choose_word(self.efforts, "reasoning_effort is taken", "none")),
-            (
-                "limits of thoughts",
-                f"{self.thought_limit} holds" if self.thought_limit else self.thought_note or "no field holds",
-            ),
-            (
-                "without a thought",
-                f"{self.thought_switch} holds" if self.thought_switch else self.thought_note or "no field holds",
-            ),
-            (
-                "tools",
-                _choose_word(
-                    self.tools,
-                    "taken by chats, and calls given apart from the text",
-                    "shown as text, and calls read from text",
-                ),
-            ),
-            (
-                "JSON schemas",
-                _choose_word(
-                    self.forms, "obeyed by chats while they decode", "not obeyed: what does not fit is no answer"
-                ),
-            ),
-            ("pictures", _choose_word(self.pictures, "taken by chats", "none")),
         ]
+        for name, capability, present, absent in _LINES:
+            lines.append((name, present if getattr(self, capability) else absent))
+        if self.seed_note:
+            lines.append(("no seeds", self.seed_note))
+        lines.append(("limits of thoughts", self.thought_limit or "no field is known"))
+        lines.append(("without a thought", self.thought_switch or "no field is known"))
+        return lines
 
 
-def _choose_word(holds: bool, yes: str, no: str) -> str:  # noqa: FBT001 - the first of three things in a row
-    return yes if holds else no
+def declared_capabilities(root: str, model: str, given: dict[str, Any]) -> Capabilities:
+    """Return the capabilities that a record declares, in addition to plain chat.
+
+    Args:
+        root: The base url of the API.
+        model: The name of the model.
+        given: The declared values, by the names of fields of `Capabilities`.
+
+    Raises:
+        ConfigError: A name is unknown, a value is not valid, or a record may not declare a capability.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    names = {field.name for field in dataclasses.fields(Capabilities)}
+    for name in given:
+        if name in _NOT_DECLARED:
+            raise ConfigError(f"the capability {name} cannot be declared", hint="leave it out")
+        if name not in names:
+            raise unknown_name("capability", name, names)
+    neutral = given.get("neutral", ())
+    if isinstance(neutral, str):
+        neutral = tuple(sorted(json.loads(neutral).items()))
+    values = {"root": root, "model": model, "mode": "chat", **given, "neutral": neutral}
+    try:
+        return TypeAdapter(Capabilities).validate_python(values)
+    except ValidationError as failure:
+        error = failure.errors(include_url=False)[0]
+        path = ".".join(map(str, error["loc"]))
+        rule = error["msg"][:1].lower() + error["msg"][1:]
+        raise ConfigError(f"the capability {path} is {quote(error['input'])}, but {rule}") from None

@@ -34,33 +34,16 @@ _MOST_DETAILS = 20_000  # bytes of an error that are looked at
 _MOST_HINTED_S = 7 * 86400.0  # the longest wait that is believed of an error's text
 # other statuses from 500 on: "ServerError"
 _BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}
-_WORDS = tuple(  # words of an error's code or type, with the status for which each stands
+# words of an error's code, type or message, with the status for which each stands
+_WORDS = tuple(
     (re.compile(words, re.IGNORECASE), status)
     for words, status in (
-        ("rate.?limit|too.?many|quota|exhausted|throttl", 429),
+        (r"rate.?limit|too.?many|quota|exhausted|throttl|\btry again (?:later|in)\b", 429),
         ("overload|unavailable|capacity", 503),
         ("time.?d?.?out", 408),
-        ("auth|api.?key|permission|forbidden", 401),
-        ("not.?found", 404),
-        ("invalid|bad.?request|unsupported|context", 400),
-    )
-)
-_TEXT_WORDS = tuple(  # words of the message of an error that has neither a number nor a type
-    (re.compile(words, re.IGNORECASE), status)
-    for words, status in (
-        (r"rate.?limit|too many requests|throttl|\btry again (?:later|in)\b", 429),
-        (r"overloaded|temporarily unavailable|at capacity", 503),
-        (r"timed? ?out", 408),
-        (
-            r"(?:invalid|incorrect|missing|wrong|no|bad) (?:api.?)?key|unauthorized|not authori[sz]ed|authentication",
-            401,
-        ),
-        (
-            r"model\b.{0,80}\b(?:not (?:found|exist|loaded)|does not exist)|no such model|unknown model|unexpected "
-            r"endpoint",
-            404,
-        ),
-        (r"unsupported|unrecognized|not supported|invalid|bad request|cannot both be", 400),
+        (r"auth(?!ors?\b)|api.?key|(?:wrong|no|bad) key|permission|forbidden", 401),
+        (r"not.?found|model\b.{0,80}\bnot (?:exist|loaded)|no such model|unknown model|unexpected endpoint", 404),
+        ("invalid|bad.?request|unsupported|unrecognized|not supported|context|cannot both be", 400),
     )
 )
 # members of an error that may hold its message, in the order in which they are shown
@@ -421,7 +404,8 @@ def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerE
     if not error:
         return None
     cause = _message_line(event, key) or "it gives no reason"
-    return _status_error(_status_in(error, event), cause, after_s, details=_message_details(event), began=began)
+    details = _as_json(event)[:_MOST_DETAILS]
+    return _status_error(_status_in(error, event), cause, after_s, details=details, began=began)
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
@@ -436,12 +420,12 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
     return has_message and (has_code or event.get("success") is False)
 
 
-def _message_details(event: Any) -> str:
-    """Return an error as a text, of which some members are not shown."""
+def _as_json(value: Any) -> str:
+    """Return a value as JSON, or quoted if it is nested too deeply."""
     try:
-        return json.dumps(event)[:_MOST_DETAILS]
+        return json.dumps(value)
     except (RecursionError, ValueError, TypeError):
-        return ""
+        return quote(value)
 
 
 def _status_error(status: int, cause: str, after_s: float, *, details: str, began: bool) -> ServerError:
@@ -489,20 +473,18 @@ def _status_in(*levels: Any) -> int:
             if isinstance(value, str):
                 code_words += f" {value}"
         messages += f" {_message(level)}"
-    status_of_code = _matched_status(_WORDS, code_words)
+    status_of_code = _matched_status(code_words)
     if status_of_code is not None:
         return status_of_code
     if no_room(messages):
         return 400
     number = re.search(r"\b(?:status|code|error)\W{0,8}(?:code\W{0,3})?([45]\d\d)\b", messages, re.IGNORECASE)
-    if number is not None:
-        return int(number[1])
-    return _matched_status(_TEXT_WORDS, messages) or 500
+    return int(number[1]) if number is not None else _matched_status(messages) or 500
 
 
-def _matched_status(statuses: Sequence[tuple[re.Pattern[str], int]], text: str) -> int | None:
-    """Return the status of the first pattern that matches in a text."""
-    return next((status for pattern, status in statuses if pattern.search(text)), None)
+def _matched_status(text: str) -> int | None:
+    """Return the status for which the words of a text stand; None: they stand for none."""
+    return next((status for pattern, status in _WORDS if pattern.search(text)), None)
 
 
 def _message(error: Any, depth: int = 0) -> str:
@@ -532,11 +514,8 @@ def _message(error: Any, depth: int = 0) -> str:
     message = ": ".join(parts)
     if message:
         return message
-    if depth == 0 and not parts:
-        try:
-            return json.dumps(error)
-        except (RecursionError, ValueError, TypeError):
-            return quote(error)
+    if depth == 0:
+        return _as_json(error)
     return ", ".join(f"{name} {value}" for name, value in error.items() if isinstance(value, str | int) and value)
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import ssl
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -23,8 +23,6 @@ from urllib.parse import urlsplit
 import httpx
 
 from tts._common.characters import join_surrogates
-from tts.backends.base import SampleRequest
-from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import (
     HOW_KEY,
     Key,
@@ -103,6 +101,20 @@ class Timeouts:
                 raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, a minute")
         for name in ("connect_s", "first_s", "gap_s", "call_s", "wait_s", "longest_wait_s"):
             check_positive(name, getattr(self, name))
+
+    def allow_retry(self, error: ServerError, num_failures: int) -> bool:
+        """Whether a request that failed so many times may be sent again."""
+        return error.again and error.after_s <= self.longest_wait_s and num_failures < self.tries
+
+    def retry_wait_s(self, after_s: float, num_failures: int, draw: float = 1.0) -> float:
+        """Return the seconds to wait before a request is sent again.
+
+        Args:
+            after_s: The seconds that the server asks for.
+            num_failures: The number of tries that failed, at least 1.
+            draw: A random number from 0 to 1, which keeps requests from being sent all at once.
+        """
+        return after_s + draw * min(self.longest_wait_s, self.wait_s * 2 ** (num_failures - 1))
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -199,10 +211,6 @@ def event_of(data: bytes, after_s: float, key: Key, *, began: bool) -> dict[str,
     return event
 
 
-async def _never(_why: str, _request: SampleRequest) -> None:
-    """Find no other way to send a request."""
-
-
 class HttpClient:
     """Calls a server within one event loop.
 
@@ -215,13 +223,12 @@ class HttpClient:
 
     Attributes:
         gate: Limits the calls at once; the caller acquires it.
-        contradicted: Called with the cause where the server breaks what its capabilities promise.
-        renewed: Awaited with the cause of such a break and the refused request. It returns how to send the request
-            again, or None.
+        limited: Whether a reply has stated rate limits.
         errors: The errors of every try, by kind. Errors that a later try made good are included.
         estimates: The number of charges by an estimate, by the cause.
         cache_writes: The tokens that servers reported as written to a cache.
         longest: The tokens of the longest row that was reported.
+        ignores_thought_field: Whether a thought was far longer than its request allowed.
     """
 
     def __init__(
@@ -232,24 +239,23 @@ class HttpClient:
         self.estimates: Counter[str] = Counter()
         self.cache_writes = 0
         self.longest = 0
+        self.limited = self.ignores_thought_field = False
         self.key = key
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()
-        self.contradicted: Callable[[str], None] = lambda _: None
-        self.renewed: Callable[[str, SampleRequest], Awaitable[tuple[SampleRequest, Capabilities] | None]] = _never
         self.gate = Gate(timeouts.concurrency, cautious=cautious)
         self._meter = RequestMeter(timeouts.rpm, timeouts.tpm)
         self._ssl_context: ssl.SSLContext | bool = False
         self._down_since_s: float | None = None  # the time of the first failed connection in a row, by the loop's clock
 
     async def post(
-        self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0
+        self, path: str, body: Mapping[str, Any] | None, take: Take, stream: int, position: int, tokens: int = 0
     ) -> str:
         """Send a request, and pass the events of its reply to `take` until this returns True.
 
         Args:
             path: The path below the root, or a whole url.
-            body: The body of the request, sent as JSON.
+            body: The body of a POST request, sent as JSON; None: a GET request is sent.
             take: Called with each event; True ends the reading.
             stream: The stream of the random waits, which keep rows from being sent again all at once.
             position: The position of the random waits in the stream.
@@ -284,29 +290,36 @@ class HttpClient:
                     continue  # the other server takes the call at once
                 self._down_since_s = (self._down_since_s or clock()) if error.kind == "ConnectionFailed" else None
                 is_down = self._down_since_s is not None and clock() - self._down_since_s > timeouts.longest_wait_s
-                may_retry = error.again and error.after_s <= timeouts.longest_wait_s and not is_down
-                if not may_retry or num_failures == timeouts.tries:
+                if is_down or not timeouts.allow_retry(error, num_failures):
                     raise
-                longest_s = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (num_failures - 1))
                 word = 1 << 16 | (num_failures - 1)  # sets the draw apart from the draws of the row's tokens
-                wait_s = error.after_s + longest_s * uniform(stream, position, word)
+                wait_s = timeouts.retry_wait_s(error.after_s, num_failures, uniform(stream, position, word))
             await asyncio.sleep(wait_s)
 
-    async def post_json(
-        self, path: str, body: Mapping[str, Any], position: int = 0, tokens: int = 0
-    ) -> dict[str, Any] | None:
+    async def request_json(
+        self, path: str, body: Mapping[str, Any] | None = None, position: int = 0, tokens: int = 0
+    ) -> Any:
         """Send a request as `post` does, and return the first event of its reply; None: the reply is empty."""
-        events: list[dict[str, Any]] = []
+        events: list[Any] = []
 
-        def take_first(event: dict[str, Any]) -> bool:
+        def take_first(event: Any) -> bool:
             events.append(event)
             return True  # no later event is wanted
 
         await self.post(path, body, take_first, stream=0, position=position, tokens=tokens)
         return events[0] if events else None
 
+    async def request_text(self, url: str) -> str:
+        """Return the text at a url of the first server, as far as it arrives in time; "": there is none."""
+        replica = self.replicas.all[0]
+        client = replica.clients[self._least_busy(replica)]
+        with suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(self.timeouts.connect_s), client.stream("GET", url) as reply:
+                return (await _content_in_time(reply)).decode(errors="replace")
+        return ""
+
     async def _send_once(
-        self, replica: Replica, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket
+        self, replica: Replica, path: str, body: Mapping[str, Any] | None, take: Take, ticket: Ticket
     ) -> None:
         """Send a request to one server once, and pass the events of its reply to `take`.
 
@@ -319,29 +332,32 @@ class HttpClient:
         if is_outside:
             url = replica.site + path.removeprefix(self.root.removesuffix("/v1"))
         has_begun = False
-        is_streamed = is_outside or bool(body.get("stream"))
+        is_written_whole = not is_outside and body is not None and not body.get("stream")
         client = self._least_busy(replica)
         start = clock()
         deadline = start + timeouts.call_s
         replica.busy[client] += 1
         try:
+            method, sent = ("GET", None) if body is None else ("POST", encode_body(body))
             async with (
                 asyncio.timeout(min(timeouts.first_s, timeouts.call_s)) as alarm,
-                replica.clients[client].stream("POST", url, content=encode_body(body), headers=_JSON) as reply,
+                replica.clients[client].stream(method, url, content=sent, headers=_JSON) as reply,
             ):
                 self._keep_limits(reply.headers)
                 if reply.status_code != 200:
-                    raise status_error(reply.status_code, await _error(reply), retry_after(reply.headers), self.key)
+                    raise status_error(
+                        reply.status_code, await _content_in_time(reply), retry_after(reply.headers), self.key
+                    )
                 has_begun = True
                 await self._read(reply, _counting(take, ticket), alarm, deadline)
         except TimeoutError:
             if clock() >= deadline:
                 raise ServerError("TooSlow", f"no end within {timeouts.call_s:g} s") from None
             raise ServerError("TimedOut", "no word in time") from None
-        except (ServerError, httpx.TransportError, httpx.DecodingError) as failure:
+        except (ServerError, httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, UnicodeError) as failure:
             # a reply that is not streamed is generated before it begins
-            may_have_begun = not is_streamed and clock() - start > _IDLE_S
-            raise call_error(failure, self.key, began=has_begun or may_have_begun) from None
+            may_have_begun = is_written_whole and clock() - start > _IDLE_S
+            raise call_error(failure, self.key, began=not is_outside and (has_begun or may_have_begun)) from None
         finally:
             replica.busy[client] -= 1
 
@@ -357,17 +373,13 @@ class HttpClient:
         clock, after_s = asyncio.get_running_loop().time, retry_after(reply.headers)
         if "text/event-stream" not in reply.headers.get("content-type", "").lower():
             content = bytearray()
-            async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
-                async for piece in pieces:
-                    content += piece
-                    if len(content) > _MOST:
-                        raise ServerError("BadReply", "a reply that does not end")
+            await _receive(reply, content, _MOST)
             take(event_of(bytes(content), after_s, self.key, began=False))  # the server does not stream
             return
-        has_begun, is_done = False, False
-        async with aclosing(_pieces(reply, Events())) as pieces:
+        events, has_begun, is_done = Events(), False, False
+        async with aclosing(_pieces(reply)) as pieces:
             async for piece in pieces:
-                for data in piece:
+                for data in events.feed(piece) if piece else events.rest():
                     if is_done or data == b"[DONE]":  # read to the end, so that the connection can be used again
                         is_done = True
                     elif data:
@@ -383,6 +395,7 @@ class HttpClient:
         limits = RateLimits.of(headers)
         if limits is None:
             return
+        self.limited = True
         if limits.requests is not None:
             self.gate.allow(limits.requests)
         if limits.reset_s:
@@ -390,26 +403,31 @@ class HttpClient:
             self._meter.close_until(asyncio.get_running_loop().time() + wait_s)
 
     def _least_busy(self, replica: Replica) -> int:
-        """Return the index of a server's client with the fewest calls. If all are busy, a client is added."""
+        """Return the index of a server's client with the fewest calls. If all are busy, a client is added.
+
+        Raises:
+            ConfigError: The environment has no valid proxy or certificate authorities.
+        """
         clients, busy = replica.clients, replica.busy
         if not clients or (min(busy) >= _POOL and len(clients) * _POOL < self.timeouts.concurrency):
             limits = httpx.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)
             timeout = httpx.Timeout(None, connect=self.timeouts.connect_s)
-            verify = self._checks_of(replica.root)
-            clients.append(
-                httpx.AsyncClient(
-                    headers=self.key.headers, params=self.key.query, limits=limits, timeout=timeout, verify=verify
+            self._ssl_context = self._ssl_context or checks(replica.root)  # authorities are read once
+            try:
+                client = httpx.AsyncClient(
+                    headers=self.key.headers,
+                    params=self.key.query,
+                    limits=limits,
+                    timeout=timeout,
+                    verify=self._ssl_context,
                 )
-            )
+            except ValueError as failure:
+                raise ConfigError(
+                    f"a variable of the environment holds no valid proxy: {failure}", hint="see HTTP_PROXY and its like"
+                ) from None
+            clients.append(client)
             busy.append(0)
         return min(range(len(busy)), key=lambda index: busy[index])
-
-    def _checks_of(self, root: str) -> ssl.SSLContext | bool:
-        """Return the context that checks a server's certificate, or False for http; authorities are read once."""
-        if urlsplit(root).scheme == "https":
-            self._ssl_context = self._ssl_context or checks(root)
-            return self._ssl_context
-        return False
 
     async def close(self) -> None:
         """Close every connection."""
@@ -432,24 +450,32 @@ def _counting(take: Take, ticket: Ticket) -> Take:
     return take_event
 
 
-async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[bytes]]:
-    """Yield, for each piece of a stream, the data of the events that end in the piece.
-
-    At the end of the stream, the data of an event without an end is yielded.
-    """
+async def _pieces(reply: httpx.Response) -> AsyncGenerator[bytes]:
+    """Yield the pieces of a reply, and b"" at its end."""
     async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
         async for piece in pieces:
-            yield events.feed(piece)
-    yield events.rest()
+            if piece:
+                yield piece
+    yield b""
 
 
-async def _error(reply: httpx.Response) -> bytes:
-    """Return the content of an error reply, as far as it arrives within a few seconds."""
+async def _receive(reply: httpx.Response, content: bytearray, most: int) -> None:
+    """Add the content of a reply to `content`.
+
+    Raises:
+        ServerError: The content has more than `most` bytes.
+    """
+    async with aclosing(_pieces(reply)) as pieces:
+        async for piece in pieces:
+            content += piece
+            if len(content) > most:
+                raise ServerError("BadReply", "a reply that does not end")
+
+
+async def _content_in_time(reply: httpx.Response) -> bytes:
+    """Return the content of a reply, as far as it arrives within a few seconds."""
     content = bytearray()
-    with suppress(TimeoutError, httpx.TransportError, httpx.DecodingError):
-        async with asyncio.timeout(_SAYING_S), aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
-            async for piece in pieces:
-                content += piece
-                if len(content) > _MOST_SAID:
-                    break
+    with suppress(TimeoutError, httpx.TransportError, httpx.DecodingError, ServerError):
+        async with asyncio.timeout(_SAYING_S):
+            await _receive(reply, content, _MOST_SAID)
     return bytes(content)

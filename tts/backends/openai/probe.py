@@ -1,105 +1,62 @@
 """Probe a server before it is used.
 
-A probe finds which models a server has, in which modes they may be called, and which parameters the server obeys.
-
-Every capability is tried with a few tokens: 250 to 500 in all. A model that writes no text in so few tokens may take
-5,000. No problem is charged for them. The capabilities are kept on disk (`tts.backends.openai.kept_capabilities`).
-Nothing is concluded from a server's address or name, with one exception: vLLM before 0.33 on CPUs. A request with a
-seed ends that server, so seeds are not tried on it.
+The kind of the server (`tts.backends.openai.known_servers`) declares most of its capabilities. A probe finds the
+others by a few requests of eight tokens or fewer: the mode in which the model is called, the parameters that every
+request has, and whether log-probabilities, several rows and tools work. What is not known counts as absent. No problem
+is charged for a probe.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import itertools
+import asyncio
 import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-import numpy as np
-
+from tts._core.logs import get_logger
 from tts.backends.base import TEMPLATE_TOKENS
 from tts.backends.openai.capabilities import MODES, Capabilities, Mode
-from tts.backends.openai.echo import echo_members, read_echo
 from tts.backends.openai.errors import Key, ServerError
-from tts.backends.openai.http import roots
-from tts.backends.openai.probe_client import ProbeClient, ProbeEnded
+from tts.backends.openai.http import HttpClient, Timeouts, roots
+from tts.backends.openai.known_servers import NEUTRAL, recognise
 from tts.backends.openai.prompt import CONTINUE
-from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, owner_of, reach_model, refusal
+from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, reach_model, refusal, run_apart
 from tts.backends.openai.reply import ServerReply
-from tts.backends.openai.thinking import LIMITS, SWITCHES, limit_members, switch_members, with_members
 from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.thoughts import THINK
 from tts.types import TOP_TOKENS
 
-T = TypeVar("T")
+LOG = get_logger("tts.servers")
 _TEXT = "One, two, three, four, five,"
 _BEGUN = "One, two, three,"
 _TOKENS = 8
-_THOUGHTS = 256  # tokens of a row where a model writes no text in `_TOKENS`
-# `repeat_penalty` is llama.cpp's parameter, whose default there is 1.1
-_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}
-_EFFORT = {"reasoning_effort": "low"}
-_PENALTIES = {"presence_penalty": 0.1, "frequency_penalty": 0.1}
-_BIASES = {"logit_bias": {"0": 1}}
-_NO_TOP_K = -1  # the neutral top_k of servers that refuse 0
-_NOT_TAKEN = re.compile(
-    "un(?:recognized|known|supported|expected)|extra|not (?:supported|permitted|allowed|recognized)", re.IGNORECASE
+_CALL_TOKENS = 32  # tokens of a row for a call without arguments
+_REPLY_S = 60.0  # the most seconds of a reply of a few tokens
+_MOST_EVENTS = 1000  # events of a stream of a few tokens
+_CAPS = (  # limits of a row, in the order in which they are tried
+    {"max_tokens": _TOKENS},
+    {"max_completion_tokens": _TOKENS},
+    {"max_completion_tokens": 32 * _TOKENS},  # of models that must end a thought
 )
-_CALL_TOKENS = 32  # tokens of a row for a call without arguments, or for a short object
-_PIXEL = (  # a picture of one point
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-_LONG_THOUGHT = "How many prime numbers lie between one hundred and two hundred? Think it through step by step."
-_THOUGHT_ROOM = 512  # tokens of a row in which a thought is limited
-_THOUGHT_LIMIT = 24  # tokens of a limited thought
-_THOUGHT_SLACK = 1.5  # factor, since servers end a thought a few tokens late, or add a sentence of their own
-_SHORT_THOUGHTS = "not known: its thoughts are short"
-_BYTES_A_TOKEN = 4  # an estimate, where tokens are not reported
-_CONTROLS = 8  # the most rows without filters that are compared; one is mostly enough
-_ALIKE = "not known: without them it writes the same; refused if asked for"
-_SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
+_CAP_NAMES = re.compile("max_(?:completion_)?tokens")
+_STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+_NEARLY_GREEDY = {"top_p": {"top_p": 0.001}, "temperature": {"temperature": 0.3}}
+_SEEDLESS = "seeds end vLLM's server on CPUs in this version; rows are drawn without"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeCost:
-    """The cost of a probe.
-
-    Args:
-        requests: The number of requests.
-        tokens: The tokens that the server reported.
-        seconds: The seconds that the probe took.
-        whole: Whether the probe ended within its time limit.
-    """
-
-    requests: int
-    tokens: int
-    seconds: float
-    whole: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.requests} requests, {self.tokens} tokens reported, {self.seconds:.1f} s; charged to no problem"
-
-
-def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
+def probe_server(
     url: str,
     model: str,
     key: Key,
     mode: Mode | Literal["auto"] = "auto",
     timeout_s: float = PROBE_TIMEOUT_S,
-    told: Callable[[ProbeCost], None] = lambda _: None,
     extra: str = "",
     most_s: float = math.inf,
-    *,
-    begun: Callable[[], None] = lambda: None,
 ) -> Capabilities:
-    """Return the capabilities of a server for a model.
+    """Return the capabilities of a server for a model, and log the cost of the probe.
 
     Args:
         url: The url of the server.
@@ -107,617 +64,411 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
         key: The key of the server.
         mode: The mode in which the model is called; "auto": the best mode that works.
         timeout_s: The most seconds until the first reply.
-        told: Called with the cost of the probe, even if the probe fails after the first reply.
         extra: Further members of every request, as JSON; "": none.
-        most_s: The most seconds of the whole probe. A capability that was not found by then counts as absent. If no
-            mode was found, plain chat is assumed.
-        begun: Called once the server is reached, before the requests that take time.
+        most_s: The most seconds of the whole probe. After this time plain chat is assumed.
 
     Raises:
         ConfigError: The url, the key, the model or the mode is wrong, or no such server answers.
         CapabilityError: The mode does not work on the server.
+        EngineError: The server cannot serve now.
     """
     url = url.strip()
     if mode != "auto" and mode not in MODES:
         raise ConfigError(f"mode is {mode!r}, but must be auto, {', '.join(MODES)}")
+    root = roots(url)[0]
+    try:
+        return run_apart(asyncio.wait_for(_probe(url, model, key, mode, timeout_s, extra), min(most_s, 1e6)))
+    except TimeoutError:
+        LOG.warning("the probe of %s was stopped after %.1f s, its time limit: plain chat is assumed", url, most_s)
+        return Capabilities(root=root, model=model, mode="chat" if mode == "auto" else mode, extra=extra)
+
+
+async def _probe(
+    url: str, model: str, key: Key, mode: Mode | Literal["auto"], timeout_s: float, extra: str
+) -> Capabilities:
+    """See `probe_server`."""
     start = time.monotonic()
+    http, entry, served = await reach_model(url, model, key, timeout_s)
+    LOG.info("probing %s: what it can do is asked first", url)
+    http.timeouts = Timeouts(tries=4, first_s=_REPLY_S, gap_s=_REPLY_S, call_s=_REPLY_S, longest_wait_s=20.0)
+    probe = _Probe(http, entry, served, extra)
     try:
-        client, entry, served = reach_model(url, model, key, timeout_s, start + most_s)
-    except ProbeEnded:
-        told(ProbeCost(requests=1, tokens=0, seconds=time.monotonic() - start, whole=False))
-        return _assume(roots(url)[0], model, (), mode, extra)
-    begun()
-    probe = _Probe(client, entry, served, extra)
-    try:
-        return probe.capabilities(mode)
-    except ProbeEnded:
-        return _assume(client.root, entry["id"], served, mode, extra)
+        return await probe.capabilities(mode)
     finally:
-        client.close()
-        seconds = time.monotonic() - start
-        told(ProbeCost(client.requests, client.tokens, seconds, whole=probe.whole))
-
-
-def _assume(root: str, model: str, served: tuple[str, ...], mode: Mode | Literal["auto"], extra: str) -> Capabilities:
-    """Return the capabilities that are assumed where a probe found no mode in its time."""
-    return Capabilities(root=root, model=model, mode="chat" if mode == "auto" else mode, served=served, extra=extra)
+        await http.close()
+        LOG.info(
+            "probed %s: %d requests, %d tokens reported, %.1f s; charged to no problem",
+            url,
+            probe.num_requests,
+            probe.num_tokens,
+            time.monotonic() - start,
+        )
 
 
 class _Probe:
     """The requests of a probe, to one server that serves the model.
 
     Attributes:
-        whole: Whether every request of the probe was made in time.
+        num_requests: The number of requests, with that for the list of models.
+        num_tokens: The tokens that replies reported, of prompts and texts.
     """
 
-    def __init__(self, client: ProbeClient, entry: Mapping[str, Any], served: tuple[str, ...], extra: str) -> None:
-        self._client = client
-        self._model: str = entry["id"]
-        self._extra = extra
-        self._always: dict[str, Any] = {"model": self._model, **json.loads(extra or "{}")}  # members of every request
-        self._served = served
+    def __init__(self, http: HttpClient, entry: Mapping[str, Any], served: tuple[str, ...], extra: str) -> None:
+        self._http = http
         self._entry = entry
-        self._site = client.root.removesuffix("/v1")  # base url of endpoints outside the API
-        self._cap_name = "max_tokens"
-        self._chat_tokens = _TOKENS
-        self._thinks_little = False  # whether a thought ended within a few tokens, with text after it
-        self._chat_refusal: ServerError | None = None
-        self.whole = False
+        self._served = served
+        self._extra = extra
+        self._always: dict[str, Any] = {"model": entry["id"], **json.loads(extra or "{}")}  # members of every request
+        self._site = http.root.removesuffix("/v1")  # base url of endpoints outside the API
+        self._server = recognise(entry)
+        self._refusal = ServerError("Refused", "")  # the last refusal
+        self._denied: ServerError | None = None  # the last refusal of the key
+        self._taken: dict[str, dict[str, Any]] = {}  # the optional members that the server takes, by name
+        self._cap: dict[str, int] = {}  # the member that limits a row
+        self._takes_both = True  # whether a request may have a temperature and a top_p
+        self._is_cached_reported = False
+        self.num_requests, self.num_tokens = 1, 0
 
-    def capabilities(self, wanted_mode: Mode | Literal["auto"]) -> Capabilities:
-        """Find the mode in which the model is called, try all parameters, and return the capabilities.
+    async def capabilities(self, wanted_mode: Mode | Literal["auto"]) -> Capabilities:
+        """Find the mode of calls, and what depends on the model, and return the capabilities.
 
         Raises:
             ConfigError: The model writes neither by completions nor by chat, or the key is refused.
             CapabilityError: The mode does not work.
+            EngineError: The server does not answer, from which nothing can be concluded.
         """
-        version_reply = self._client.request_json(f"{self._site}/version")
-        chat, completions = self._endpoints(wanted_mode)
-        self.whole = True  # set to False when a request finds the time limit passed
-        if chat is None and completions is None:
-            if self._client.denied is not None:  # some servers list their models without a key
-                raise refusal(self._client.root, self._client.denied, self._client.key)
-            cause = "" if self._chat_refusal is None else f" ({self._chat_refusal.cause})"
-            raise ConfigError(
-                f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat{cause}",
-                hint="is it a model that writes text? One that answers problems of one kind alone is used without a "
-                "probe: --no-probe, "
-                "or probe: never in its record",
-            )
-        template = chat is not None
-        reasoning = _is_reasoning(chat)
-        # a model that reasons apart writes only whole solutions, so that no other mode need be tried
-        is_apart = reasoning and wanted_mode == "auto"
-        ids, takes_ids = None, False
-        if completions is not None and not is_apart:
-            ids = self._call_in_time(self._tokenize, {"prompt": _TEXT})
+        chat_start = {"messages": list(TURNS)}
+        chat = None if wanted_mode == "text" else await self._try("/chat/completions", chat_start)
+        first, path, start = chat, "/chat/completions", chat_start
+        if first is None:
+            path, start = "/completions", {"prompt": _TEXT}
+            first = await self._try(path, start)
+        if first is None:
+            raise self._nothing_written()
+        reasoning = _is_reasoning(first)
+        ids: Sequence[int] = ()
+        if wanted_mode == "tokens" or (wanted_mode == "auto" and self._server.takes_ids and not reasoning):
+            ids = await self._tokenize(start if chat else {"prompt": _TEXT})
+        greedy: ServerReply | None = None
         if ids:
-            takes_ids = bool(self._call_in_time(self._takes_ids, ids))
-        is_decided = is_apart or (takes_ids and wanted_mode in ("auto", "tokens"))
-        works: dict[Mode, bool] = {
-            "tokens": takes_ids,
-            "text": completions is not None,
-            "continued chat": template and not is_decided and bool(self._call_in_time(self._continues)),
-            "chat": template,
-        }
-        mode = self._mode(wanted_mode, works, reasoning=reasoning)
-        if mode in ("tokens", "text"):
-            path, first_reply = "/completions", completions
-            start = {"prompt": ids if mode == "tokens" else _TEXT, self._cap_name: _TOKENS}
-        else:
-            path, first_reply = "/chat/completions", chat
-            start = {"messages": list(TURNS), self._cap_name: self._chat_tokens}
-        context = self._entry.get("max_model_len")
-        base = Capabilities(
-            root=self._client.root,
-            model=self._model,
-            mode=mode,
-            served=self._served,
-            version=_version_in(version_reply),
-            owner=owner_of(self._entry),
-            context=context if type(context) is int and context > 0 else None,
-            template=template and mode != "text",
-            template_tokens=self._template_tokens(chat),
-            cap_name=self._cap_name,
-            usage=bool(first_reply and first_reply.usage),
-            reasoning=reasoning,
-            opened=mode == "tokens" and template and bool(self._call_in_time(self._opens_thought)),
-            extra=self._extra,
-        )
-        return self._try_settings(base, path, start)
+            greedy = await self._write_greedy("/completions", {"prompt": list(ids), "return_token_ids": True})
+            ids = ids if greedy is not None and greedy.choices[0].ids else ()
+        mode = await self._mode(wanted_mode, chat, ids)
+        if not ids:
+            greedy = await self._write_greedy(path, start)
+        return await self._describe(mode, first, greedy, template=chat is not None, ids=ids)
 
-    def _try_settings(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
-        """Return capabilities completed by requests for single parameters, which mostly run at once.
+    async def _describe(
+        self, mode: Mode, first: ServerReply, greedy: ServerReply | None, ids: Sequence[int], *, template: bool
+    ) -> Capabilities:
+        """Return the capabilities that two replies show, with the capabilities of the kind of server.
 
         Args:
-            base: The capabilities that are found so far.
-            path: The endpoint of the mode.
-            start: The members of every request.
+            mode: The mode in which the model is called.
+            first: The reply to the first request, of which the server takes the optional members.
+            greedy: A whole reply at temperature 0.
+            ids: The tokens of a rendered prompt, where the model is called by tokens.
+            template: Whether the server renders messages.
         """
-        effort = _EFFORT if base.reasoning else {}
-        takes_all = bool(self._call_in_time(self._takes_all, path, start, effort))
-        neutral: Mapping[str, float] = _NEUTRAL
-        tempers = cuts = takes_both = True  # this also holds if no time was left to try temperature and top_p
-        if not takes_all:
-            neutral = self._call_in_time(self._neutral, path, start) or {}
-            tempers, cuts, takes_both = self._call_in_time(self._tempering, path, start) or (True, True, True)
-        may_try_filters = tempers and {"top_k", "min_p"} <= neutral.keys()
-        metrics = self._call_in_time(self._client.text, f"{self._site}/metrics") if _may_crash(base.version) else ""
-        seeds_crash = _seeds_crash(base.version, metrics or "")
-        # this request runs alone, since llama.cpp's Python server ends a stream when another request arrives
-        grows, reports = self._call_in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
-        streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
-        tries: dict[str, Callable[[], Any]] = {
-            "logprobs": lambda: self._logprobs(path, start, cuts=cuts and takes_both) if tempers else (False, False),
-            "draws": lambda: self._draws(
-                path, start, neutral if may_try_filters else None, seeds=not seeds_crash and tempers
-            ),
-            "n": lambda: takes_all or self._write(path, {**start, "n": 2}, 2) is not None,
-            "stops": lambda: base.mode != "chat" and tempers and self._stops(path, start),
-            "changes": lambda: self._changes(path, start),
-            "echo": lambda: path == "/completions" and self._echoes(start),
-            "tools": lambda: base.template and self._takes_tools(),
-            "forms": lambda: base.template and self._obeys_forms(),
-            "pictures": lambda: base.template and self._sees(),
-            "efforts": lambda: base.reasoning and (takes_all or self._write(path, {**start, **_EFFORT}) is not None),
-            "thoughts": lambda: self._thought_fields() if base.chats and base.reasoning else None,
+        reasoning = _is_reasoning(first)
+        version, seed_note = await self._version()
+        context = self._entry.get("max_model_len")
+        whole_usage = None if greedy is None else greedy.usage
+        grows = "stream" in self._taken and first.events > 2 * len(first.choices)
+        has_logprobs, has_tops = _compare_logprobs(first, greedy) if "temperature" in self._taken else (False, False)
+        declared = dict(self._server.declared)
+        if mode != "chat" or not reasoning:
+            declared = {**declared, "thought_limit": "", "thought_switch": ""}
+        if template and "tools" not in declared:
+            declared["tools"] = await self._takes_tools()
+        found: dict[str, Any] = {
+            "context": context if type(context) is int and context > 0 else None,
+            "template_tokens": max(TEMPLATE_TOKENS, first.usage.prompt if template and first.usage else 0),
+            "cap_name": next(iter(self._cap)),
+            "usage": bool(first.usage or whole_usage),
+            # a whole reply with a report is better than a stream without
+            "streams": grows and bool(first.usage or not whole_usage),
+            "cached": self._is_cached_reported,
+            "logprobs": has_logprobs,
+            "tops": has_tops,
+            "n": "n" in self._taken and len(first.choices) == 2 and _is_valid(first, 1),
+            "neutral": tuple((name, value) for name, value in self._neutral.items() if name in self._taken),
+            "tempers": "temperature" in self._taken,
+            "cuts": "top_p" in self._taken or not self._takes_both,
+            "both": self._takes_both,
+            "opened": bool(ids) and template and await self._opens_thought(ids),
+            "limited": self._http.limited,
         }
-        with ThreadPoolExecutor(8) as pool:
-            results = dict(zip(tries, pool.map(self._call_in_time, tries.values()), strict=True))
-        # a result is None where the time limit passed
-        results["seeds"], obeys_filters, filter_note = results.pop("draws") or (False, False, "")
-        results["logprobs"], results["tops"] = results["logprobs"] or (False, False)
-        results["penalties"], results["biases"] = results.pop("changes") or (False, False)
-        thought_limit, thought_switch, thought_note = results.pop("thoughts") or ("", "", "")
-        return dataclasses.replace(
-            base,
-            neutral=tuple(neutral.items()),
-            seed_note=_SEEDLESS if seeds_crash else "",
-            filters=obeys_filters,
-            filter_note=filter_note,
-            streams=streams,
-            limited=self._client.limited,
-            tempers=tempers,
-            cuts=cuts,
-            both=takes_both,
-            cached=self._client.cached,
-            thought_limit=thought_limit,
-            thought_switch=thought_switch,
-            thought_note=thought_note,
-            **{name: bool(result) for name, result in results.items()},
+        found |= declared
+        # the server may be unable to obey the seeds, filters and stop texts that its kind obeys
+        found["seeds"] = found.get("seeds", False) and not seed_note and found["tempers"]
+        found["filters"] = found.get("filters", False) and {"top_k", "min_p"} <= self._taken.keys()
+        found["stops"] = found.get("stops", False) and mode != "chat" and found["tempers"]
+        return Capabilities(
+            root=self._http.root,
+            model=self._entry["id"],
+            mode=mode,
+            served=self._served,
+            server=self._server.name,
+            version=version,
+            template=template and mode != "text",
+            reasoning=reasoning,
+            efforts=reasoning,
+            penalties=True,
+            biases=True,
+            seed_note=seed_note,
+            extra=self._extra,
+            **found,
         )
 
-    def _call_in_time(self, fn: Callable[..., T], *args: Any) -> T | None:
-        """Return the result of a function; None where the probe's time limit passes before the function's end."""
-        try:
-            return fn(*args)
-        except ProbeEnded:
-            self.whole = False
-            return None
+    def _nothing_written(self) -> ConfigError:
+        """Return the error of a model that does not write."""
+        if self._denied is not None:  # some servers list their models without a key
+            return refusal(self._http.root, self._denied, self._http.key)
+        return ConfigError(
+            f"{self._http.root} lists {self._entry['id']!r}, but writes neither by completions nor by chat "
+            f"({self._refusal.cause})",
+            hint="is it a model that writes text? One that answers problems of one kind alone is used without a "
+            "probe: --no-probe, or probe: never in its record",
+        )
 
-    def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
-        return self._client.generate(path, {**self._always, **body}, count)
+    # Requests ---------------------------------------------------------------------------------------------------------
 
-    def _text(self, path: str, body: Mapping[str, Any]) -> str | None:
-        reply = self._write(path, body)
-        return None if reply is None else "".join(reply.choices[0].pieces)
+    async def _request(self, path: str, body: Mapping[str, Any] | None, take: Any) -> bool:
+        """Send a request, and return whether it is answered. The reason why it is not is kept.
 
-    def _words(self, path: str, body: Mapping[str, Any]) -> str | None:
-        """Return the thought and the text of a reply, joined; None where the reply is not valid."""
-        reply = self._write(path, body)
-        return None if reply is None else "".join([*reply.choices[0].thoughts, *reply.choices[0].pieces])
-
-    def _endpoints(self, wanted_mode: Mode | Literal["auto"]) -> tuple[ServerReply | None, ServerReply | None]:
-        """Return the replies of chat and of completions, each None where it is refused.
-
-        The parameter that limits a chat is kept, with a limit that leaves room for text. Completions are not tried if
-        the mode is "auto" and a chat shows thoughts apart, since chat is the mode then.
+        Raises:
+            EngineError: The server does not answer, from which nothing can be concluded.
         """
-        chat = None
-        for num_tokens, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
-            chat = self._write("/chat/completions", {"messages": list(TURNS), name: num_tokens})
-            self._chat_refusal = self._client.refusal if chat is None else None
-            if chat is not None:
-                self._cap_name, self._chat_tokens = name, num_tokens
-                break
-        if chat is not None and chat.usage is not None:
-            self._thinks_little = bool(chat.choices[0].pieces) and 0 < chat.usage.reasoning < _TOKENS
-        if wanted_mode == "auto" and _is_reasoning(chat):
-            return chat, None
-        return chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
+        self.num_requests += 1
+        try:
+            await self._http.post(path, body, take, stream=0, position=self.num_requests)
+        except ServerError as error:
+            self._refusal = error
+            if error.status in (401, 403):
+                self._denied = error
+            is_answer = error.kind == "BadReply" or (error.status and error.kind not in ("RateLimited", "Unavailable"))
+            streams = body is not None and "stream" in body  # a stream that breaks is a stream that does not work
+            if is_answer or (streams and not error.again):
+                return False
+            raise EngineError(
+                f"{self._http.root} failed while it was probed: {error.kind}: {error.cause}",
+                hint="try again when it is idle",
+                kind=error.kind,
+                retry_s=error.after_s,
+            ) from None
+        return True
 
-    def _tokenize(self, body: Mapping[str, Any]) -> list[int] | None:
-        reply = self._client.request_json(f"{self._site}/tokenize", {"model": self._model, **body})
-        ids = reply.get("tokens") if isinstance(reply, dict) else None
-        is_valid = isinstance(ids, list) and bool(ids) and all(type(token) is int for token in ids)
-        return ids if is_valid else None
+    async def _get(self, url: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Return the JSON of an endpoint outside the API; {}: there is none."""
+        events: list[Mapping[str, Any]] = [{}]
+        await self._request(url, body, events.append)
+        return events[-1]
 
-    def _takes_ids(self, ids: Sequence[int]) -> bool:
-        """Whether completions take a prompt's tokens, and return tokens."""
-        reply = self._write("/completions", {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True})
-        return reply is not None and bool(reply.choices[0].ids)
+    async def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
+        """Return a reply of the model; None: the server refuses the request, or the reply has no valid row.
 
-    def _opens_thought(self) -> bool:
-        """Whether a prompt ends, by the model's template, with the opening mark of a thought."""
-        ids = self._tokenize({"messages": list(TURNS)})
-        if ids is None:
+        Args:
+            path: The path below the root.
+            body: The body of the request.
+            count: The number of rows that are asked for.
+        """
+        reply = ServerReply(count)
+
+        def take(event: Any) -> bool:
+            reply.take(event)
+            if reply.events > _MOST_EVENTS:
+                raise ServerError("BadReply", "a stream that does not end")
             return False
-        body = {"model": self._model, "tokens": ids[-_TOKENS:]}
-        reply = self._client.request_json(f"{self._site}/detokenize", body)
-        text = reply.get("prompt") if isinstance(reply, dict) else None
+
+        if not await self._request(path, {**self._always, **body}, take):
+            return None
+        if reply.usage is not None:
+            self.num_tokens += reply.usage.prompt + reply.usage.generated
+            self._is_cached_reported = self._is_cached_reported or reply.usage.cached is not None
+        if not _is_valid(reply, 0):
+            self._refusal = reply.error(0) or self._refusal
+            return None
+        return reply
+
+    @property
+    def _neutral(self) -> Mapping[str, int | float]:
+        return {**NEUTRAL, **self._server.neutral}
+
+    async def _try(self, path: str, start: Mapping[str, Any]) -> ServerReply | None:
+        """Return the reply to a request with as many optional members as the server takes; None: it takes none.
+
+        The members are those that every request has, or would have. Members that a refusal names are left out. After a
+        refusal that names none, the members that the fewest servers take are left out.
+
+        Args:
+            path: The endpoint.
+            start: The prompt of the request.
+        """
+        self._taken = {name: {name: value} for name, value in self._neutral.items()}
+        if path == "/completions":
+            self._taken |= {"n": {"n": 2}, "logprobs": {"logprobs": TOP_TOKENS}}
+        else:
+            self._taken |= {"n": {"n": 2}, "top_logprobs": {"top_logprobs": TOP_TOKENS}, "logprobs": {"logprobs": True}}
+        self._taken |= {"stream": _STREAM, **_NEARLY_GREEDY}
+        caps = list(_CAPS)
+        while True:
+            self._cap = caps[0]
+            body: dict[str, Any] = {**start, **self._cap}
+            for members in self._taken.values():
+                body |= members
+            reply = await self._write(path, body, body.get("n", 1))
+            if reply is not None or self._refusal.status in (401, 403, 404, 405):
+                return reply
+            if len(caps) > 1 and (not self._taken or _CAP_NAMES.search(self._refusal.cause)):
+                caps.pop(0)
+            elif self._taken:
+                self._leave_out(self._refusal)
+            else:
+                return None
+
+    def _leave_out(self, error: ServerError) -> None:
+        """Leave out the optional members that a refusal names, or those that the fewest servers take."""
+        named = [name for name in self._taken if re.search(rf"\b{name}\b", error.cause)]
+        if {"temperature", "top_p"} <= {*named}:
+            self._takes_both, named = False, ["top_p"]
+        if not error.status and "stream" in self._taken:  # a stream that broke, or did not end
+            named = ["stream"]
+        if not named:
+            named = [name for name in self._taken if name in NEUTRAL] or [next(iter(self._taken))]
+        for name in named:
+            del self._taken[name]
+
+    async def _write_greedy(self, path: str, start: Mapping[str, Any]) -> ServerReply | None:
+        """Return a whole reply at temperature 0, with log-probabilities if the server takes these members."""
+        members: dict[str, Any] = {"temperature": 0.0} if "temperature" in self._taken else {}
+        if "logprobs" in self._taken:
+            members["logprobs"] = TOP_TOKENS if path == "/completions" else True
+        return await self._write(path, {**start, **self._cap, **members})
+
+    # What is found ----------------------------------------------------------------------------------------------------
+
+    async def _mode(self, wanted_mode: Mode | Literal["auto"], chat: ServerReply | None, ids: Sequence[int]) -> Mode:
+        """Return the mode in which the model is called.
+
+        Args:
+            wanted_mode: The requested mode; "auto": the best mode that works.
+            chat: The reply of a chat; None: there is no chat.
+            ids: The tokens of a prompt, if completions take and return tokens.
+
+        Raises:
+            CapabilityError: The wanted mode does not work.
+        """
+        mode: Mode = "text"
+        if ids:
+            mode = "tokens"
+        elif chat is not None:
+            mode = "chat"
+            # reasoning apart from the answer cannot be continued
+            may_continue = wanted_mode == "auto" and not _is_reasoning(chat)
+            if (may_continue or wanted_mode == "continued chat") and await self._continues():
+                mode = "continued chat"
+        if wanted_mode not in ("auto", mode):
+            raise CapabilityError(
+                f"mode is {wanted_mode!r}, but {self._http.root} does not offer that for {self._entry['id']!r}",
+                hint=f"leave the mode out: {mode} works",
+            )
+        return mode
+
+    async def _tokenize(self, body: Mapping[str, Any]) -> Sequence[int]:
+        """Return the tokens of a prompt; (): the server gives none."""
+        reply = await self._get(f"{self._site}/tokenize", {"model": self._entry["id"], **body})
+        ids: Any = reply.get("tokens")
+        return ids if isinstance(ids, list) and all(type(token) is int for token in ids) else ()
+
+    async def _opens_thought(self, ids: Sequence[int]) -> bool:
+        """Whether a prompt ends, by the model's template, with the opening mark of a thought."""
+        body = {"model": self._entry["id"], "tokens": list(ids[-_TOKENS:])}
+        text = (await self._get(f"{self._site}/detokenize", body)).get("prompt")
         return isinstance(text, str) and THINK.continue_prompt(text).opened
 
-    def _continues(self) -> bool:
+    async def _continues(self) -> bool:
         """Whether chat continues the assistant's message.
 
         If so, the continued prompt has fewer tokens than a prompt that ends the message and opens a new one. It also
         has fewer tokens than a continued prompt with more line ends. The latter shows that the template does not trim
         messages.
         """
-        continued_tokens = self._prompt_tokens(_BEGUN, CONTINUE)
+        continued_tokens = await self._prompt_tokens(_BEGUN, CONTINUE)
         if continued_tokens is None:
             return False
         for text, members in ((_BEGUN, {}), (f"{_BEGUN}\n\n", CONTINUE)):
-            num_tokens = self._prompt_tokens(text, members)
+            num_tokens = await self._prompt_tokens(text, members)
             if num_tokens is None or num_tokens <= continued_tokens:
                 return False
         return True
 
-    def _prompt_tokens(self, text: str, members: Mapping[str, Any]) -> int | None:
+    async def _prompt_tokens(self, text: str, members: Mapping[str, Any]) -> int | None:
         """Return the prompt's tokens of a chat whose last message, the assistant's, is `text`; None: not reported."""
         messages = [*TURNS, {"role": "assistant", "content": text}]
-        reply = self._write("/chat/completions", {"messages": messages, self._cap_name: 1, **members})
+        cap = dict.fromkeys(self._cap, 1)
+        reply = await self._write("/chat/completions", {"messages": messages, **cap, **members})
         return None if reply is None or reply.usage is None else reply.usage.prompt
 
-    def _mode(self, wanted_mode: Mode | Literal["auto"], works: Mapping[Mode, bool], *, reasoning: bool) -> Mode:
-        """Return the mode in which the model is called.
-
-        Args:
-            wanted_mode: The requested mode; "auto": the best mode that works.
-            works: Whether each mode works.
-            reasoning: Whether the model reasons apart from its answer.
-
-        Raises:
-            CapabilityError: The wanted mode does not work.
-        """
-        if reasoning and wanted_mode == "auto":
-            return "chat"  # reasoning apart from the answer cannot be continued
-        order: tuple[Mode, ...] = ("tokens", "continued chat", "chat", "text")
-        for mode in order if wanted_mode == "auto" else (wanted_mode,):
-            if works[mode]:
-                return mode
-        offered_modes = ", ".join(mode for mode, mode_works in works.items() if mode_works)
-        raise CapabilityError(
-            f"mode is {wanted_mode!r}, but {self._client.root} does not offer that for {self._model!r}",
-            hint=f"it offers: {offered_modes}",
-        )
-
-    def _template_tokens(self, chat: ServerReply | None) -> int:
-        """Return a bound on the tokens that the template adds: the tokens of a short chat, if that is more."""
-        if chat is None or chat.usage is None:
-            return TEMPLATE_TOKENS
-        return max(TEMPLATE_TOKENS, chat.usage.prompt)
-
-    def _takes_all(self, path: str, start: Mapping[str, Any], members: Mapping[str, Any]) -> bool:
-        """Whether one request may have all neutral values, a temperature, a top_p, two rows, and further members."""
-        body = {**start, **_NEUTRAL, "temperature": 0.7, "top_p": 0.9, "n": 2, **members}
-        return self._write(path, body, 2) is not None
-
-    def _neutral(self, path: str, start: Mapping[str, Any]) -> dict[str, float]:
-        """Return the neutral parameters that the server takes, with values that change nothing.
-
-        Parameters that a refusal names are left out. After a refusal that names no parameter, each parameter is tried
-        alone. A top_k of 0 that is refused is tried as -1, too.
-        """
-        candidates: dict[str, float] = dict(_NEUTRAL)
-        while candidates:
-            if self._write(path, {**start, **candidates}) is not None:
-                return candidates
-            cause = self._client.refusal.cause if self._client.refusal is not None else ""
-            refused_names = [name for name in candidates if re.search(rf"\b{name}\b", cause)]
-            if not refused_names:
-                break
-            may_refuse_value = "top_k" in refused_names and not _NOT_TAKEN.search(cause)
-            if may_refuse_value and candidates["top_k"] != _NO_TOP_K:
-                candidates["top_k"] = _NO_TOP_K
-            else:
-                candidates = {name: value for name, value in candidates.items() if name not in refused_names}
-        if not candidates:
-            return {}
-        accepted: dict[str, float] = {}
-        for name, value in (*candidates.items(), ("top_k", _NO_TOP_K)):
-            if name not in accepted and self._write(path, {**start, name: value}) is not None:
-                accepted[name] = value
-        return accepted
-
-    def _tempering(self, path: str, start: Mapping[str, Any]) -> tuple[bool, bool, bool]:
-        """Return whether the server takes a temperature, whether a top_p, and whether both in one request."""
-        temperature, top_p = {"temperature": 0.7}, {"top_p": 0.9}
-        if self._write(path, {**start, **temperature, **top_p}) is not None:
-            return True, True, True
-        takes_temperature = self._write(path, {**start, **temperature}) is not None
-        takes_top_p = self._write(path, {**start, **top_p}) is not None
-        return takes_temperature, takes_top_p, False
-
-    def _changes(self, path: str, start: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Return whether the server takes penalties, and whether it takes biases."""
-        if self._write(path, {**start, **_PENALTIES, **_BIASES}) is not None:
-            return True, True
-        takes_penalties = self._write(path, {**start, **_PENALTIES}) is not None
-        takes_biases = self._write(path, {**start, **_BIASES}) is not None
-        return takes_penalties, takes_biases
-
-    def _logprobs(self, path: str, start: Mapping[str, Any], *, cuts: bool) -> tuple[bool, bool]:
-        """Return whether tokens have log-probabilities from before the temperature, and whether `tops` have them.
-
-        Such log-probabilities are equal at two temperatures that both draw the most likely token.
-
-        Args:
-            path: The endpoint.
-            start: The members of every request.
-            cuts: Whether a request may have a temperature and a top_p.
-        """
-        if path == "/completions":
-            plain: dict[str, Any] = {"logprobs": 0}
-            with_tops: dict[str, Any] = {"logprobs": TOP_TOKENS}
-        else:
-            plain = {"logprobs": True}
-            with_tops = {"logprobs": True, "top_logprobs": TOP_TOKENS}
-        greedy_reply = self._write(path, {**start, "temperature": 0.0, **plain})
-        if greedy_reply is None or not greedy_reply.choices[0].logprobs:
-            return False, False
-        greedy_logprobs = greedy_reply.choices[0].logprobs
-        nearly_greedy = {"temperature": 0.3, "top_p": 0.001} if cuts else {"temperature": 0.01}
-        warm_reply = self._write(path, {**start, **nearly_greedy, **with_tops})
-        if warm_reply is None:
-            warm_reply = self._write(path, {**start, **nearly_greedy, **plain})
-        if warm_reply is None or len(warm_reply.choices[0].logprobs) != len(greedy_logprobs):
-            return False, False
-        logprobs, tops = warm_reply.choices[0].logprobs, warm_reply.choices[0].tops
-        differences = [abs(warm - greedy) for warm, greedy in zip(logprobs, greedy_logprobs, strict=True)]
-        are_equal = all(difference < 0.05 for difference in differences)
-        # after temperature 0, or a cut to one token, all log-probabilities would be 0
-        if not are_equal or not min(greedy_logprobs) < -1e-6:
-            return False, False
-        return True, len(tops) == len(logprobs) and all(tops) and max(map(len, tops)) > 1
-
-    def _echoes(self, start: Mapping[str, Any]) -> bool:
-        """Whether a completion shows the log-probabilities of its prompt, from before the temperature."""
-        prompt = start["prompt"]
-        completion = self._client.request_json("/completions", {**self._always, **echo_members(prompt, 1)})
-        ids = prompt if isinstance(prompt, list) else ()
-        try:
-            reply = read_echo(completion, ids, 1)
-        except ServerError:
-            return False
-        self._client.tokens += reply.computed + (reply.reused or 0)
-        # after temperature 0, all log-probabilities would be 0
-        return bool(np.nanmin([0.0, *reply.value.logprobs]) < -1e-6)
-
-    def _draws(
-        self, path: str, start: Mapping[str, Any], neutral: Mapping[str, float] | None, *, seeds: bool
-    ) -> tuple[bool, bool, str]:
-        """Return whether seeds are obeyed, whether filters are obeyed, and a note on the filters.
-
-        The note says why it is not known whether filters are obeyed; "": this is known.
-
-        Args:
-            path: The endpoint.
-            start: The members of every request.
-            neutral: The values that switch every filter off; None: filters are not tried.
-            seeds: Whether seeds are tried.
-        """
-        unfiltered_texts: list[str] = []
-        obeys_seeds = seeds and self._seeds(path, start, unfiltered_texts)
-        if neutral is None:
-            return obeys_seeds, False, ""
-        obeys_filters, filter_note = self._filters(path, start, neutral, unfiltered_texts)
-        return obeys_seeds, obeys_filters, filter_note
-
-    def _seeds(self, path: str, start: Mapping[str, Any], texts: list[str]) -> bool:
-        """Whether equal seeds give equal texts, and other seeds other texts.
-
-        The seeds are 7 and 8, each of which is tried twice. If both give the same text, the seed 9 must give another. A
-        model that writes no text in so few tokens counts as not obeying seeds. The texts are added to `texts`.
-        """
-        for seed in (7, 7, 8, 8, 9):
-            text = self._words(path, {**self._long_request(start), "temperature": 1.5, "seed": seed})
-            if not text or (len(texts) == 1 and text != texts[0]):
-                return False
-            texts.append(text)
-            if len(texts) == 3 and text != texts[0]:
-                return True
-        return texts[2] == texts[3] and len(set(texts)) > 1
-
-    def _long_request(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the members of a request with four times the usual tokens."""
-        return {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name])}
-
-    def _filters(
-        self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any], unfiltered: Sequence[str]
-    ) -> tuple[bool, str]:
-        """Return whether top_k and min_p are obeyed, and a note why this is not known; "": it is known.
-
-        Filters are obeyed if, at a high temperature, top_k=1 and a min_p just below 1 give the same text, and rows
-        without filters give another text. Rows are longer here, so that a row without filters is hardly greedy by
-        chance.
-
-        Args:
-            path: The endpoint.
-            start: The members of every request.
-            neutral: The values that switch every filter off.
-            unfiltered: Texts of rows without filters.
-        """
-        warm = {**self._long_request(start), **neutral, "temperature": 2.0}
-        filtered_texts = set[str]()
-        for filter_ in ({"top_k": 1}, {"min_p": 0.999}):
-            text = self._words(path, {**warm, **filter_})
-            if text is None:
-                return False, ""
-            if not text:  # there is no text to compare
-                return False, _ALIKE
-            filtered_texts.add(text)
-        if len(filtered_texts) > 1:
-            return False, ""
-        if any(text and text not in filtered_texts for text in unfiltered):
-            return True, ""
-        for _ in range(_CONTROLS):
-            text = self._words(path, warm)
-            if text is not None and text not in filtered_texts:
-                return True, ""
-        return False, _ALIKE
-
-    def _thought_fields(self) -> tuple[str, str, str]:
-        """Return the field that limits thoughts, the field that switches thoughts off, and a note.
-
-        A field that is not found is "". The note says why it is not known which fields work; "": this is known. If the
-        model thinks on in spite of a request with all fields of a kind, no field of this kind works.
-        """
-        if self._thinks_little:
-            return "", "", _SHORT_THOUGHTS
-        most_limited = _THOUGHT_SLACK * _THOUGHT_LIMIT
-        limits = {name: limit_members(name, _THOUGHT_LIMIT) for name in LIMITS}
-        switches = {name: switch_members(name) for name in SWITCHES}
-        all_limits: dict[str, Any] = functools.reduce(with_members, limits.values(), {})
-        all_switches: dict[str, Any] = functools.reduce(with_members, switches.values(), {})
-        may_limit = self._fits_thought(all_limits, most_limited, refused=True)
-        may_switch = self._fits_thought(all_switches, 1, refused=True)
-        if not (may_limit or may_switch):
-            return "", "", ""
-        num_plain = self._thought_tokens({})
-        if num_plain is None or num_plain < 2 * most_limited:
-            return "", "", _SHORT_THOUGHTS
-        limit = self._first_fitting(limits, most_limited) if may_limit else ""
-        switch = self._first_fitting(switches, 1) if may_switch else ""
-        return limit, switch, ""
-
-    def _first_fitting(self, fields: Mapping[str, Mapping[str, Any]], most: float) -> str:
-        """Return the first field with which a thought has at most `most` tokens; "": no field works."""
-        return next((name for name, members in fields.items() if self._fits_thought(members, most)), "")
-
-    def _fits_thought(self, members: Mapping[str, Any], most: float, *, refused: bool = False) -> bool:
-        """Whether a thought has at most `most` tokens in a request with further members.
-
-        Args:
-            members: The further members.
-            most: The most tokens.
-            refused: The result where the server refuses the members.
-        """
-        length = self._thought_tokens(members)
-        return refused if length is None else length <= most
-
-    def _thought_tokens(self, members: Mapping[str, Any]) -> float | None:
-        """Return the tokens of a long thought; None: the request is refused.
-
-        Where the tokens are not reported, they are estimated by the thought's share of the reply's bytes. A thought
-        that leaves no text counts as infinite.
-        """
-        body = {"messages": [{"role": "user", "content": _LONG_THOUGHT}], self._cap_name: _THOUGHT_ROOM}
-        reply = self._write("/chat/completions", with_members(body, members))
-        if reply is None:
-            return None
-        choice, usage = reply.choices[0], reply.usage
-        if not choice.pieces:
-            return math.inf
-        if usage is not None and usage.reasoning:
-            return usage.reasoning
-        thought_bytes = len("".join(choice.thoughts).encode())
-        num_bytes = thought_bytes + len("".join(choice.pieces).encode())
-        num_tokens = num_bytes / _BYTES_A_TOKEN if usage is None else usage.generated
-        return num_tokens * thought_bytes / max(1, num_bytes)
-
-    def _takes_tools(self) -> bool:
+    async def _takes_tools(self) -> bool:
         """Whether a chat that must call a function calls it, and a chat that may call the function is not refused."""
         tool = {
             "type": "function",
             "function": {"name": "ready", "description": "Report.", "parameters": {"type": "object", "properties": {}}},
         }
-        body = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "tools": [tool]}
+        cap = {name: max(most, _CALL_TOKENS) for name, most in self._cap.items()}
+        body = {"messages": list(TURNS), **cap, "tools": [tool]}
         forced_choice = {"type": "function", "function": {"name": "ready"}}
-        forced_reply = self._write("/chat/completions", {**body, "tool_choice": forced_choice})
-        if forced_reply is None:
+        forced = await self._write("/chat/completions", {**body, "tool_choice": forced_choice})
+        if forced is None or "ready" not in [name for name, *_ in forced.choices[0].calls.values()]:
             return False
-        called_names = [name for name, *_ in forced_reply.choices[0].calls.values()]
-        if "ready" not in called_names:
-            return False
-        return self._write("/chat/completions", {**body, "tool_choice": "auto"}) is not None
+        return await self._write("/chat/completions", {**body, "tool_choice": "auto"}) is not None
 
-    def _obeys_forms(self) -> bool:
-        """Whether a chat obeys a schema that allows one value alone, which the question does not suggest."""
-        schema = {
-            "type": "object",
-            "properties": {"color": {"enum": ["violet"]}},
-            "required": ["color"],
-            "additionalProperties": False,
-        }
-        form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-        body = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "response_format": form}
-        text = self._text("/chat/completions", body)
-        try:
-            return json.loads(text or "null") == {"color": "violet"}
-        except (ValueError, RecursionError):
-            return False
+    async def _version(self) -> tuple[str, str]:
+        """Return the version of vLLM, and the reason why no seeds are sent to it; "": there is none.
 
-    def _sees(self) -> bool:
-        """Whether a chat takes a picture, and, if tokens are reported, reads more tokens with the picture."""
-        text_part = {"type": "text", "text": _TEXT}
-        picture_part = {"type": "image_url", "image_url": {"url": _PIXEL}}
-        prompt_tokens: list[int | None] = []
-        for content in ([text_part, picture_part], [text_part]):
-            body = {"messages": [{"role": "user", "content": content}], self._cap_name: self._chat_tokens}
-            try:
-                reply = self._write("/chat/completions", body)
-            except EngineError:  # servers of text alone may break on a picture
-                reply = None
-            if reply is None:
-                return False
-            prompt_tokens.append(None if reply.usage is None else reply.usage.prompt)
-        with_picture, without_picture = prompt_tokens
-        return without_picture is None or with_picture is None or with_picture > without_picture
-
-    def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
-        """Whether a row ends right after a stop text, which the row must include."""
-        greedy = {**start, "temperature": 0.0}
-        text = self._text(path, greedy) or ""
-        if len(text) < 4:
-            return False
-        middle = len(text) // 2
-        stop = text[middle : middle + 2]
-        text_to_stop = text[: text.index(stop) + len(stop)]
-        stopped_text = self._text(path, {**greedy, "stop": [stop], "include_stop_str_in_output": True})
-        return stopped_text == text_to_stop
+        Requests with a seed end the engine of vLLM before 0.33 on CPUs, if their prompt is read in parts. The use of a
+        CPU is seen from the blocks of the cache. They have at least 32 tokens on CPUs, and by default 16 elsewhere.
+        """
+        if self._server.name != "vLLM":
+            return "", ""
+        reply = await self._get(f"{self._site}/version")
+        version = str(reply["version"]) if "version" in reply else ""
+        match = re.match(r"(\d+)\.(\d+)", version)
+        if match is None or not (0, 6) <= (int(match[1]), int(match[2])) <= (0, 32):
+            return version, ""
+        self.num_requests += 1
+        metrics = await self._http.request_text(f"{self._site}/metrics")
+        block = re.search(r'cache_config_info\{[^}]*\bblock_size="(\d+)"', metrics)
+        return version, _SEEDLESS if block is None or int(block[1]) >= 32 else ""
 
 
-def _is_reasoning(chat: ServerReply | None) -> bool:
-    """Whether a reply of a chat shows or counts a thought apart from its text."""
-    if chat is None:
-        return False
-    shows_thought = any(choice.reasoned for choice in chat.choices.values())
-    counts_thought = chat.usage is not None and bool(chat.usage.reasoning)
-    return shows_thought or counts_thought
+def _is_valid(reply: ServerReply, index: int) -> bool:
+    """Whether a reply has a row, or a row whose few tokens are all part of a hidden thought."""
+    error = reply.error(index)
+    return error is None or (error.kind == "NoContent" and reply.choices[index].finish == "length")
 
 
-def _version_in(reply: Any) -> str:
-    """Return the version in a reply of the server's endpoint for versions; "": the reply states none."""
-    return str(reply["version"]) if isinstance(reply, dict) and "version" in reply else ""
+def _is_reasoning(reply: ServerReply) -> bool:
+    """Whether a reply shows, counts or hides a thought apart from its text."""
+    counts_thought = reply.usage is not None and bool(reply.usage.reasoning)
+    return counts_thought or any(choice.reasoned or not choice.contents for choice in reply.choices.values())
 
 
-def _may_crash(version: str) -> bool:
-    """Whether requests with a seed may end the engine of a vLLM of this version."""
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return match is not None and (0, 6) <= (int(match[1]), int(match[2])) <= (0, 32)
+def _compare_logprobs(warm: ServerReply, greedy: ServerReply | None) -> tuple[bool, bool]:
+    """Return whether tokens have log-probabilities from before the temperature, and whether `tops` have them.
 
-
-def _seeds_crash(version: str, metrics: str) -> bool:
-    """Whether a request with a seed may end a server's engine, as in vLLM before 0.33 on CPUs.
-
-    The engine ends if the prompt of such a request is read in parts. The use of a CPU is seen from the blocks of the
-    cache. They have at least 32 tokens on CPUs, and by default 16 elsewhere. Without their size a CPU is assumed.
+    Such log-probabilities are equal at two temperatures that both draw the most likely token.
 
     Args:
-        version: The version of vLLM.
-        metrics: The metrics that the server reports, as text.
+        warm: The reply at another temperature.
+        greedy: The reply at temperature 0.
     """
-    block_match = re.search(r'cache_config_info\{[^}]*\bblock_size="(\d+)"', metrics)
-    may_use_cpu = block_match is None or int(block_match[1]) >= 32
-    return _may_crash(version) and may_use_cpu
+    if greedy is None or len(warm.choices[0].logprobs) != len(greedy.choices[0].logprobs):
+        return False, False
+    logprobs, tops = warm.choices[0].logprobs, warm.choices[0].tops
+    differences = [abs(one - other) for one, other in zip(logprobs, greedy.choices[0].logprobs, strict=True)]
+    # after temperature 0, or a cut to one token, all log-probabilities would be 0
+    if not all(difference < 0.05 for difference in differences) or not min(logprobs, default=0.0) < -1e-6:
+        return False, False
+    return True, len(tops) == len(logprobs) and all(tops) and max(map(len, tops)) > 1

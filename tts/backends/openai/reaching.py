@@ -5,20 +5,20 @@ The module finds a server's base url and its list of models, and makes the error
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-import math
 import re
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from tts.backends.openai.call import HOW_CERTIFICATE
-from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key, ServerError, how_key
-from tts.backends.openai.http import roots
-from tts.backends.openai.probe_client import ProbeClient
+from tts.backends.openai.http import HttpClient, Timeouts, roots
 from tts.errors import ConfigError, EngineError, TTSError, quote
 
+T = TypeVar("T")
 _NO_LIST = (404, 405, 500, 501)  # statuses of servers that list no models
 _NAMED = 12  # models in one message
 # paths of endpoints, which are no part of a base url
@@ -28,60 +28,82 @@ TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _TOKENS = 8
 
 
-def reach_model(
-    url: str, model: str, key: Key, timeout_s: float, ends: float = math.inf
-) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
-    """Return the client, the server's entry of the model, and the names of all models.
+def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that runs in an event loop and a thread of its own.
 
-    The base urls of `roots` are tried in order. Some servers list no models. There, a request for chat tests whether a
-    named model is served.
+    A name resolution that hangs in the loop is not waited for.
+    """
+    result = Future[T]()
+
+    def run() -> None:
+        loop = asyncio.new_event_loop()
+        try:
+            result.set_result(loop.run_until_complete(coroutine))
+        except BaseException as failure:  # noqa: BLE001 - raised in the thread that waits for the result
+            result.set_exception(failure)
+        finally:
+            loop.close()
+
+    threading.Thread(target=run, name="tts-probe", daemon=True).start()
+    return result.result()
+
+
+async def reach_model(
+    url: str, model: str, key: Key, timeout_s: float
+) -> tuple[HttpClient, Mapping[str, Any], tuple[str, ...]]:
+    """Return a client, the server's entry of the model, and the names of all models.
+
+    The caller closes the client. The base urls of `roots` are tried in order. Some servers list no models. There, a
+    request for chat tests whether a named model is served.
 
     Args:
         url: The url of the server.
         model: The name of the model; "": the only model that is served.
         key: The key of the server.
-        timeout_s: The most seconds of the first reply.
-        ends: The time at which the probe ends, by the monotonic clock.
+        timeout_s: The most seconds of each reply.
 
     Raises:
         ConfigError: The server cannot be used, or has no such model.
         EngineError: The server cannot serve now.
     """
     error: ServerError | None = None
-    deadline = time.monotonic() + timeout_s
-    reply: Any = None
+    timeouts = Timeouts(tries=1, connect_s=timeout_s, first_s=2 * timeout_s, call_s=2 * timeout_s)
     for root in roots(url):
-        remaining_s = min(timeout_s, deadline - time.monotonic())
-        least_s = min(0.5, timeout_s)
-        client = ProbeClient(root, key, max(least_s, remaining_s), ends)
+        http = HttpClient(root, key, timeouts)
         try:
-            reply = client.call("/models")
-            entries = [entry for entry in reply["data"] if isinstance(entry["id"], str)]
+            entries = _entries(await http.request_json("/models"))
+            return http, _entry_of(entries, model, url), tuple(entry["id"] for entry in entries)
         except ServerError as refused:
+            await http.close()
             if error is None or (error.status == 404 and refused.status != 404):  # other errors say more than 404
                 error = refused
-            may_try_next = refused.status in _NO_LIST or refused.kind == "BadReply"
-        except (TypeError, KeyError, LookupError):
-            error = error or ServerError("BadReply", f"{quote(reply)} where a list of models must be")
-            may_try_next = True
-        else:
-            try:
-                entry = _entry_of(entries, model, url)
-            except ConfigError:
-                client.close()
-                raise
-            return client, entry, tuple(entry["id"] for entry in entries)
-        client.close()
-        if not may_try_next or time.monotonic() > deadline:
-            break
+            if refused.status not in _NO_LIST and refused.kind != "BadReply":
+                break
+        except BaseException:
+            await http.close()
+            raise
     else:  # no base url lists models
-        client = _chat_client(url, model, key, timeout_s, ends) if model else None
-        if client is not None:
-            return client, {"id": model}, ()
+        for root in roots(url) if model else ():
+            http = HttpClient(root, key, timeouts)
+            if await _chats(http, url, model):
+                return http, {"id": model}, ()
+            await http.close()
     failure = _connection_error(url, error or ServerError("BadReply", "nothing"), key)
     if isinstance(failure, EngineError) and not model:
         failure.hint = "try again later, or name the model (--model NAME), which needs no list"
     raise failure
+
+
+def _entries(reply: Any) -> list[Mapping[str, Any]]:
+    """Return the entries of a list of models.
+
+    Raises:
+        ServerError: The reply is no such list.
+    """
+    try:
+        return [entry for entry in reply["data"] if isinstance(entry["id"], str)]
+    except (TypeError, KeyError, LookupError):
+        raise ServerError("BadReply", f"{quote(reply)} where a list of models must be") from None
 
 
 def _entry_of(entries: Sequence[Mapping[str, Any]], model: str, url: str) -> Mapping[str, Any]:
@@ -109,60 +131,20 @@ def _entry_of(entries: Sequence[Mapping[str, Any]], model: str, url: str) -> Map
     raise ConfigError(f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}", hint=hint)
 
 
-def _chat_client(url: str, model: str, key: Key, timeout_s: float, ends: float) -> ProbeClient | None:
-    """Return the client of the first base url that answers a request for chat; None: no base url answers it."""
-    for root in roots(url):
-        client = ProbeClient(root, key, timeout_s, ends)
-        try:
-            reply = client.call("/chat/completions", {"model": model, "messages": list(TURNS), "max_tokens": _TOKENS})
-        except ServerError as error:
-            if error.status in (401, 403):
-                client.close()
-                raise refusal(url, error, key) from None
-            if error.status in (400, 422):  # the server refuses a parameter, which the probe finds out
-                return client
-            reply = None
-        if isinstance(reply, dict) and "choices" in reply:
-            return client
-        client.close()
-    return None
-
-
-def owner_of(entry: Mapping[str, Any]) -> str:
-    """Return the owner of a model by its entry in the list of models; "": none is stated."""
-    owner = entry.get("owned_by")
-    return owner if isinstance(owner, str) else ""
-
-
-def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: float) -> bool:
-    """Return whether a server seems to be unchanged since its probe.
-
-    One request is sent, for the server's version or its list of models.
+async def _chats(http: HttpClient, url: str, model: str) -> bool:
+    """Whether a base url answers a request for chat.
 
     Raises:
-        ConfigError: The server cannot be reached, or refuses the key.
+        ConfigError: The server refuses the key.
     """
-    client = ProbeClient(capabilities.root, key, timeout_s)
+    body = {"model": model, "messages": list(TURNS), "max_tokens": _TOKENS}
     try:
-        reply = client.call(f"{capabilities.site}/version" if capabilities.version else "/models")
+        reply = await http.request_json("/chat/completions", body)
     except ServerError as error:
-        is_unreachable = error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut")
-        if is_unreachable or error.status in (401, 403):
-            raise _connection_error(url, error, key) from None
-        reply = None
-    finally:
-        client.close()
-    if capabilities.version:
-        return isinstance(reply, dict) and str(reply.get("version")) == capabilities.version
-    if not capabilities.served:  # the server had no list of models
-        return True
-    data: Any = reply.get("data") if isinstance(reply, dict) else None
-    entries: list[Any] = data if isinstance(data, list) else []
-    for entry in entries:
-        if isinstance(entry, dict) and entry.get("id") == capabilities.model:
-            has_same_context = entry.get("max_model_len") in (None, capabilities.context)
-            return has_same_context and owner_of(entry) == capabilities.owner
-    return False
+        if error.status in (401, 403):
+            raise refusal(url, error, http.key) from None
+        return error.status in (400, 422)  # the server refuses a parameter, which the probe finds out
+    return isinstance(reply, dict) and "choices" in reply
 
 
 def _several(served: Sequence[str]) -> str:
@@ -203,7 +185,7 @@ def _connection_error(url: str, error: ServerError, key: Key) -> TTSError:
         )
     if error.kind in ("ServerError", "Unavailable", "RateLimited"):
         return EngineError(f"{url} cannot serve now: {error.cause}", hint="try again later")
-    if error.kind == "TimedOut":
+    if error.kind in ("TimedOut", "TooSlow"):
         return ConfigError(
             f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?"
         )

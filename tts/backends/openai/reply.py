@@ -382,8 +382,9 @@ def _take_tokens(choice: Choice, item: Mapping[str, Any]) -> None:
     if isinstance(values, list):  # an unknown value becomes NaN, so that each value keeps its place
         choice.logprobs += map(_logprob, values)
         if isinstance(tops, list) and len(tops) == len(values):
-            choice.tops += map(_top_logprobs, tops)
-            choice.top_texts += map(_top_texts, tops)
+            for logprobs_of_place, texts_of_place in map(_tops, tops):
+                choice.tops.append(logprobs_of_place)
+                choice.top_texts.append(texts_of_place)
         if isinstance(texts, list) and len(texts) == len(values):
             choice.tokens += [join_surrogates(text) if isinstance(text, str) else "" for text in texts]
 
@@ -393,31 +394,23 @@ def _logprob(value: Any) -> float:
     return min(0.0, float(value)) if isinstance(value, int | float) and abs(value) < _ENDLESS else math.nan
 
 
-def _top_logprobs(entry: Any) -> list[float]:
-    """Return the log-probabilities of the most likely tokens at one place; []: not all are known.
+def _tops(entry: Any) -> tuple[list[float], list[str]]:
+    """Return the log-probabilities and the texts of the most likely tokens at one place.
 
     Args:
         entry: The place's entry: a list of objects, as for chat, or log-probabilities by text, as for completions.
+
+    Returns:
+        The log-probabilities, [] if not all are known; and the texts, "" for a token without a name.
     """
-    values: Any = list(entry.values()) if isinstance(entry, dict) else entry
-    if not isinstance(values, list):
-        return []
-    logprobs = [_logprob(value.get("logprob") if isinstance(value, dict) else value) for value in values]
-    return [] if any(map(math.isnan, logprobs)) else logprobs
-
-
-def _top_texts(entry: Any) -> list[str]:
-    """Return the texts of the most likely tokens at one place, "" for a token without a name.
-
-    Args:
-        entry: The place's entry: a list of objects, as for chat, or log-probabilities by text, as for completions.
-    """
-    names: list[Any] = []
+    pairs: list[tuple[Any, Any]] = []  # the text and the value of each token
     if isinstance(entry, dict):
-        names = list(entry)
+        pairs = list(entry.items())
     elif isinstance(entry, list):
-        names = [token.get("token") if isinstance(token, dict) else None for token in entry]
-    return [join_surrogates(name) if isinstance(name, str) else "" for name in names]
+        pairs = [(token.get("token") if isinstance(token, dict) else None, token) for token in entry]
+    logprobs = [_logprob(value.get("logprob") if isinstance(value, dict) else value) for _text, value in pairs]
+    texts = [join_surrogates(text) if isinstance(text, str) else "" for text, _value in pairs]
+    return [] if any(map(math.isnan, logprobs)) else logprobs, texts
 
 
 def usage_in(event: Any) -> Any:

@@ -118,22 +118,6 @@ def tempering(sampling: Sampling, capabilities: Capabilities) -> dict[str, float
     return members
 
 
-def current(request: SampleRequest, capabilities: Capabilities) -> ServerHandle:
-    """Return the path of a request in the form that the server takes after a new probe.
-
-    Raises:
-        CapabilityError: The server takes token ids now, which the path does not have.
-    """
-    handle: ServerHandle = request.handle
-    if capabilities.token_ids and not handle.ids:
-        raise CapabilityError(
-            f"{capabilities.root} takes token ids now, and did not when the search began", hint="begin it again"
-        )
-    if handle.ids and not capabilities.token_ids:
-        return ServerHandle(handle.prompt, (), request.text, handle.carry)
-    return handle
-
-
 def row_groups(request: SampleRequest, capabilities: Capabilities) -> list[tuple[int, ...]]:
     """Return the groups of rows that share a call, as indexes.
 

@@ -1,6 +1,6 @@
 """A model on a server that has tools: its replies follow a script, over real HTTP on this machine.
 
-It takes tools, JSON schemas and pictures by chats, whole and streamed, as the probe finds out. It stands for the model
+It takes tools, JSON schemas and pictures by chats, whole and streamed, as its owner declares. It stands for the model
 alone: the gateway in front of it, and the agents that use the gateway, are real.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 
 Script = Callable[[dict[str, Any]], dict[str, Any]]
 PICTURE_TOKENS = 100
+PROBED = "Count from one to twenty"  # in the prompts of a probe
 _NONE: Mapping[str, str] = {}
 
 
@@ -57,10 +58,10 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        known = self.path == "/v1/models"
-        self.send(200, {"object": "list", "data": [{"id": "scripted"}]}) if known else self.send(
-            404, {"error": {"message": "no"}}
-        )
+        if self.path == "/v1/models":
+            self.send(200, {"object": "list", "data": [{"id": "scripted", "owned_by": self.server.owner}]})
+        else:
+            self.send(404, {"error": {"message": "no"}})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -69,7 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.server.upstream.bodies.append(body)
         try:
-            message = probed(body) or self.server.script(body)
+            is_probe = PROBED in str(body["messages"]) and "tools" not in body
+            message = {"content": "six, seven, eight"} if is_probe else self.server.script(body)
         except Refusal as refusal:
             self.send(refusal.status, {"error": {"message": refusal.message}}, refusal.headers)
             return
@@ -117,14 +119,17 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # connections that wait on a busy machine: a shorter queue breaks them
 
-    def __init__(self, upstream: Upstream, script: Script, between: Callable[[], None], *, several: bool) -> None:
+    def __init__(
+        self, upstream: Upstream, script: Script, between: Callable[[], None], *, several: bool, owner: str
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream, self.script, self.between, self.several = upstream, script, between, several
+        self.owner = owner
 
 
 @contextmanager
 def serving_script(
-    script: Script, between: Callable[[], None] = lambda: None, *, several: bool = False
+    script: Script, between: Callable[[], None] = lambda: None, *, several: bool = False, owner: str = "openai"
 ) -> Iterator[Upstream]:
     """Serve a model whose messages follow a script.
 
@@ -132,9 +137,10 @@ def serving_script(
         script: Makes a message from the body of a request.
         between: Called after each piece of a stream.
         several: Whether one call may ask for several answers, whose prompt counts once.
+        owner: The owner of the model, by which the kind of server is recognised.
     """
     upstream = Upstream("")
-    server = _Server(upstream, script, between, several=several)
+    server = _Server(upstream, script, between, several=several, owner=owner)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     upstream.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -165,21 +171,6 @@ def call(name: str, arguments: Any, number: int = 0) -> dict[str, Any]:
         "content": None,
         "tool_calls": [{"index": 0, "id": f"up_{number}", "type": "function", "function": function}],
     }
-
-
-def probed(body: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a model with tools and constrained decoding gives to a probe; None: it is no probe."""
-    names = [tool["function"]["name"] for tool in body.get("tools", ())]
-    if names == ["ready"]:
-        return call("ready", {}) if isinstance(body["tool_choice"], dict) else {"content": "one, two"}
-    schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
-    if schema.get("properties", {}).get("color"):
-        return {"content": '{"color": "violet"}'}
-    return (
-        {"content": "six, seven, eight"}
-        if body["messages"][-1]["content"] and "one, two" in str(body["messages"]).lower()
-        else None
-    )
 
 
 def deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
