@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -39,6 +40,9 @@ def serving(server: Any, *, certificate: tuple[str, str] | None = None) -> Itera
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if sys.version_info >= (3, 13):  # which raises where a server has closed before its connections
+            listening.abort_clients()
+            await asyncio.sleep(0.002)
 
     listening = loop.run_until_complete(start())
     thread = threading.Thread(target=loop.run_forever, daemon=True)
