@@ -48,13 +48,11 @@ def run(options: argparse.Namespace) -> None:
     folder, store = options.out, options.store or default_store()
     folder.mkdir(parents=True, exist_ok=True)
     if options.choose_range:
-        writing.write_choices(choosing.choose_range(store, options.jobs, options.limit or RANGE_LIMIT), folder)
+        choosing.choose_range(store, options.jobs, options.limit or RANGE_LIMIT).save(folder)
     elif options.choose_parameters:
         known = choosing.Choices.load(folder)
         seeds = options.seeds or TRIED_SEEDS
-        writing.write_choices(
-            choosing.choose_parameters(known, store, options.jobs, options.limit or TRIED_LIMIT, seeds), folder
-        )
+        choosing.choose_parameters(known, store, options.jobs, options.limit or TRIED_LIMIT, seeds).save(folder)
     elif options.reasons:
         limit, seeds = options.limit or TRIED_LIMIT, options.seeds or TRIED_SEEDS
         reasons.write(choosing.Choices.load(folder), store, folder, limit=limit, seeds=seeds, jobs=options.jobs)

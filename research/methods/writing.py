@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from research.methods import choosing, plans
-from research.methods.choosing import Choices, Tried
+from research.methods import plans
+from research.methods.choosing import Choices
 from research.methods.claims import Claim, claims, points
 from research.methods.measuring import BASELINE, TRACED, Measured, strongest_baseline
 from research.stamps import stamp_line
@@ -29,13 +29,6 @@ def write(choices: Choices, measured: Measured, folder: Path) -> None:
         for ending in (".png", ".svg"):
             plots.save(figure, folder / f"{name}{ending}")
     (folder / "methods.md").write_text("\n".join(page(choices, measured)) + "\n", encoding="utf-8")
-
-
-def write_choices(choices: Choices, folder: Path) -> None:
-    """Write what the validation split decided, as data and as a page."""
-    choices.save(folder)
-    lines = ["# What the validation split decided", "", *_range(choices), "", *_parameters(choices)]
-    (folder / "methods_choices.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _panels(curves: Mapping[str, Curve]) -> list[Curve]:
@@ -69,7 +62,7 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} "
         "operations with operands "
         f"to 99; {measured.seeds} seed(s). The range and all parameters were chosen on the validation split "
-        "([methods_choices.md](methods_choices.md)).",
+        "(methods_choices.json).",
         f"- Models: `pocket`, whose process model (`{plans.GUIDE}`) guides the searches and chooses at the end. In "
         f'methods named "{plans.SELF_EVALUATED[2:]}", the policy\'s own judgement (`self_evaluation`) does both.',
         f"- Budget: the same hard limit on generated tokens: {', '.join(map(str, plans.BUDGETS))} plain samples' "
@@ -184,48 +177,3 @@ def _early_stops(measured: Measured) -> Iterator[str]:
             total = sum(row.stops.values())
             stops = ", ".join(f"{reason} {count / total:.0%}" for reason, count in list(row.stops.items())[:3])
             yield f"| {row.name} | {row.size} | {row.generated / row.limit:.0%} | {stops} |"
-
-
-def _range(choices: Choices) -> Iterator[str]:
-    yield (
-        "`python -m research.methods --choose-range` draws samples of problems of each number of operations. A "
-        f"number of operations is in range if one sample is right between {choosing.HARDEST:.0%} and "
-        f"{choosing.EASIEST:.0%} of the time. Also, at least one of {choosing.SAMPLES} samples must be right at "
-        f"least {choosing.ROOM:.0%} more often than their vote, so that there is something to find."
-    )
-    yield ""
-    yield (
-        "| operations | problems | one sample | vote of 16 | any of 16 | generated tokens | with verifier | in range |"
-    )
-    yield "| --: | --: | --: | --: | --: | --: | --: | :-- |"
-    for one in choices.levels:
-        shares = " | ".join(f"{100 * value:.1f} %" for value in (one.one, one.vote, one.coverage))
-        row = f"| {one.operations} | {one.problems} | {shares} | {one.generated:.1f} | {one.total:.1f} |"
-        yield f"{row} {'yes' if one.is_in_range else 'no'} |"
-    yield ""
-    yield (
-        f"A plain sample is worth {choices.sample} generated tokens."
-        if choices.operations
-        else "No number of operations is in range."
-    )
-
-
-def _parameters(choices: Choices) -> Iterator[str]:
-    if not choices.tried:
-        return
-    yield (
-        f"`python -m research.methods --choose-parameters` tries each plan on {choices.problems} problems of "
-        f"that range with {choices.seeds} seeds, at {choosing.TRIED_AT} samples' worth of generated tokens. The "
-        "most accurate plan is chosen, and the first of equal ones. Differences within a grid are mostly noise. "
-        "Intervals are 95 %, over problems."
-    )
-    yield ""
-    yield "| method | plan | accuracy | generated | total | chosen |"
-    yield "| :-- | :-- | :-- | --: | --: | :-- |"
-    for name, of in choices.tried.items():
-        yield from (_tried_row(name, one, choices.chosen[name]) for one in of)
-
-
-def _tried_row(name: str, one: Tried, chosen: str) -> str:
-    mark = "yes" if one.plan == chosen else ""
-    return f"| {name} | {code(one.plan)} | {share(one.accuracy)} | {one.generated:.0f} | {one.total:.0f} | {mark} |"

@@ -114,9 +114,8 @@ def test_the_most_accurate_plan_is_taken_and_the_first_among_equals(tmp_path: Pa
     ]
     choices = Choices(levels=[level(3, 0.6, 0.7, 0.9)], problems=4, seeds=2, tried={"beam": tried})
     assert choices.chosen == {"beam": "b"}
-    writing.write_choices(choices, tmp_path)
+    choices.save(tmp_path)
     assert Choices.load(tmp_path) == choices
-    assert "| beam | `b` | 60.0 [0.0, 100.0] | 1 | 2 | yes |" in (tmp_path / "methods_choices.md").read_text()
 
 
 def test_every_plan_of_the_grids_is_one_and_every_method_has_a_panel() -> None:
