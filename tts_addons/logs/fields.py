@@ -7,20 +7,21 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, cast
 
 from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, quote, unknown_name
-from tts.experiments.datasets.rows import BadRow, answer_in
+from tts.experiments.datasets.rows import BadRow, PlacedRow, answer_in
 from tts.tasks.by_references import final_of
 from tts.thoughts import THINK
 from tts.types import Prompt
 from tts_addons.logs.layouts import Layout, Paths, layout_of
 from tts_addons.logs.paths import has_path, value_at
-from tts_addons.logs.source import COMPARED, SourceFacts
+from tts_addons.logs.source import COMPARED, SourceFacts, placed
 
 # The usual names of fields, by meaning. The first name that a row has is read. Callers state unusual names.
 USUAL: Final[Mapping[str, tuple[str, ...]]] = {
@@ -57,7 +58,7 @@ _MOST: Final = 1 << 40  # bound of a count
 _DIGITS: Final = 4300  # bound of a number's digits, which Python converts
 _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 # reasons why a sample ended, at a limit or by itself
-_CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
+CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
 _DEEPEST: Final = 8  # of nested parts of a message
 _COMMAND: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?=[A-Za-z])(?!u[0-9a-fA-F]{4})")
@@ -159,18 +160,11 @@ class SampleFields:
         self._is_layout_known = False
 
     def read(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
-        """Yield the samples of a row.
+        """Yield the samples of a row, none for a failed request of a batch.
 
         Raises:
-            ConfigError: a field is missing or has another kind of value; the error begins with the place.
+            BadRow: a field is missing or has another kind of value.
         """
-        try:
-            yield from self._samples(row, place)
-        except BadRow as failure:
-            raise ConfigError(f"{place}: {failure}") from None
-
-    def _samples(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
-        """Yield the samples of a row, none for a failed request of a batch."""
         if self._is_failed(row):
             self._facts.notes["requests failed, and are left out"] += 1
             return
@@ -332,18 +326,36 @@ class SampleFields:
         )
 
 
-def identity_in(row: Mapping[str, Any], name: str, place: str) -> str:
+def read_rows(
+    file: Path, rows: Iterable[PlacedRow], read: Callable[[Mapping[str, Any], str], Iterator[SampleRow]]
+) -> Iterator[SampleRow]:
+    """Yield the samples of a file's rows.
+
+    Args:
+        file: The file.
+        rows: The rows, each with its place in the file.
+        read: A function that yields the samples of a row with the given place.
+
+    Raises:
+        ConfigError: a row cannot be read; the error begins with file and place.
+    """
+    for row_place, row in rows:
+        place = f"{file.name}, {row_place}"
+        with placed(place):
+            if isinstance(row, BadRow):
+                raise row
+            yield from read(row, place)
+
+
+def identity_in(row: Mapping[str, Any], name: str) -> str:
     """Return the id in a field of a log.
 
     Raises:
-        ConfigError: the id is no text or number, or empty; the error begins with the place.
+        BadRow: the id is no text or number, or empty.
     """
-    try:
-        identity = answer_in(row, name)
-    except BadRow as failure:
-        raise ConfigError(f"{place}: {failure}") from None
+    identity = answer_in(row, name)
     if identity is None:
-        raise ConfigError(f"{place}: its {name} is {quote(row.get(name))}, but must be a text or a number")
+        raise BadRow(f"its {name} is {quote(row.get(name))}, but must be a text or a number")
     return identity
 
 
@@ -611,7 +623,7 @@ def _verdict(value: Any, name: str) -> bool | None:
 
 def _is_cut(value: Any) -> bool:
     """Return whether a limit ended a sample, from true or false, or from the server's reason."""
-    if value in _CUT:
+    if value in CUT:
         return True
     if value in _WHOLE:
         return False

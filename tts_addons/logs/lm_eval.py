@@ -30,11 +30,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from tts._common.characters import join_surrogates
-from tts.errors import ConfigError, quote, unknown_name
+from tts.errors import quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.randomness import hash64
+from tts.tasks.by_references import final_of
 from tts.tasks.extraction import last_marker
-from tts_addons.logs.fields import SampleRow, final_of, identity_in, is_response, listing, whole_number
+from tts_addons.logs.fields import SampleRow, identity_in, is_response, listing, read_rows, whole_number
 from tts_addons.logs.json_rows import read_json_rows
 from tts_addons.logs.source import Source, SourceFacts
 
@@ -69,14 +70,7 @@ def read_lm_eval(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         ConfigError: a line has another form or no sampled texts, or no line has the filter or the metric.
     """
     reader = _LogReader(file, source, facts)
-    for line, row in read_json_rows(file):
-        place = f"{file.name}, {line}"
-        if isinstance(row, BadRow):
-            raise ConfigError(f"{place}: {row}")
-        try:
-            yield from reader.read(row, place)
-        except BadRow as failure:
-            raise ConfigError(f"{place}: {failure}") from None
+    yield from read_rows(file, read_json_rows(file), reader.read)
     reader.check()
 
 
@@ -113,7 +107,7 @@ class _LogReader:
         then the name of the filter. Samples of the other copies are also yielded, and are marked as copies.
 
         Raises:
-            ConfigError, BadRow: the line has another form, or no sampled texts.
+            BadRow: the line has another form, or no sampled texts.
         """
         missing_names = [name for name in _REQUIRED if name not in row]
         if missing_names:
@@ -184,7 +178,7 @@ class _LogReader:
             extractor: The source of the answers, as in `SourceFacts.extracting`.
         """
         facts = self._facts
-        document = identity_in(row, "doc_id", place)
+        document = identity_in(row, "doc_id")
         texts = _texts(row)
         answers = _answers(row["filtered_resps"], len(texts))
         verdicts = self._verdicts(row, len(texts))

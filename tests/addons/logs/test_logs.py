@@ -4,7 +4,6 @@ theirs.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import zipfile
@@ -17,7 +16,7 @@ import pytest
 
 import tts
 from tts.errors import ConfigError
-from tts_addons.logs.json_stream import JsonStream
+from tts_addons.logs.json_stream import json_elements
 
 
 def document(number: int, texts: list[str], filtered: list[Any], **more: Any) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def test_epochs_are_samples_of_one_problem(tmp_path, name):
     assert [one.tokens for one in pool.problems[0].drawn] == [11, 12]
     assert pool.problems[0].cell.model == "openai/small"
     assert pool.report.differences == [
-        f"{name}, {'sample 4' if name == 'log.json' else 'samples/2_epoch_2.json'}: "
+        f"{name}, {'samples 4' if name == 'log.json' else 'samples/2_epoch_2.json'}: "
         "the answer '4.0' is right by the reference '4', but wrong by the source"
     ]
 
@@ -260,7 +259,7 @@ def test_bad_logs_are_named(tmp_path, name):
         tts.Pool.from_files(write_log(path, [{"id": "a", "epoch": 1}]))
     write_log(path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ConfigError, match=f"{name}: it is (no whole JSON object|damaged)"):
+    with pytest.raises(ConfigError, match=f"{name}: it is (no whole JSON|damaged)"):
         tts.Pool.from_files(path)
 
 
@@ -295,7 +294,7 @@ def test_a_score_of_inspect_that_is_not_finite_is_unknown(tmp_path):
 
 def test_a_log_that_is_nested_too_deeply_is_named(tmp_path):
     (tmp_path / "log.json").write_text('{"version": 2, "samples": ' + "[" * 100_000)
-    with pytest.raises(ConfigError, match=r"log\.json: it.*object:.*recursion"):
+    with pytest.raises(ConfigError, match=r"log\.json: it.*JSON:.*recursion"):
         tts.Pool.from_files(tmp_path / "log.json")
 
 
@@ -315,7 +314,7 @@ def test_a_count_of_tokens_that_is_none_is_named(tmp_path, count):
         {"output": {**output, "usage": None}, "model_usage": {"m": {"output_tokens": count}}},
     ):
         path = write_log(tmp_path / "log.json", [SAMPLES[0], {**SAMPLES[1], **broken}])
-        with pytest.raises(ConfigError, match=r"log\.json, sample 2:.*output_tokens"):
+        with pytest.raises(ConfigError, match=r"log\.json, samples 2:.*output_tokens"):
             tts.Pool.from_files(path)
 
 
@@ -366,21 +365,19 @@ def test_logs_of_two_models_are_no_pool(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
-def test_a_large_object_is_read_item_by_item(monkeypatch, size):
+def test_a_large_object_is_read_item_by_item(tmp_path, monkeypatch, size):
     monkeypatch.setattr("tts_addons.logs.json_stream._CHUNK", size)
-    given = {"a": [1, 2], "samples": [{"x": "y" * 50}, 12, '}]"', []], "n": 3.25, "empty": {}, "samples2": None}
-    found = list(JsonStream(io.StringIO(json.dumps(given, indent=1)), "log.json").members("samples"))
-    expected = [
-        ("a", [1, 2]),
-        *(("samples", one) for one in given["samples"]),
-        ("n", 3.25),
-        ("empty", {}),
-        ("samples2", None),
+    given = {"a": [1], "samples": [{"x": "y" * 50}, '}]"', []], "n": 3.25, "empty": {}, "none": [], "samples2": None}
+    (path := tmp_path / "log.json").write_text(json.dumps(given, indent=1))
+    assert [tuple(element) for element in json_elements(path)] == [
+        ("a", 1, 1),
+        *(("samples", number, item) for number, item in enumerate(given["samples"], 1)),
+        *((name, None, given[name]) for name in ("n", "empty", "samples2")),
     ]
-    assert found == expected
-    for text in ("", "[1]", '{"a": 1', '{"samples": [1, 2', '{"a" 1}', '{"samples": [1 2]}'):
-        with pytest.raises(ValueError, match=r"."):
-            list(JsonStream(io.StringIO(text), "log.json").members("samples"))
+    for text in ("", "3", "[1", '{"a": 1', '{"samples": [1, 2', '{"a" 1}', '{"samples": [1 2]}'):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="no whole JSON"):
+            list(json_elements(path))
 
 
 @pytest.mark.slow

@@ -313,7 +313,7 @@ def test_arrays_and_objects_of_rows_are_read(tmp_path, rows):
         (
             '[{"problem": "p", "answer": "4"}',
             None,
-            r"rows\.json: it is no whole JSON array: it ends too early \(after item 1\)",
+            r"rows\.json: it is no whole JSON: it ends too early \(after item 1\)",
         ),
     ],
 )
