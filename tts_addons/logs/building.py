@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, VerifierError, quote
@@ -36,6 +36,14 @@ _WORD: Final = re.compile(r"[^\W\d_]{3,}")
 _PATCH: Final = re.compile(r"^diff --git .*?(?=^```|\Z)", re.MULTILINE | re.DOTALL)
 _LETTER: Final = re.compile(r"[A-Ja-j]")
 _SHARE: Final = 0.05  # of the samples, above which a word that no reference resembles is reported
+# sentences of a report, each with its number of samples or problems
+UNFILTERED: Final = "{:,} answers of the source are the whole text, so that the task extracts them"
+THINKING: Final = "{:,} samples end within their thought, and have no answer"
+UNMARKED: Final = "{:,} texts have the marks of thoughts, which thoughts='none' does not use: leave out --thoughts none"
+SILENT: Final = "{:,} samples have no answer, and do not vote"
+REPEATED: Final = "{:,} samples have the text of an earlier one of their problem"
+DISPUTED: Final = "in {:,} problems the source gives equal answers different verdicts"
+UNJUDGED: Final = "{:,} problems have neither a reference answer nor verdicts, so that their accuracy is unknown"
 _REPLY: Final = re.compile(r"\n\s*\n|\\boxed\b|.{200}", re.DOTALL)  # in an answer that is a whole reply
 
 
@@ -64,13 +72,10 @@ class ImportReport:
         problems: The number of problems.
         samples: The number of samples.
         sizes: The number of problems by their number of samples.
-        silent: The number of samples without an answer.
-        repeated: The number of samples with the text of an earlier sample of their problem.
+        counts: The number of samples or problems by their sentence, such as `SILENT`.
         judged: The number of samples with a verdict of the task and a verdict of the source.
         differ: The number of samples whose two verdicts differ.
         differences: A line on each of the first samples whose verdicts differ.
-        disputed: The number of problems in which the source gives equal answers different verdicts.
-        unjudged: The number of problems without any verdict.
         tokens: The number of samples whose tokens were given, counted or estimated.
         written: Whether a problem has tests that a model wrote.
         faults: The errors that the task raised on texts, one line a kind.
@@ -89,9 +94,6 @@ class ImportReport:
         compared: The number of samples whose source has both a text and an answer, which were compared.
         unlike: The number of compared samples where the task extracts another answer.
         unlikenesses: A line on each of the first compared samples with another answer.
-        unfiltered: The number of samples whose answer by the source is their whole text, so that the task extracts it.
-        thinking: The number of samples that end within their thought.
-        unmarked: The number of texts with marks of thoughts, where the user stated that there are no thoughts.
         ran: Whether programs were run with tests.
     """
 
@@ -107,13 +109,10 @@ class ImportReport:
     problems: int = 0
     samples: int = 0
     sizes: Counter[int] = field(default_factory=Counter[int])
-    silent: int = 0
-    repeated: int = 0
+    counts: Counter[str] = field(default_factory=Counter[str])
     judged: int = 0
     differ: int = 0
     differences: list[str] = field(default_factory=list[str])
-    disputed: int = 0
-    unjudged: int = 0
     tokens: Counter[str] = field(default_factory=Counter[str])
     written: bool = False
     faults: list[str] = field(default_factory=list[str])
@@ -124,9 +123,6 @@ class ImportReport:
     compared: int = 0
     unlike: int = 0
     unlikenesses: list[str] = field(default_factory=list[str])
-    unfiltered: int = 0
-    thinking: int = 0
-    unmarked: int = 0
     ran: bool = False
 
     def note_row(self, row: SampleRow) -> SampleRow:
@@ -163,28 +159,18 @@ class ImportReport:
             lines.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
         return lines + [f"{count:,} {note}" for note, count in sorted(self.notes.items())]
 
+    def _counted(self, *sentences: str) -> list[str]:
+        return [sentence.format(self.counts[sentence]) for sentence in sentences if self.counts[sentence]]
+
     def _answer_lines(self) -> list[str]:
         """Return the sentences about texts and their answers."""
-        lines: list[str] = []
-        if self.unfiltered:
-            lines.append(
-                f"{self.unfiltered:,} answers of the source are the whole text, so that the task extracts them"
-            )
+        lines = self._counted(UNFILTERED)
         if self.compared:
             sentence = (
                 f"{self.unlike:,} of {self.compared:,} answers of the source are not those that the task extracts"
             )
-            lines.append(sentence + _colon(self.unlikenesses))
-            lines += [f"  {line}" for line in self.unlikenesses]
-        if self.thinking:
-            lines.append(f"{self.thinking:,} samples end within their thought, and have no answer")
-        if self.unmarked:
-            lines.append(
-                f"{self.unmarked:,} texts have the marks of thoughts, which thoughts='none' does not use: leave out "
-                "--thoughts none"
-            )
-        if self.silent:
-            lines.append(f"{self.silent:,} samples have no answer, and do not vote")
+            lines += _listed(sentence, self.unlikenesses)
+        lines += self._counted(THINKING, UNMARKED, SILENT)
         for literal, count in self.stand_ins.most_common(_MOST_UNLIKE):
             lines.append(f"  {count:,} of these have {quote(literal)}, which stands for no answer")
         known_words = " ".join(self.references).casefold()
@@ -192,9 +178,7 @@ class ImportReport:
             if count > _SHARE * self.samples and word.casefold() not in known_words:
                 doubt = f"{word!r}, a word that no reference resembles; if it stands for no answer: --no-answer {word}"
                 lines.append(f"{count:,} answers are {doubt}")
-        if self.repeated:
-            lines.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
-        return lines
+        return lines + self._counted(REPEATED)
 
     def _verdict_lines(self) -> list[str]:
         """Return the sentences about verdicts."""
@@ -202,22 +186,28 @@ class ImportReport:
         if self.judged:
             by_task, by_source = (100 * self.right[judge] / self.judged for judge in ("by the task", "by the source"))
             lines.append(f"right: {by_task:.1f} % by the task, {by_source:.1f} % by the source")
-            lines.append(
-                f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{_colon(self.differences)}"
-            )
-            lines += [f"  {line}" for line in self.differences]
-        if self.disputed:
-            lines.append(f"in {self.disputed:,} problems the source gives equal answers different verdicts")
-        if self.unjudged:
-            lines.append(
-                f"{self.unjudged:,} problems have neither a reference answer nor verdicts, so that their accuracy is "
-                "unknown"
-            )
-        return lines
+            sentence = f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours"
+            lines += _listed(sentence, self.differences)
+        return lines + self._counted(DISPUTED, UNJUDGED)
 
 
-def _colon(lines: Sequence[str]) -> str:
-    return ":" if lines else ""
+def _listed(sentence: str, examples: Sequence[str]) -> list[str]:
+    """Return the lines of a sentence and its examples."""
+    return [f"{sentence}:" if examples else sentence, *(f"  {example}" for example in examples)]
+
+
+class _Reading(NamedTuple):
+    """The answers of a row.
+
+    Args:
+        answer: The answer that counts; None: there is none.
+        other: The answer that does not count, of the task or of the source; None: there is none.
+        is_compared: Whether the source has an answer apart from the text, which is compared.
+    """
+
+    answer: str | None
+    other: str | None
+    is_compared: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,41 +377,58 @@ class Building:
             return self.count(text)
         return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
-    def _answer(self, row: SampleRow, report: ImportReport) -> str | None:
-        """Return the answer that counts; None: there is none.
+    def _read(self, row: SampleRow, report: ImportReport) -> _Reading:
+        """Return the answers of a row.
 
         The source's answer counts, unless it is the whole text. Otherwise the task extracts the answer. Where the
         task finds no answer, an answer that is the whole text counts if its filter or column extracts elsewhere.
         """
+        given = None if row.answer is None else join_surrogates(row.answer) or None
         if row.text is None:
-            return None if row.answer is None else join_surrogates(row.answer) or None
-        response = self._response(row.text, report)
+            return _Reading(given, None, is_compared=False)
+        extracted = self._extract(self._response(row.text, report))
+        stated = row.compared if row.answer is None else row.answer
+        if stated is not None and not is_response(stated, row.text):
+            if row.answer is not None:
+                return _Reading(given, extracted, is_compared=True)
+            return _Reading(extracted, join_surrogates(stated) or None, is_compared=True)
         if row.answer is None:
-            return self._extract(response)
-        if not is_response(row.answer, row.text):
-            return join_surrogates(row.answer) or None
-        extracted = self._extract(response)
+            return _Reading(extracted, None, is_compared=False)
         if extracted is None and row.extractor in self.facts.extracting:
-            return join_surrogates(row.answer) or None
-        report.unfiltered += 1
-        return extracted
+            return _Reading(given, None, is_compared=False)
+        report.counts[UNFILTERED] += 1
+        return _Reading(extracted, None, is_compared=False)
 
     def _read_reply(self, row: SampleRow, report: ImportReport) -> SampleRow:
         """Return a row whose answer without a text, if it is a whole reply, is its text."""
         if row.text is not None or row.answer is None or not _REPLY.search(row.answer):
             return row
-        report.unfiltered += 1
+        report.counts[UNFILTERED] += 1
         return dataclasses.replace(row, text=row.answer, answer=None)
 
     def _answers(
         self, rows: Sequence[SampleRow], reference: str | None, report: ImportReport
     ) -> tuple[list[str | None], list[int | None]]:
         """Return the answer of each row and its class, and compare the source's answers with those of the task."""
-        answers = self._drop_literals([self._answer(row, report) for row in rows], rows, reference, report)
-        other_answers = self._drop_literals([self._other(row) for row in rows], rows, reference, None)
-        classes = _classes([*answers, *other_answers], self.task)
-        self._compare_answers(report, rows, answers, other_answers, classes)
-        return answers, classes[: len(rows)]
+        readings = [self._read(row, report) for row in rows]
+        answers = self._drop_literals([reading.answer for reading in readings], rows, reference, report)
+        others = self._drop_literals([reading.other for reading in readings], rows, reference, None)
+        classes = _classes([*answers, *others], self.task)
+        answer_classes, other_classes = classes[: len(rows)], classes[len(rows) :]
+        for i, (row, reading) in enumerate(zip(rows, readings, strict=True)):
+            report.compared += reading.is_compared
+            if not reading.is_compared or answer_classes[i] == other_classes[i]:
+                continue
+            report.unlike += 1
+            if len(report.unlikenesses) < _MOST_UNLIKE:
+                pair, counting = (answers[i], others[i]), "the task's"
+                if row.answer is not None:
+                    pair, counting = pair[::-1], "the source's"
+                task_answer, given_answer = map(quote, pair)
+                report.unlikenesses.append(
+                    f"{row.place}: the task extracts {task_answer}, the source has {given_answer}; {counting} counts"
+                )
+        return answers, answer_classes
 
     def _drop_literals(
         self, answers: _Answers, rows: Sequence[SampleRow], reference: str | None, report: ImportReport | None
@@ -451,80 +458,21 @@ class Building:
         """Return whether an answer states a choice."""
         return bool(_LETTER.fullmatch(self.task.canonical(answer))) or self.task.extract(answer) is not None
 
-    def _other(self, row: SampleRow) -> str | None:
-        """Return the answer that does not count, for comparison; None: there is only one answer.
-
-        If the source's answer counts, the other answer is the one that the task extracts. If the extracted answer
-        counts, the other answer is the source's.
-        """
-        if row.text is None:
-            return None
-        if row.answer is not None:
-            if is_response(row.answer, row.text):
-                return None
-            return self._extract(self._response(row.text, None))
-        if not row.compared or is_response(row.compared, row.text):
-            return None
-        return join_surrogates(row.compared)
-
     def _extract(self, text: str) -> str | None:
         answer = self.task.extract(text)
         patch = _PATCH.search(text) if answer is None and self.task.name == "patch" else None
         answer = answer if patch is None else patch[0]  # a text that is a patch, without an agent's messages
         return None if answer is None else join_surrogates(answer)
 
-    def _response(self, text: str, report: ImportReport | None) -> str:
-        """Return the text after the thought; "" where the text ends within its thought.
-
-        Args:
-            text: The text of a sample.
-            report: The report, to which unknown marks and unfinished thoughts are added; None: nothing is added.
-        """
+    def _response(self, text: str, report: ImportReport) -> str:
+        """Return the text after the thought; "" where the text ends within its thought."""
         if self.marks is None:
             unmarked_text = without_marks(text)
-            if report is not None:
-                report.unmarked += unmarked_text != text
+            report.counts[UNMARKED] += unmarked_text != text
             return unmarked_text
         response = self.marks.response(text)
-        if report is not None:
-            report.thinking += bool(text.strip()) and not response.strip()
+        report.counts[THINKING] += bool(text.strip()) and not response.strip()
         return response
-
-    def _compare_answers(
-        self,
-        report: ImportReport,
-        rows: Sequence[SampleRow],
-        answers: _Answers,
-        other_answers: _Answers,
-        classes: Sequence[int | None],
-    ) -> None:
-        """Add to a report where the source's answer and the extracted answer of a text differ.
-
-        Args:
-            report: The report.
-            rows: The samples of a problem.
-            answers: The answer of each sample that counts.
-            other_answers: The answer of each sample that does not count, as in `_other`.
-            classes: The class of each answer that counts, then of each other answer.
-        """
-        for i, row in enumerate(rows):
-            source_answer = row.compared if row.answer is None else row.answer
-            if row.text is None or source_answer is None:
-                continue
-            if other_answers[i] is None and is_response(row.answer or row.compared or "", row.text):
-                continue
-            report.compared += 1
-            if classes[i] == classes[len(rows) + i]:
-                continue
-            report.unlike += 1
-            if len(report.unlikenesses) < _MOST_UNLIKE:
-                pair, counting = (answers[i], other_answers[i]), "the task's"
-                if row.answer is not None:
-                    pair, counting = pair[::-1], "the source's"
-                task_answer, given_answer = map(quote, pair)
-                report.unlikenesses.append(
-                    f"{row.place}: the task extracts {task_answer}, the source has {given_answer}; {counting} counts"
-                )
 
     def _compare(
         self,
@@ -555,7 +503,7 @@ class Building:
         for row, answer in zip(rows, answers, strict=True):
             if answer is not None and row.correct is not None:
                 verdicts_by_answer.setdefault(answer, set()).add(row.correct)
-        report.disputed += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
+        report.counts[DISPUTED] += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
 
     def _tokens(self, row: SampleRow, report: ImportReport) -> int:
         """Return the tokens of a sample: given, else counted, else estimated. The report notes which."""
@@ -677,6 +625,6 @@ def _add(report: ImportReport, drawn: Sequence[RecordedSample]) -> None:
     report.problems += 1
     report.samples += len(drawn)
     report.sizes[len(drawn)] += 1
-    report.repeated += sum(sample.same is not None for sample in drawn)
-    report.silent += sum(sample.answer is None for sample in drawn)
-    report.unjudged += all(sample.right is None for sample in drawn)
+    report.counts[REPEATED] += sum(sample.same is not None for sample in drawn)
+    report.counts[SILENT] += sum(sample.answer is None for sample in drawn)
+    report.counts[UNJUDGED] += all(sample.right is None for sample in drawn)

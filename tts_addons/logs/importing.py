@@ -32,6 +32,7 @@ from tts.tasks.isolation import isolate
 from tts.types import Usage
 from tts_addons.logs.building import (
     NO_ANSWERS,
+    SILENT,
     Building,
     CountTokens,
     ImportReport,
@@ -208,10 +209,10 @@ class Import:
                 building.programs.close()
         if not self.report.problems:
             raise ConfigError("there are no samples, but a pool must have some", hint="see that the files have rows")
-        if self.report.stand_ins and self.report.silent == self.report.samples:
+        if self.report.stand_ins and self.report.counts[SILENT] == self.report.samples:
             (literal, _), *_ = self.report.stand_ins.most_common(1)
             raise ConfigError(
-                f"all {self.report.silent:,} samples have no answer, or a text that stands for none: {quote(literal)}",
+                f"all {self.report.samples:,} samples have no answer, or a text that stands for none: {quote(literal)}",
                 hint="name the field of the answers (--field answer=…) or of the texts (--field text=…)",
             )
         if self.settings.programs is not None and not self.report.ran:

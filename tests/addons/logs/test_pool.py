@@ -24,6 +24,7 @@ from tts.errors import ConfigError
 from tts.experiments.analysis.replayable import PartialResults
 from tts.experiments.datasets.parquet import read_parquet
 from tts.experiments.store.store import Store
+from tts_addons.logs.building import SILENT
 from tts_addons.logs.importing import Import, ImportSettings, NamedAlike, rows_of
 from tts_addons.logs.source import Source, SourceFacts
 
@@ -71,7 +72,7 @@ def test_rows_of_several_problems_are_grouped_in_order():
     assert [one.scores["main"] for one in b.drawn] == [0.2, 0.7, 0.1]
     assert math.isnan(a.drawn[2].scores["main"])
     assert dict(a.cell.verifiers) == {"main": "recorded(low=0, high=1)"}
-    assert (pool.report.samples, pool.report.silent, pool.report.sizes) == (6, 1, Counter({3: 2}))
+    assert (pool.report.samples, pool.report.counts[SILENT], pool.report.sizes) == (6, 1, Counter({3: 2}))
 
 
 def test_a_list_a_problem_is_the_same_as_a_row_a_sample():
