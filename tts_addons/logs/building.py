@@ -44,6 +44,7 @@ SILENT: Final = "{:,} samples have no answer, and do not vote"
 REPEATED: Final = "{:,} samples have the text of an earlier one of their problem"
 DISPUTED: Final = "in {:,} problems the source gives equal answers different verdicts"
 UNJUDGED: Final = "{:,} problems have neither a reference answer nor verdicts, so that their accuracy is unknown"
+_OF_PROBLEM: Final = ("prompt", "reference", "tests", "group", "written_tests")  # what all rows of a problem share
 _REPLY: Final = re.compile(r"\n\s*\n|\\boxed\b|.{200}", re.DOTALL)  # in an answer that is a whole reply
 
 
@@ -258,14 +259,6 @@ class Building:
     no_answers: Collection[str] = NO_ANSWERS
     replies: bool = False
 
-    def _verdict(self, task_verdict: bool | None, row: SampleRow) -> bool | None:  # noqa: FBT001
-        """Return whether a row is right, by the verdict that counts, else by the other verdict."""
-        if task_verdict is None:
-            return row.correct
-        if row.correct is None or self.verdicts == "ours":
-            return task_verdict
-        return row.correct
-
     def samples(self, name: str, rows: Sequence[SampleRow], report: ImportReport) -> ProblemSamples:
         """Return the samples of one problem, and add them to a report.
 
@@ -275,9 +268,7 @@ class Building:
         rows = [row for row in rows if not row.copy_in or row.copy_in in self.facts.with_repeats]
         check_unique(name, rows)
         rows = _sort_rows(rows)
-        prompt, reference = _common(name, rows, "prompt"), _common(name, rows, "reference")
-        tests, group = _common(name, rows, "tests"), _common(name, rows, "group")
-        written_tests: tuple[str, ...] | None = _common(name, rows, "written_tests")
+        prompt, reference, tests, group, written_tests = (_common(name, rows, meaning) for meaning in _OF_PROBLEM)
         if self.programs is None and (tests or written_tests):
             note = "problems have tests, which were not run: name a file of verdicts by programs (--programs)"
             report.notes[note] += 1
@@ -291,13 +282,12 @@ class Building:
             answers = self._drop_literals([_program(row) for row in rows], rows, None, report)
             classes = _program_classes(answers)
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
-        outcomes: list[dict[str, tuple[float, ...]]] = [{} for _ in rows]
+        if programs is not None and written_tests is not None:
+            rows = [
+                _run_written(programs, row, answer, written_tests) for row, answer in zip(rows, answers, strict=True)
+            ]
         no_verdicts: list[bool | None] = [None] * len(rows)
         task_verdicts = no_verdicts if tests is not None else judge_answers(answers, classes, self.task, problem)
-        if programs is not None and written_tests is not None:
-            outcomes = [
-                _outcomes(programs, row, answer, written_tests) for row, answer in zip(rows, answers, strict=True)
-            ]
         if programs is not None and tests:
             task_verdicts = _run_programs(programs, answers, tests, rows[0].place)
         task_verdicts = [
@@ -307,18 +297,27 @@ class Building:
         self._compare(report, rows, answers, reference, task_verdicts)
         tokens = [self._tokens(row, report) for row in rows]
         _check_places(rows, tokens)
-        first_equals = earlier_equals([row.text for row in rows])
+        equals = earlier_equals([row.text for row in rows])
+        is_given = self.verdicts == "given"
+        parts = zip(rows, answers, classes, task_verdicts, tokens, equals, strict=True)
         drawn = tuple(
-            self._sample(
-                row,
-                answer=answers[i],
-                answer_class=classes[i],
-                task_verdict=task_verdicts[i],
-                outcomes=outcomes[i],
-                tokens=tokens[i],
-                first_equal=first_equals[i],
+            RecordedSample(
+                answer=answer,
+                answer_class=answer_class,
+                right=row.correct if verdict is None or (is_given and row.correct is not None) else verdict,
+                status="truncated" if row.truncated else "finished",
+                tokens=num_tokens,
+                verifier_tokens=row.verifier_tokens,
+                like=row.like,
+                shared=row.shared,
+                same=row.same if row.text is None else first_equal,
+                scores=row.scores,
+                steps=row.steps,
+                outcomes=row.outcomes,
+                given=row.correct,
+                usd=row.usd,
             )
-            for i, row in enumerate(rows)
+            for row, answer, answer_class, verdict, num_tokens, first_equal in parts
         )
         _add(report, drawn)
         return ProblemSamples(
@@ -329,46 +328,6 @@ class Building:
             tests=tests or None,
             prompt_tokens=0 if prompt is None else self._count(prompt),
             estimated=any(row.tokens is None and (self.count is None or row.text is None) for row in rows),
-        )
-
-    def _sample(
-        self,
-        row: SampleRow,
-        *,
-        answer: str | None,
-        answer_class: int | None,
-        task_verdict: bool | None,
-        outcomes: Mapping[str, tuple[float, ...]],
-        tokens: int,
-        first_equal: int | None,
-    ) -> RecordedSample:
-        """Return the sample of a row.
-
-        Args:
-            row: The row.
-            answer: The answer that counts.
-            answer_class: The class of this answer.
-            task_verdict: The verdict of the task on this answer.
-            outcomes: The outcomes of written tests, by their role.
-            tokens: The number of tokens.
-            first_equal: The index of the first sample with the same text; None: the text is new.
-        """
-        test_scores = {role: sum(test_outcomes) / len(test_outcomes) for role, test_outcomes in outcomes.items()}
-        return RecordedSample(
-            answer=answer,
-            answer_class=answer_class,
-            right=self._verdict(task_verdict, row),
-            status="truncated" if row.truncated else "finished",
-            tokens=tokens,
-            verifier_tokens=row.verifier_tokens,
-            like=row.like,
-            shared=row.shared,
-            same=row.same if row.text is None else first_equal,
-            scores={**row.scores, **test_scores},
-            steps={**row.steps, **outcomes},
-            outcomes=row.outcomes,
-            given=row.correct,
-            usd=row.usd,
         )
 
     def _count(self, text: str) -> int:
@@ -538,10 +497,10 @@ def _run_programs(
         raise ConfigError(f"{place}: {failure.cause}", hint=failure.hint) from failure
 
 
-def _outcomes(
+def _run_written(
     programs: ProgramVerdicts, row: SampleRow, program: str | None, written_tests: Sequence[str]
-) -> dict[str, tuple[float, ...]]:
-    """Return the outcomes of written tests, by their role. Without a program, all outcomes are 0.
+) -> SampleRow:
+    """Return a row with the outcomes of written tests as steps of their role. Without a program, all outcomes are 0.
 
     Raises:
         ConfigError: the row has scores of the role of written tests.
@@ -551,9 +510,10 @@ def _outcomes(
             f"{row.place}: it has scores of the role {WRITTEN!r}, which is that of its written tests",
             hint="name the scores otherwise",
         )
-    if program is None:
-        return {WRITTEN: (0.0,) * len(written_tests)}
-    return {WRITTEN: programs.outcomes(program, written_tests)}
+    count = len(written_tests)
+    outcomes = (0.0,) * count if program is None else programs.outcomes(program, written_tests)
+    scores, steps = {**row.scores, WRITTEN: sum(outcomes) / count}, {**row.steps, WRITTEN: outcomes}
+    return dataclasses.replace(row, scores=scores, steps=steps)
 
 
 def _program_classes(programs: Sequence[str | None]) -> list[int | None]:
