@@ -204,11 +204,7 @@ def _rewards(verifier_result: Mapping[str, Any], facts: SourceFacts) -> dict[str
     for name, reward in rewards.items():
         if type(reward) not in (bool, int, float) or not abs(reward) < float("inf"):
             raise BadRow(f"its reward {name!r} is {quote(reward)}, but must be a finite number")
-    names = list(rewards)
-    if "reward" in rewards:
-        names.remove("reward")
-        names.insert(0, "reward")
-    return {name: float(rewards[name]) for name in names}
+    return {name: float(rewards[name]) for name in sorted(rewards, key=lambda name: name != "reward")}
 
 
 def _sum_over_turns(turns: Sequence[Mapping[str, Any]], name: str, default: Any) -> Any:

@@ -52,6 +52,7 @@ _COMPARED: Final = "compared"  # an answer of the source beside a text from whic
 _OF_PROBLEM: Final = ("problem", "prompt", "reference", "tests", "written_tests", "group", "model")
 _OF_SAMPLE: Final = (USUAL.keys() | {_COMPARED}) - {*_OF_PROBLEM}
 _SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of these meanings
+_JSON_CELLS: Final = ("scores", "steps", "outcomes", "written_tests")  # meanings whose cells of CSV may have JSON
 # words in the names of fields that may have references
 _OF_REFERENCES: Final = re.compile(r"gold|gt|truth|ref|target|expected|label|solution", re.IGNORECASE)
 _MOST: Final = 1 << 40  # bound of a count
@@ -172,7 +173,7 @@ class SampleFields:
             row = self._layout.prepare(row)
         self._facts.seen.update(dict.fromkeys(row))
         names = self._names(row)
-        values = {meaning: _value(row, name) for meaning, name in names.items()}
+        values = {meaning: _read_cell(_value(row, name), meaning) for meaning, name in names.items()}
         values = {meaning: value for meaning, value in values.items() if value is not None}
         if not any(meaning in values or self._has(meaning, row) for meaning in _SHOW_SAMPLES):
             raise self._nothing(row)
@@ -210,7 +211,7 @@ class SampleFields:
         """
         read = dict(values)
         for meaning in {"scores", "steps"} & read.keys() - self._named_fields.keys():
-            value = read[meaning] = _read_cell(read[meaning], ("{", "["), meaning, "a number or JSON")
+            value = read[meaning]
             if isinstance(value, Mapping):
                 read[meaning] = without_costs(cast("Mapping[str, Any]", value), self._facts)
             elif meaning == "steps" and not _may_be_scores(value):
@@ -570,8 +571,7 @@ def _text(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def _tests(value: Any) -> tuple[str, ...] | None:
-    """Return the tests that a model wrote, from a list of texts, or from JSON in a cell of CSV."""
-    value = _read_cell(value, ("[",), "written_tests", "a list of texts")
+    """Return the tests that a model wrote, from a list of texts."""
     if value is None or value == "":
         return None
     if not isinstance(value, list) or not all(isinstance(test, str) for test in cast("list[Any]", value)):
@@ -579,24 +579,18 @@ def _tests(value: Any) -> tuple[str, ...] | None:
     return tuple(cast("list[str]", value)) or None
 
 
-def _read_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
-    """Return the value of the JSON in a cell of CSV that begins with a mark, and other values unchanged.
-
-    Args:
-        value: The cell, or a value of another kind of file.
-        marks: The first characters of JSON.
-        name: The name of the field, for messages.
-        rule: The words for what the value must be, for messages.
+def _read_cell(value: Any, meaning: str) -> Any:
+    """Return the value of the JSON in a cell of CSV, and other values unchanged.
 
     Raises:
-        BadRow: the cell begins with a mark, but is no JSON.
+        BadRow: the cell begins as JSON, but is none.
     """
-    if not (isinstance(value, str) and value.lstrip().startswith(marks)):
+    if meaning not in _JSON_CELLS or not (isinstance(value, str) and value.lstrip().startswith(("{", "["))):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        raise BadRow(f"its {name} is {quote(value)}, but must be {rule}") from None
+        raise BadRow(f"its {meaning} is {quote(value)}, but must be JSON") from None
 
 
 def _prompt(value: Any) -> Prompt | None:
@@ -662,10 +656,7 @@ def dollars(value: Any, name: str) -> float | None:
     """
     if value is None or value == "":
         return None
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = math.inf if isinstance(value, bool) else _float(value)
     if not 0 <= number <= _MOST:
         raise BadRow(f"its {name} is {quote(value)}, but must be dollars, a number of at least 0")
     return number
@@ -673,7 +664,6 @@ def dollars(value: Any, name: str) -> float | None:
 
 def _scores(value: Any, name: str) -> Mapping[str, Any]:
     """Return scores by role. A value without a role is the score of "main"."""
-    value = _read_cell(value, ("{", "["), name, "a number or JSON")
     if value is None or value == "":
         return {}
     by_role = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {"main": value}
@@ -695,10 +685,15 @@ def _number(value: Any, role: str) -> float:
     """
     if value is None:
         return math.nan
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.inf
+    number = _float(value)
     if math.isinf(number):
         raise BadRow(f"its score by {role!r} is {quote(value)}, no finite number; write null where it is unknown")
     return number
+
+
+def _float(value: Any) -> float:
+    """Return a value as a number, which is infinite where the value is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.inf

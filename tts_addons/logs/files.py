@@ -36,6 +36,8 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
     file = Path(path).expanduser()
     try:
         form = source.form or _form(file)
+        if form not in FORMS:
+            raise unknown_name("form", form, FORMS)
         facts.forms.add(form)
         yield from FORMS[form](file, source, facts)
     except OSError as failure:
@@ -74,16 +76,6 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain_value(item) for item in cast("list[Any]", value)]
     return value
-
-
-def check_form(form: str | None) -> None:
-    """Refuse a form that is unknown.
-
-    Raises:
-        ConfigError: the form is unknown.
-    """
-    if form is not None and form not in FORMS:
-        raise unknown_name("form", form, FORMS)
 
 
 def check_used(source: Source, forms: Collection[str]) -> None:

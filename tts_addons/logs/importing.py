@@ -40,7 +40,7 @@ from tts_addons.logs.building import (
     fold_literal,
 )
 from tts_addons.logs.fields import SampleRow
-from tts_addons.logs.files import check_form, check_used, samples_in
+from tts_addons.logs.files import check_used, samples_in
 from tts_addons.logs.programs import WRITTEN, ProgramVerdicts, program_kind
 from tts_addons.logs.source import Source, SourceFacts
 from tts_addons.logs.staging import Staging
@@ -311,13 +311,11 @@ class Import:
         latest = namesakes[-1]  # the study that the name stood for
         if study not in namesakes:
             _warn(f"the name {name!r} was that of study {latest}, which stays; it is now named by that number")
-        elif study == latest:
-            _warn(f"these samples are in the store already, as study {study}, and nothing was added")
         else:
-            _warn(
-                f"these samples are in the store already, as study {study}, and nothing was added; the name is that of "
-                f"study {latest}, so that these samples are named by {study}"
+            named = (
+                "" if study == latest else f"; the name is that of study {latest}, so that these are named by {study}"
             )
+            _warn(f"these samples are in the store already, as study {study}, and nothing was added{named}")
         return study
 
     def _snapshot(self) -> dict[str, Any]:
@@ -347,7 +345,6 @@ def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> 
     Raises:
         ConfigError: as `samples_in`, or an option belongs to a form that no file has.
     """
-    check_form(source.form)
     for path in paths:
         yield from samples_in(path, source, facts)
     check_used(source, facts.forms)

@@ -40,10 +40,7 @@ from tts_addons.logs.json_rows import read_json_rows
 from tts_addons.logs.source import Source, SourceFacts
 
 _REQUIRED: Final = ("doc_id", "target", "filtered_resps")
-_NAMES: Final = (
-    re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl"),
-    re.compile(r"\d{8}_\d{6}_samples_(.+)\.jsonl"),
-)
+_NAME: Final = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl|\d{8}_\d{6}_samples_(.+)\.jsonl")
 _INVALID: Final = "[invalid]"  # what a filter writes where it finds no answer
 OURS: Final = "tts"  # the filter of files that tts writes, whose answers count as they are
 _ABOUT: Final = ("doc", "resps", "arguments", "input", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash")
@@ -86,12 +83,8 @@ class _LogReader:
     def __init__(self, file: Path, source: Source, facts: SourceFacts) -> None:
         self._file_name = file.name
         self._facts = facts
-        self._problem_prefix = ""
-        for pattern in _NAMES:
-            name_match = pattern.fullmatch(file.name)
-            if name_match is not None:
-                self._problem_prefix = f"{name_match[1]}/"
-                break
+        name_match = _NAME.fullmatch(file.name)
+        self._problem_prefix = f"{name_match[1] or name_match[2]}/" if name_match else ""
         self._filter = source.filter
         self._metric = source.metric
         self._values_by_filter = dict[str, list[float]]()  # the metric's value of each document; NaN: no value
@@ -187,17 +180,10 @@ class _LogReader:
         if reference is None:
             facts.notes["documents have no single target, so that the verdicts of the source count"] += 1
         prompt = _prompt(row.get("arguments")) or row.get("input")
-        field_of = {
-            "problem": "doc_id",
-            "prompt": "arguments" if "arguments" in row else "input",
-            "text": "resps",
-            "answer": "filtered_resps",
-        }
-        for meaning, field in {**field_of, "reference": "target"}.items():
-            if field in row:
-                facts.add_meaning(meaning, field)
-        if "resps" not in row:
-            facts.add_meaning("text", "filtered_resps")
+        text_field = "resps" if "resps" in row else "filtered_resps"
+        facts.add_meanings(problem="doc_id", text=text_field, answer="filtered_resps", reference="target")
+        for prompt_field in [name for name in ("arguments", "input") if name in row][:1]:
+            facts.add_meaning("prompt", prompt_field)
         is_extracted = [
             answer is not None and not is_response(answer, text) for answer, text in zip(answers, texts, strict=True)
         ]
@@ -224,13 +210,10 @@ class _LogReader:
         Raises:
             BadRow: the named metric is no verdict.
         """
-        own_verdicts = _as_list(row.get("correct"))  # the verdict on each repeat, in files that tts wrote
-        if (
-            own_verdicts is not None
-            and len(own_verdicts) == repeats
-            and all(isinstance(verdict, bool) for verdict in own_verdicts)
-        ):
-            return list(own_verdicts)
+        if isinstance(row.get("correct"), list):  # in files that tts wrote
+            own_verdicts = _read_verdicts(row["correct"], repeats)
+            if own_verdicts is not None:
+                return own_verdicts
         names = _as_list(row.get("metrics")) or list(row)
         metrics = {
             name: row[name] for name in names if isinstance(name, str) and name in row and name not in _BOOKKEEPING

@@ -280,11 +280,11 @@ def test_a_saved_pool_replays_to_the_same_figures(tmp_path):
         ({"problem": "p", "text": 5}, "rows.jsonl, line 2: its text is 5, but must be a text"),
         (
             {"problem": "p", "answer": "1", "scores": "[0.5"},
-            "rows.jsonl, line 2: its scores is '[0.5', but must be a number or JSON",
+            "rows.jsonl, line 2: its scores is '[0.5', but must be JSON",
         ),
         (
             {"problem": "p", "answer": "1", "written_tests": "[1"},
-            "line 2: its written_tests is '[1', but must be a list of texts",
+            "line 2: its written_tests is '[1', but must be JSON",
         ),
         (
             {"problem": "p", "answer": ["1", "2"], "scores": {"main": [1]}},
