@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,7 +20,7 @@ _MOST_UNREAD: Final = 12  # fields that a report names
 
 
 @contextmanager
-def placed(place: str) -> Iterator[None]:
+def placed(place: str) -> Generator[None]:
     """Turn a `BadRow` within the context into an error that begins with its place.
 
     Raises:
