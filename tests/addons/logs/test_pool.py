@@ -31,7 +31,7 @@ from tts_addons.logs.source import Source, SourceFacts
 
 ROWS = [
     {"problem": "a", "prompt": "1 + 1?", "answer": "2", "reference": "2", "scores": 0.9, "tokens": 5},
-    {"problem": "b", "prompt": "2 + 2?", "answer": "5", "reference": "4", "scores": 0.2, "tokens": 7.0},
+    {"problem": "b", "prompt": "2 + 2?", "answer": "5", "reference": "4", "scores": 0.2, "tokens": 7},
     {"problem": "a", "answer": "2.0", "scores": 0.8, "tokens": 6},
     {"problem": "b", "answer": "4", "scores": 0.7, "tokens": 8},
     {"problem": "a", "answer": "", "scores": None, "tokens": 9},

@@ -15,6 +15,10 @@ from tts.cli.app import app
 from tts.errors import ConfigError
 
 
+def test_a_whole_number_may_be_written_as_a_fraction():
+    assert tts.Pool.from_rows([{"problem": "p", "answer": "1", "tokens": 5.0}]).problems[0].drawn[0].tokens == 5
+
+
 def test_cells_of_csv_have_verdicts_counts_and_json(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('problem,answer,correct,tokens,scores\np,1,True,5,"[0.25, 0.5]"\np,2,FALSE,7,"{""judge"": 1}"\n')
