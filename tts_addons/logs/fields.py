@@ -19,34 +19,10 @@ from tts.experiments.datasets.rows import BadRow, PlacedRow, answer_in
 from tts.tasks.by_references import final_of
 from tts.thoughts import THINK
 from tts.types import Prompt
-from tts_addons.logs.layouts import Layout, Paths, layout_of
+from tts_addons.logs.layouts import PLAIN, USUAL, Paths, layout_of
 from tts_addons.logs.paths import has_path, value_at
 from tts_addons.logs.source import COMPARED, SourceFacts, placed
 
-# The usual names of fields, by meaning. The first name that a row has is read. Callers state unusual names.
-USUAL: Final[Mapping[str, tuple[str, ...]]] = {
-    "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx", "problem_idx"),
-    "sample": ("sample", "sample_id", "epoch"),
-    "prompt": ("prompt", "question", "input"),
-    "text": ("text", "completions", "completion", "responses", "response", "output", "generations", "generation"),
-    "answer": ("prediction", "pred", "answer"),
-    "reference": ("reference", "target", "gold", "gt", "ground_truth", "gt_answer", "gold_answer"),
-    "correct": ("correct", "right", "is_correct", "is_corrects"),
-    "tokens": ("tokens", "num_tokens", "completion_tokens", "output_tokens"),
-    "usd": ("usd", "cost_usd"),
-    "scores": ("scores", "score", "reward"),
-    "steps": ("steps", "step_scores"),
-    "outcomes": ("outcomes",),
-    "tests": ("tests",),
-    "written_tests": ("written_tests", "generated_tests"),
-    "group": ("group",),
-    "truncated": ("truncated",),
-    "verifier_tokens": ("verifier_tokens",),
-    "like": ("like",),
-    "shared": ("shared",),
-    "same": ("same",),
-    "model": ("model", "model_name", "model_id"),
-}
 NONE: Final = "-"  # the name of a meaning's field where no field has this meaning
 _COMPARED: Final = "compared"  # an answer of the source beside a text from which the task extracts
 _OF_PROBLEM: Final = ("problem", "prompt", "reference", "tests", "written_tests", "group", "model")
@@ -156,8 +132,8 @@ class SampleFields:
     def __init__(self, names: Names | None = None, facts: SourceFacts | None = None) -> None:
         self._named_fields = {meaning: _check(meaning, name) for meaning, name in (names or {}).items()}
         self._facts = facts or SourceFacts()
-        self._usual_fields: dict[str, str] = {}  # by meaning, the usual name that the first row with one has
-        self._layout: Layout | None = None
+        self._chosen_fields: dict[str, str] = {}  # by meaning, the first path of the layout that a row has
+        self._layout = PLAIN
         self._is_layout_known = False
 
     def read(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
@@ -169,8 +145,7 @@ class SampleFields:
         if self._is_failed(row):
             self._facts.notes["requests failed, and are left out"] += 1
             return
-        if self._layout is not None and self._layout.prepare is not None:
-            row = self._layout.prepare(row)
+        row = self._layout.prepare(row)
         self._facts.seen.update(dict.fromkeys(row))
         names = self._names(row)
         values = {meaning: _read_cell(_value(row, name), meaning) for meaning, name in names.items()}
@@ -182,7 +157,7 @@ class SampleFields:
         self._note_meanings(values, names)
         values["reference"] = self._reference(listing(values.get("reference")))
         values["text"] = text_in(values.get("text"))
-        is_repeat = self._named_fields.get("sample") == NONE or (self._layout is not None and self._layout.repeats)
+        is_repeat = self._named_fields.get("sample") == NONE or self._layout.repeats
         for number, sample_values in enumerate(_spread(values, self._named_fields.keys(), self._facts)):
             sample = _sample(self._check_scores(sample_values), place if number == 0 else f"{place}, sample {number}")
             sample = dataclasses.replace(sample, sample=None) if is_repeat else sample
@@ -231,14 +206,12 @@ class SampleFields:
     def _is_failed(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row is a failed request of a batch. The first other row decides the layout of all rows."""
         if self._is_layout_known:
-            return self._layout is not None and self._layout.failed(row)
+            return self._layout.failed(row)
         self._layout = layout_of(row)
-        if self._layout is not None:
-            if self._layout.failed(row):
-                return True
+        self._is_layout_known = not self._layout.failed(row)
+        if self._is_layout_known and self._layout is not PLAIN:
             self._facts.layouts[self._layout.name] = None
-        self._is_layout_known = True
-        return False
+        return not self._is_layout_known
 
     def _names(self, row: Mapping[str, Any]) -> dict[str, Paths]:
         """Return the path of each meaning that a row has a field of."""
@@ -251,24 +224,22 @@ class SampleFields:
         if named_field is not None:
             return None if named_field == NONE else named_field
         other_fields = {field for field in self._named_fields.values() if isinstance(field, str)}
-        if self._layout is not None:
-            paths = self._layout.paths.get(meaning, ())
-            if isinstance(paths, Mapping):
-                return paths if all(has_path(row, path) for path in paths.values()) else None
+        paths = self._layout.paths.get(meaning, ())
+        if isinstance(paths, Mapping):
+            return paths if all(has_path(row, path) for path in paths.values()) else None
+        if meaning not in self._chosen_fields:
             candidates = (paths,) if isinstance(paths, str) else paths
-            return next((path for path in candidates if path not in other_fields and has_path(row, path)), None)
-        if meaning not in self._usual_fields:
-            usual_names = [usual for usual in USUAL[meaning] if usual in row and usual not in other_fields]
-            if not usual_names:
+            found = [path for path in candidates if path not in other_fields and has_path(row, path)]
+            if not found:
                 return None
-            self._usual_fields[meaning] = usual_names[0]
-        usual_field = self._usual_fields[meaning]
-        return usual_field if usual_field in row else None
+            self._chosen_fields[meaning] = found[0]
+        chosen_field = self._chosen_fields[meaning]
+        return chosen_field if has_path(row, chosen_field) else None
 
     def _has(self, meaning: str, row: Mapping[str, Any]) -> bool:
         """Return whether a row may have the field of a meaning, empty or not."""
         is_named = self._named_fields.get(meaning, NONE) != NONE
-        return is_named or self._usual_fields.get(meaning) in row or self._layout is not None
+        return is_named or self._chosen_fields.get(meaning) in row or self._layout is not PLAIN
 
     def _settle_answer(
         self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]
@@ -300,7 +271,7 @@ class SampleFields:
         return {**other_values, _COMPARED: values["answer"]}
 
     def _has_reference(self, row: Mapping[str, Any]) -> bool:
-        if "reference" in self._named_fields or self._layout is not None:
+        if "reference" in self._named_fields or self._layout is not PLAIN:
             return True
         return any(usual in row for usual in USUAL["reference"])
 

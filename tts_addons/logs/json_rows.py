@@ -13,8 +13,8 @@ from typing import IO, Any, Final
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.datasets.files import json_lines_in
 from tts.experiments.datasets.rows import BadRow, PlacedRow
-from tts_addons.logs.fields import USUAL
 from tts_addons.logs.json_stream import Element, json_elements
+from tts_addons.logs.layouts import USUAL
 
 _BEGINNING: Final = 4096  # bytes in which the first character is sought
 _IDS: Final = {*USUAL["problem"], *USUAL["prompt"]}
