@@ -152,13 +152,16 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
             raise BadRow(f"its schema_version is {quote(version)}, but must begin with {_ATIF}")
         steps = _mappings(trajectory, "steps")
         turns = [step for step in steps if step.get("source") == "agent"]
+        turn_metrics = [_mapping(turn, "metrics") for turn in turns]
         final_metrics, agent_result = _mapping(trajectory, "final_metrics"), _mapping(result, "agent_result")
         tokens = final_metrics.get("total_completion_tokens")
         if tokens is None:
-            tokens = _sum_over_turns(turns, "completion_tokens", agent_result.get("n_output_tokens"))
+            tokens = _sum_known([metrics.get("completion_tokens") for metrics in turn_metrics])
+            tokens = agent_result.get("n_output_tokens") if tokens is None else tokens
         cost = final_metrics.get("total_cost_usd")
         if cost is None:
-            cost = _sum_over_turns(turns, "cost_usd", agent_result.get("cost_usd"))
+            cost = _sum_known([metrics.get("cost_usd") for metrics in turn_metrics])
+            cost = agent_result.get("cost_usd") if cost is None else cost
         agents = (_mapping(_mapping(result, "config"), "agent"), _mapping(trajectory, "agent"))
         agent = next((agent for agent in agents if agent.get("name")), {})
         messages = [_plain(turn.get("message")) for turn in turns]
@@ -207,12 +210,10 @@ def _rewards(verifier_result: Mapping[str, Any], facts: SourceFacts) -> dict[str
     return {name: float(rewards[name]) for name in sorted(rewards, key=lambda name: name != "reward")}
 
 
-def _sum_over_turns(turns: Sequence[Mapping[str, Any]], name: str, default: Any) -> Any:
-    """Return the sum of a metric over turns; `default` where a turn lacks the metric, or there are no turns."""
-    values: list[Any] = [_mapping(turn, "metrics").get(name) for turn in turns]
-    if values and all(type(value) in (int, float) for value in values):
-        return sum(values)
-    return default
+def _sum_known(values: Sequence[Any]) -> Any:
+    """Return the sum of a value of each turn; None: there are no turns, or a turn lacks the value."""
+    is_known = bool(values) and all(type(value) in (int, float) for value in values)
+    return sum(values) if is_known else None
 
 
 def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> SampleRow:
@@ -265,15 +266,12 @@ def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> 
 
 def _mini_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the sum of the responses' tokens; None: a response states no tokens."""
-    total = 0
+    counts: list[int | None] = []
     for turn in turns:
         response = _mapping(_mapping(turn, "extra"), "response")
         usage = _mapping(response, "usage") or _mapping(turn, "usage")
-        tokens = whole_number(usage.get("completion_tokens", usage.get("output_tokens")), "usage")
-        if tokens is None:
-            return None
-        total += tokens
-    return total if turns else None
+        counts.append(whole_number(usage.get("completion_tokens", usage.get("output_tokens")), "usage"))
+    return _sum_known(counts)
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -138,16 +138,10 @@ class _LogReader:
 
     def _metric_value(self, row: Mapping[str, Any]) -> float:
         """Return the value of the named metric, else of the best-known metric; NaN: the row has no such number."""
-        if self._metric is not None:
-            names = [self._metric]
-        else:
-            like_verdicts = [name for name in row if name not in _BOOKKEEPING and _LIKE_VERDICTS.search(name)]
-            names = [*_VERDICTS, *like_verdicts]
-        for name in names:
-            if name in row:
-                value = row[name]
-                return float(value) if isinstance(value, bool | int | float) else math.nan
-        return math.nan
+        names = _verdict_names([name for name in row if name not in _BOOKKEEPING])
+        names = names if self._metric is None else [self._metric]
+        value = next((row[name] for name in names if name in row), None)
+        return float(value) if isinstance(value, bool | int | float) else math.nan
 
     def _copy_number(self, row: Mapping[str, Any]) -> str:
         """Return how many lines so far have the document and the responses of a line, this line included.
@@ -210,10 +204,9 @@ class _LogReader:
         Raises:
             BadRow: the named metric is no verdict.
         """
-        if isinstance(row.get("correct"), list):  # in files that tts wrote
-            own_verdicts = _read_verdicts(row["correct"], repeats)
-            if own_verdicts is not None:
-                return own_verdicts
+        own_verdicts = _read_verdicts(row.get("correct"), repeats) if row.get("filter") == OURS else None
+        if own_verdicts is not None:
+            return own_verdicts
         names = _as_list(row.get("metrics")) or list(row)
         metrics = {
             name: row[name] for name in names if isinstance(name, str) and name in row and name not in _BOOKKEEPING
@@ -227,9 +220,7 @@ class _LogReader:
         metric = self._metric
         if metric is not None and metric in metrics and metric not in verdicts_by_metric and repeats == 1:
             raise BadRow(f"its {metric} is {quote(metrics[metric])}, but a metric that gives verdicts must be 0 or 1")
-        known_names = [name for name in _VERDICTS if name in verdicts_by_metric]
-        like_verdicts = [name for name in verdicts_by_metric if _LIKE_VERDICTS.search(name)]
-        verdict_names = list(dict.fromkeys([*known_names, *like_verdicts]))  # the best-known metric first
+        verdict_names = _verdict_names(list(verdicts_by_metric))
         counting_metric = metric or (verdict_names[0] if verdict_names else None)
         if counting_metric is None or counting_metric not in verdicts_by_metric:
             return [None] * repeats
@@ -244,6 +235,12 @@ class _LogReader:
                 note = f"verdicts by {name!r} differ from those by {counting_metric!r}, which count (--metric)"
                 self._facts.notes[note] += num_differing
         return counting_verdicts
+
+
+def _verdict_names(names: Sequence[str]) -> list[str]:
+    """Return those names of metrics that are verdicts, the best-known first."""
+    known_names = [name for name in _VERDICTS if name in names]
+    return known_names + [name for name in names if name not in known_names and _LIKE_VERDICTS.search(name)]
 
 
 def _as_list(value: Any) -> list[Any] | None:
