@@ -30,7 +30,7 @@ from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import read_bounded
 from tts.tasks.patch import format_turn
 from tts_addons.logs.fields import SampleRow, dollars, text_in, whole_number, without_costs
-from tts_addons.logs.source import Source, SourceFacts, placed
+from tts_addons.logs.source import Source, SourceFacts, place_errors
 
 _ATIF: Final = "ATIF-v1."
 _MINI: Final = "mini-swe-agent-1"
@@ -63,7 +63,7 @@ def read_atif(path: Path, source: Source, facts: SourceFacts) -> Iterator[Sample
             f"{path}: it has no trial of Harbor, a folder with result.json", hint="name the folder of a trial or a job"
         )
     for file, result in sorted(trials, key=lambda trial: str(trial[1].get("started_at") or "")):
-        with placed(str(file)):
+        with place_errors(str(file)):
             row = _trial(file, result, facts)
         if row is None:
             facts.notes["trials failed, and are left out"] += 1
@@ -92,7 +92,7 @@ def read_mini_swe_agent(path: Path, source: Source, facts: SourceFacts) -> Itera
             f"{path}: it has no trajectory of mini-swe-agent, a file ….traj.json", hint="name the folder of its output"
         )
     for file in files:
-        with placed(str(file)):
+        with place_errors(str(file)):
             yield _mini_trajectory(file, _read(file), facts)
     facts.add_meanings(problem="instance_id", text="submission", tokens="usage", usd="instance_cost")
 
@@ -146,7 +146,7 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
     if not log.is_file():
         facts.notes["trials have no agent/trajectory.json, and count by their reward"] += 1
     trajectory = _read(log) if log.is_file() else {"schema_version": _ATIF, "steps": []}
-    with placed(str(log)):
+    with place_errors(str(log)):
         version = trajectory.get("schema_version")
         if not (isinstance(version, str) and version.startswith(_ATIF)):
             raise BadRow(f"its schema_version is {quote(version)}, but must begin with {_ATIF}")

@@ -160,18 +160,18 @@ class ImportReport:
             lines.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
         return lines + [f"{count:,} {note}" for note, count in sorted(self.notes.items())]
 
-    def _counted(self, *sentences: str) -> list[str]:
+    def _count_lines(self, *sentences: str) -> list[str]:
         return [sentence.format(self.counts[sentence]) for sentence in sentences if self.counts[sentence]]
 
     def _answer_lines(self) -> list[str]:
         """Return the sentences about texts and their answers."""
-        lines = self._counted(UNFILTERED)
+        lines = self._count_lines(UNFILTERED)
         if self.compared:
             sentence = (
                 f"{self.unlike:,} of {self.compared:,} answers of the source are not those that the task extracts"
             )
-            lines += _listed(sentence, self.unlikenesses)
-        lines += self._counted(THINKING, UNMARKED, SILENT)
+            lines += _list_examples(sentence, self.unlikenesses)
+        lines += self._count_lines(THINKING, UNMARKED, SILENT)
         for literal, count in self.stand_ins.most_common(_MOST_UNLIKE):
             lines.append(f"  {count:,} of these have {quote(literal)}, which stands for no answer")
         known_words = " ".join(self.references).casefold()
@@ -179,7 +179,7 @@ class ImportReport:
             if count > _SHARE * self.samples and word.casefold() not in known_words:
                 doubt = f"{word!r}, a word that no reference resembles; if it stands for no answer: --no-answer {word}"
                 lines.append(f"{count:,} answers are {doubt}")
-        return lines + self._counted(REPEATED)
+        return lines + self._count_lines(REPEATED)
 
     def _verdict_lines(self) -> list[str]:
         """Return the sentences about verdicts."""
@@ -188,11 +188,11 @@ class ImportReport:
             by_task, by_source = (100 * self.right[judge] / self.judged for judge in ("by the task", "by the source"))
             lines.append(f"right: {by_task:.1f} % by the task, {by_source:.1f} % by the source")
             sentence = f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours"
-            lines += _listed(sentence, self.differences)
-        return lines + self._counted(DISPUTED, UNJUDGED)
+            lines += _list_examples(sentence, self.differences)
+        return lines + self._count_lines(DISPUTED, UNJUDGED)
 
 
-def _listed(sentence: str, examples: Sequence[str]) -> list[str]:
+def _list_examples(sentence: str, examples: Sequence[str]) -> list[str]:
     """Return the lines of a sentence and its examples."""
     return [f"{sentence}:" if examples else sentence, *(f"  {example}" for example in examples)]
 
@@ -286,21 +286,46 @@ class Building:
             rows = [
                 _run_written(programs, row, answer, written_tests) for row, answer in zip(rows, answers, strict=True)
             ]
-        no_verdicts: list[bool | None] = [None] * len(rows)
-        task_verdicts = no_verdicts if tests is not None else judge_answers(answers, classes, self.task, problem)
-        if programs is not None and tests:
-            task_verdicts = _run_programs(programs, answers, tests, rows[0].place)
+        if tests is None:
+            task_verdicts = judge_answers(answers, classes, self.task, problem)
+        else:
+            task_verdicts = _run_programs(programs if tests else None, answers, tests, rows[0].place)
         task_verdicts = [
             None if row.text is None and row.answer is None else verdict
             for row, verdict in zip(rows, task_verdicts, strict=True)
         ]
         self._compare(report, rows, answers, reference, task_verdicts)
+        drawn = self._draw(rows, answers, classes, task_verdicts, report)
+        _add(report, drawn)
+        return ProblemSamples(
+            problem=problem,
+            drawn=drawn,
+            group=group,
+            texts=tuple(row.text for row in rows),
+            tests=tests or None,
+            prompt_tokens=0 if prompt is None else self._count(prompt),
+            estimated=any(row.tokens is None and (self.count is None or row.text is None) for row in rows),
+        )
+
+    def _draw(
+        self,
+        rows: Sequence[SampleRow],
+        answers: _Answers,
+        classes: Sequence[int | None],
+        task_verdicts: Sequence[bool | None],
+        report: ImportReport,
+    ) -> tuple[RecordedSample, ...]:
+        """Return the samples of rows, with the answers that count, their classes, and the verdicts of the task.
+
+        Raises:
+            ConfigError: a row refers to a later sample, or shares more tokens than it has.
+        """
         tokens = [self._tokens(row, report) for row in rows]
         _check_places(rows, tokens)
         equals = earlier_equals([row.text for row in rows])
         is_given = self.verdicts == "given"
         parts = zip(rows, answers, classes, task_verdicts, tokens, equals, strict=True)
-        drawn = tuple(
+        return tuple(
             RecordedSample(
                 answer=answer,
                 answer_class=answer_class,
@@ -318,16 +343,6 @@ class Building:
                 usd=row.usd,
             )
             for row, answer, answer_class, verdict, num_tokens, first_equal in parts
-        )
-        _add(report, drawn)
-        return ProblemSamples(
-            problem=problem,
-            drawn=drawn,
-            group=group,
-            texts=tuple(row.text for row in rows),
-            tests=tests or None,
-            prompt_tokens=0 if prompt is None else self._count(prompt),
-            estimated=any(row.tokens is None and (self.count is None or row.text is None) for row in rows),
         )
 
     def _count(self, text: str) -> int:
@@ -484,13 +499,15 @@ def _program(row: SampleRow) -> str | None:
 
 
 def _run_programs(
-    programs: ProgramVerdicts, answers: Sequence[str | None], tests: str, place: str
-) -> list[bool | None]:
-    """Return whether each answer, a program, passes the tests.
+    programs: ProgramVerdicts | None, answers: Sequence[str | None], tests: str, place: str
+) -> Sequence[bool | None]:
+    """Return whether each answer, a program, passes the tests; None: no programs are run.
 
     Raises:
         ConfigError: the tests are no Python, or test nothing; the error has the place of the problem.
     """
+    if programs is None:
+        return [None] * len(answers)
     try:
         return [answer is not None and programs.passes(answer, tests) for answer in answers]
     except VerifierError as failure:

@@ -21,7 +21,7 @@ from tts.thoughts import THINK
 from tts.types import Prompt
 from tts_addons.logs.layouts import PLAIN, USUAL, Paths, layout_of
 from tts_addons.logs.paths import has_path, value_at
-from tts_addons.logs.source import COMPARED, SourceFacts, placed
+from tts_addons.logs.source import COMPARED, SourceFacts, place_errors
 
 NONE: Final = "-"  # the name of a meaning's field where no field has this meaning
 _COMPARED: Final = "compared"  # an answer of the source beside a text from which the task extracts
@@ -313,7 +313,7 @@ def read_rows(
     """
     for row_place, row in rows:
         place = f"{file.name}, {row_place}"
-        with placed(place):
+        with place_errors(place):
             if isinstance(row, BadRow):
                 raise row
             yield from read(row, place)

@@ -16,7 +16,7 @@ from tts_addons.logs.fields import Names, SampleFields, SampleRow, read_rows
 from tts_addons.logs.inspect_logs import is_inspect, read_inspect
 from tts_addons.logs.json_rows import first_character, read_json_object, read_json_rows
 from tts_addons.logs.lm_eval import is_lm_eval, read_lm_eval
-from tts_addons.logs.source import Source, SourceFacts, placed
+from tts_addons.logs.source import Source, SourceFacts, place_errors
 
 Reader = Callable[[Path, Source, SourceFacts], Iterator[SampleRow]]
 
@@ -63,7 +63,7 @@ def samples_of(
         if not isinstance(any_row, Mapping):
             raise ConfigError(f"row {number} is a {type(row).__name__}, but must be a mapping from fields to values")
         place = f"row {number}"
-        with placed(place):
+        with place_errors(place):
             yield from sample_fields.read({name: _plain_value(value) for name, value in row.items()}, place)
 
 

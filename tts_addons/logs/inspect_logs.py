@@ -29,7 +29,7 @@ from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import check_row, check_whole, read_bounded
 from tts_addons.logs.fields import CUT, SampleRow, identity_in, whole_number, without_costs
 from tts_addons.logs.json_stream import json_elements
-from tts_addons.logs.source import Source, SourceFacts, placed
+from tts_addons.logs.source import Source, SourceFacts, place_errors
 
 VERSION: Final = 2
 OURS: Final = "tts"  # the scorer of logs that tts writes, whose answer may be the whole completion
@@ -68,7 +68,7 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
     for member_place, name, value in _archive(file) if zipfile.is_zipfile(file) else _document(file):
         if name == "samples":
             place = f"{file.name}, {member_place}"
-            with placed(place):
+            with place_errors(place):
                 yield from reader.samples(value, place)
         else:
             reader.read_header(name, value)

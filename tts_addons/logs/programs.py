@@ -76,7 +76,7 @@ class ProgramVerdicts:
         Raises:
             VerifierError: the tests are no Python, or test nothing.
         """
-        passed = self._kept(
+        passed = self._load_or_run(
             (program, tests, self._code),
             lambda: str(int(self._code.outcome(program, tests).outcome is ProgramOutcome.PASSED)),
         )
@@ -88,7 +88,7 @@ class ProgramVerdicts:
         Equal tests run once. A program that raises before its tests, or takes over a minute for them, passes none.
         """
         tests = list(dict.fromkeys(written))
-        digits = self._kept(
+        digits = self._load_or_run(
             (program, tests, self._code, HARNESS),
             lambda: read_outcomes(
                 self._code.outcome(with_tests(program, tests), _NO_TESTS, SECONDS).output, len(tests)
@@ -97,7 +97,7 @@ class ProgramVerdicts:
         digit_of = dict(zip(tests, digits, strict=False))
         return tuple(float(digit_of.get(test) == "1") for test in written)
 
-    def _kept(self, run: tuple[Any, ...], outcomes: Callable[[], str]) -> str:
+    def _load_or_run(self, run: tuple[Any, ...], outcomes: Callable[[], str]) -> str:
         """Return the outcomes of a run, from the file if they are there, else by a function.
 
         Args:

@@ -20,7 +20,7 @@ _MOST_UNREAD: Final = 12  # fields that a report names
 
 
 @contextmanager
-def placed(place: str) -> Generator[None]:
+def place_errors(place: str) -> Generator[None]:
     """Turn a `BadRow` within the context into an error that begins with its place.
 
     Raises:
