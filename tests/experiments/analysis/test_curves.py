@@ -271,15 +271,12 @@ def test_there_is_no_gain_at_an_accuracy_that_is_not_reached():
 
 def test_order_of_points_and_problems_does_not_matter():
     base, other = curve([100, 200, 400], [0.2, 0.4, 0.6]), curve([50, 100, 200], [0.2, 0.4, 0.6], seed=1)
-    turned = Curve(
-        label="a",
-        dataset="sums",
-        model="toy",
+    turned = dataclasses.replace(
+        other,
         costs={"tokens": other.costs["tokens"][::-1]},
         accuracy=other.accuracy[::-1],
         shares=other.shares[::-1, ::-1],
         problems=other.problems[::-1],
-        seeds=[0],
     )
     straight, again = (gain(one, base, "tokens", rng=rng()) for one in (other, turned))
     assert straight is not None

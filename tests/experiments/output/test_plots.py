@@ -45,9 +45,8 @@ def words(text: str) -> list[str]:
 
 
 def test_a_figure_says_on_what_it_stands():
-    text = " ".join(
-        words(svg(curve("majority"), curve("weighted", 2, verifier="process", kind="replayed"), title="Sums"))
-    )
+    curves = curve("majority"), curve("weighted", 2, verifier="process", kind="replayed")
+    text = " ".join(words(svg(*curves, title="Sums")))
     for part in ("Sums", "majority", "weighted", "Pareto front", "accuracy", "tokens per problem, verifier included"):
         assert part in text
     assert "sums: 60 problems · 2 seeds · model: toy · verifiers: none, process" in text
@@ -145,11 +144,8 @@ def test_the_front_is_marked_on_its_points():
 
 
 def test_small_multiples_share_their_axes_and_styles():
-    curves = [
-        curve(label, group=group)
-        for group in ("10 steps", "2 steps", "3 steps", "4 steps", "1 step")
-        for label in ("a", "b")
-    ]
+    groups = ("10 steps", "2 steps", "3 steps", "4 steps", "1 step")
+    curves = [curve(label, group=group) for group in groups for label in "ab"]
     figure = plots.draw(curves, front=False)
     titles = [panel.get_title(loc="left") for panel in figure.axes]
     assert titles == [f"{name} (60 problems)" for name in ("1 step", "2 steps", "3 steps", "4 steps", "10 steps")]
