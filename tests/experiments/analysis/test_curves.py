@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tests.experiments.made import made_curve
 from tts.errors import ConfigError
 from tts.experiments.analysis.comparing import (
     amount,
@@ -17,7 +18,7 @@ from tts.experiments.analysis.comparing import (
     gain,
     pareto_front,
 )
-from tts.experiments.analysis.curves import AXES, Curve, accuracies, curves_of
+from tts.experiments.analysis.curves import AXES, Curve, curves_of
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Estimate
 from tts.types import Usage
@@ -61,16 +62,7 @@ def curve(costs: list[float], means: list[float], *, label: str = "a", num_probl
     """
     order = np.random.default_rng(seed).permutation(num_problems) / num_problems
     shares = (order[None, :] < np.asarray(means)[:, None] - 1e-9).astype(float)
-    return Curve(
-        label=label,
-        dataset="sums",
-        model="toy",
-        costs={"tokens": np.asarray(costs, float)},
-        accuracy=accuracies(shares, rng()),
-        shares=shares,
-        problems=[str(i) for i in range(num_problems)],
-        seeds=[0],
-    )
+    return made_curve(label, shares, costs={"tokens": np.asarray(costs, float)})
 
 
 def test_a_point_is_the_mean_over_problems_of_their_means_over_seeds():

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.experiments.made import made_curve
 from tts.errors import ConfigError, MissingDependency
 from tts.experiments.analysis.comparing import gain
-from tts.experiments.analysis.curves import Curve, accuracies
+from tts.experiments.analysis.curves import Curve
 
 pytest.importorskip("matplotlib", reason="figures need the extra experiments")
 from tts.experiments.output import plots
@@ -23,17 +24,8 @@ def curve(label: str, factor: float = 1.0, **changes) -> Curve:
     rng = np.random.default_rng(zlib.crc32(label.encode()))
     samples = np.array([1.0, 2, 4, 8])
     shares = (rng.random(60)[None, :] < 0.2 + 0.1 * np.log2(samples)[:, None] + factor / 20).astype(float)
-    plain = Curve(
-        label=label,
-        dataset="sums",
-        model="toy",
-        costs={"samples": samples, "tokens": 60 * samples * factor, "usd": 0 * samples},
-        accuracy=accuracies(shares, rng),
-        shares=shares,
-        problems=[str(i) for i in range(60)],
-        seeds=[0, 1],
-    )
-    return dataclasses.replace(plain, **changes)
+    costs = {"samples": samples, "tokens": 60 * samples * factor, "usd": 0 * samples}
+    return dataclasses.replace(made_curve(label, shares, rng, costs=costs, seeds=[0, 1]), **changes)
 
 
 def svg(*curves: Curve, **options) -> str:
