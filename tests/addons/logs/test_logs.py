@@ -43,24 +43,6 @@ def test_metrics_that_are_no_list_are_those_usually_there(lines, metrics):
     assert judged(tts.Pool.from_lm_eval(lines(document(1, ["#### 2"], ["2"], metrics=metrics)))) == [("2", True, True)]
 
 
-def test_a_document_without_responses_is_refused(lines):
-    with pytest.raises(ConfigError, match=r"2:.*resps.*\[\[\]\]"):
-        tts.Pool.from_lm_eval(lines(document(1, ["2"], ["2"]), document(2, [], [])))
-
-
-@pytest.mark.parametrize("name", [None, {}, [1], True, ""])
-def test_a_document_without_an_id_is_named(lines, name):
-    with pytest.raises(ConfigError, match=r"line 1:.*doc_id.*"):
-        tts.Pool.from_lm_eval(lines({**document(1, ["2"], ["2"]), "doc_id": name}))
-
-
-def test_an_id_with_half_a_character_is_named(lines, tmp_path):
-    with pytest.raises(ConfigError, match=r"1:.*doc_id.*characters.*UTF-8"):
-        tts.Pool.from_lm_eval(lines({**document(1, ["2"], ["2"]), "doc_id": "\ud800"}))
-    with pytest.raises(ConfigError, match=r"log\.json,.*1:.*characters.*UTF-8"):
-        tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("\ud800", 1, "4", "C")]))
-
-
 @pytest.mark.parametrize(
     ("target", "right"), [(None, True), ({}, True), (["2", "3"], True), (["3"], False), (3, False)]
 )
@@ -124,7 +106,10 @@ def test_a_file_for_each_run_adds_its_samples(lines):
             document(1, [["-1.0", "True"]], [["-1.0", "True"]]),
             "line 1: its resps are .* must be the texts of one request",
         ),
+        (document(1, [], []), r"line 1: .*resps.*\[\[\]\]"),
         ({"doc_id": 1, "resps": [["x"]], "filtered_resps": ["x"]}, "line 1: it has no target"),
+        *((document(1, ["2"], ["2"], doc_id=name), "line 1: .*doc_id") for name in (None, {}, [1], True, "")),
+        (document(1, ["2"], ["2"], doc_id="\ud800"), "line 1: .*doc_id.*UTF-8"),
         ([1], "item 1: it is no JSON object"),
     ],
 )
@@ -228,26 +213,33 @@ def test_bad_logs_are_named(tmp_path, name):
         tts.Pool.from_files(path)
 
 
+OUTPUT = {"choices": [{"message": {"content": "4"}}]}
+TYPES = "a part of it is of another type than Inspect writes"
+
+
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "said"),
     [
-        {"output": None},
-        {"output": {"choices": ["x"]}},
-        {"output": {"choices": {"a": 1}}},
-        {"output": {"choices": [{"message": None}]}},
-        {"output": {"choices": [{"message": {"content": 5}}]}},
-        {"input": ["x"]},
-        {"scores": {"match": None}},
-        {"scores": [1]},
-        {"output": {"choices": [{"message": {"content": "4"}}]}, "model_usage": {"m": 3}},
-        {"output": {"choices": [{"message": {"content": "4"}}]}, "model_usage": [3]},
+        ({"output": None}, TYPES),
+        *(({"output": {"choices": choices}}, TYPES) for choices in (["x"], {"a": 1}, [{"message": None}])),
+        ({"output": {"choices": [{"message": {"content": 5}}]}}, TYPES),
+        ({"input": ["x"]}, TYPES),
+        *(({"scores": scores}, TYPES) for scores in ({"match": None}, [1])),
+        *(({"output": OUTPUT, "model_usage": usage}, TYPES) for usage in ({"m": 3}, [3])),
+        *(({"output": {**OUTPUT, "usage": {"output_tokens": count}}}, "output_tokens") for count in (-5, True, 3.5)),
+        ({"output": OUTPUT, "model_usage": {"m": {"output_tokens": -5}}}, "output_tokens"),
     ],
 )
 @pytest.mark.parametrize("name", ["log.json", "log.eval"])
-def test_a_sample_of_another_form_is_named(tmp_path, name, broken):
+def test_a_sample_of_another_form_is_named(tmp_path, name, broken, said):
     path = write_log(tmp_path / name, [SAMPLES[0], {**SAMPLES[1], **broken}])
-    with pytest.raises(ConfigError, match=rf"{name}, samp.*: a part of it is of another type than Inspect writes"):
+    with pytest.raises(ConfigError, match=rf"{name}, samples.2.*: .*{said}"):
         tts.Pool.from_files(path)
+
+
+def test_an_id_with_half_a_character_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"log\.json,.*1:.*characters.*UTF-8"):
+        tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("\ud800", 1, "4", "C")]))
 
 
 def test_a_score_of_inspect_that_is_not_finite_is_unknown(tmp_path):
@@ -269,18 +261,6 @@ def test_a_log_that_states_no_version_is_refused(tmp_path, name, monkeypatch):
     with pytest.raises(ConfigError, match=f"{name}: it states no version, but logs of version 2 are read") as refused:
         tts.Pool.from_files(write_log(tmp_path / name))
     assert "inspect log convert" in refused.value.hint
-
-
-@pytest.mark.parametrize("count", [-5, True, 3.5])
-def test_a_count_of_tokens_that_is_none_is_named(tmp_path, count):
-    output = {**SAMPLES[1]["output"], "usage": {"output_tokens": count}}
-    for broken in (
-        {"output": output},
-        {"output": {**output, "usage": None}, "model_usage": {"m": {"output_tokens": count}}},
-    ):
-        path = write_log(tmp_path / "log.json", [SAMPLES[0], {**SAMPLES[1], **broken}])
-        with pytest.raises(ConfigError, match=r"log\.json, samples 2:.*output_tokens"):
-            tts.Pool.from_files(path)
 
 
 def test_a_log_with_fewer_samples_than_its_results_is_cut(tmp_path):
