@@ -248,6 +248,7 @@ class Building:
         facts: The facts that the sources state; see `SourceFacts.extracting`.
         no_answers: The literals that stand for no answer, as `fold_literal` writes them.
         replies: Whether answers that are whole replies are read as texts.
+        report: The report, to which all samples are added.
     """
 
     task: Task
@@ -258,9 +259,10 @@ class Building:
     facts: SourceFacts = field(default_factory=SourceFacts)
     no_answers: Collection[str] = NO_ANSWERS
     replies: bool = False
+    report: ImportReport = field(default_factory=ImportReport)
 
-    def samples(self, name: str, rows: Sequence[SampleRow], report: ImportReport) -> ProblemSamples:
-        """Return the samples of one problem, and add them to a report.
+    def samples(self, name: str, rows: Sequence[SampleRow]) -> ProblemSamples:
+        """Return the samples of one problem, and add them to the self.report.
 
         Raises:
             ConfigError: a sample number occurs twice, or rows differ in prompt, reference, tests or group.
@@ -271,15 +273,15 @@ class Building:
         prompt, reference, tests, group, written_tests = (_common(name, rows, meaning) for meaning in _OF_PROBLEM)
         if self.programs is None and (tests or written_tests):
             note = "problems have tests, which were not run: name a file of verdicts by programs (--programs)"
-            report.notes[note] += 1
+            self.report.notes[note] += 1
         has_tests = tests is not None or written_tests is not None
         programs = self.programs if has_tests else None  # the runner, if the answers are programs
-        report.ran = report.ran or (programs is not None and bool(tests or written_tests))
+        self.report.ran = self.report.ran or (programs is not None and bool(tests or written_tests))
         if programs is None and tests is None:
-            rows = [self._read_reply(row, report) for row in rows] if self.replies else rows
-            answers, classes = self._answers(rows, reference, report)
+            rows = [self._read_reply(row) for row in rows] if self.replies else rows
+            answers, classes = self._answers(rows, reference)
         else:
-            answers = self._drop_literals([_program(row) for row in rows], rows, None, report)
+            answers = self._drop_literals([_program(row) for row in rows], rows, None)
             classes = _program_classes(answers)
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
         if programs is not None and written_tests is not None:
@@ -294,9 +296,9 @@ class Building:
             None if row.text is None and row.answer is None else verdict
             for row, verdict in zip(rows, task_verdicts, strict=True)
         ]
-        self._compare(report, rows, answers, reference, task_verdicts)
-        drawn = self._draw(rows, answers, classes, task_verdicts, report)
-        _add(report, drawn)
+        self._compare(rows, answers, reference, task_verdicts)
+        drawn = self._draw(rows, answers, classes, task_verdicts)
+        _add(self.report, drawn)
         return ProblemSamples(
             problem=problem,
             drawn=drawn,
@@ -313,14 +315,13 @@ class Building:
         answers: _Answers,
         classes: Sequence[int | None],
         task_verdicts: Sequence[bool | None],
-        report: ImportReport,
     ) -> tuple[RecordedSample, ...]:
         """Return the samples of rows, with the answers that count, their classes, and the verdicts of the task.
 
         Raises:
             ConfigError: a row refers to a later sample, or shares more tokens than it has.
         """
-        tokens = [self._tokens(row, report) for row in rows]
+        tokens = [self._tokens(row) for row in rows]
         _check_places(rows, tokens)
         equals = earlier_equals([row.text for row in rows])
         is_given = self.verdicts == "given"
@@ -351,7 +352,7 @@ class Building:
             return self.count(text)
         return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
-    def _read(self, row: SampleRow, report: ImportReport) -> _Reading:
+    def _read(self, row: SampleRow) -> _Reading:
         """Return the answers of a row.
 
         The source's answer counts, unless it is the whole text. Otherwise the task extracts the answer. Where the
@@ -360,7 +361,7 @@ class Building:
         given = None if row.answer is None else join_surrogates(row.answer) or None
         if row.text is None:
             return _Reading(given, None, is_compared=False)
-        extracted = self._extract(self._response(row.text, report))
+        extracted = self._extract(self._response(row.text))
         stated = row.compared if row.answer is None else row.answer
         if stated is not None and not is_response(stated, row.text):
             if row.answer is not None:
@@ -370,42 +371,40 @@ class Building:
             return _Reading(extracted, None, is_compared=False)
         if extracted is None and row.extractor in self.facts.extracting:
             return _Reading(given, None, is_compared=False)
-        report.counts[UNFILTERED] += 1
+        self.report.counts[UNFILTERED] += 1
         return _Reading(extracted, None, is_compared=False)
 
-    def _read_reply(self, row: SampleRow, report: ImportReport) -> SampleRow:
+    def _read_reply(self, row: SampleRow) -> SampleRow:
         """Return a row whose answer without a text, if it is a whole reply, is its text."""
         if row.text is not None or row.answer is None or not _REPLY.search(row.answer):
             return row
-        report.counts[UNFILTERED] += 1
+        self.report.counts[UNFILTERED] += 1
         return dataclasses.replace(row, text=row.answer, answer=None)
 
-    def _answers(
-        self, rows: Sequence[SampleRow], reference: str | None, report: ImportReport
-    ) -> tuple[list[str | None], list[int | None]]:
+    def _answers(self, rows: Sequence[SampleRow], reference: str | None) -> tuple[list[str | None], list[int | None]]:
         """Return the answer of each row and its class, and compare the source's answers with those of the task."""
-        readings = [self._read(row, report) for row in rows]
-        answers = self._drop_literals([reading.answer for reading in readings], rows, reference, report)
-        others = self._drop_literals([reading.other for reading in readings], rows, reference, None)
+        readings = [self._read(row) for row in rows]
+        answers = self._drop_literals([reading.answer for reading in readings], rows, reference)
+        others = self._drop_literals([reading.other for reading in readings], rows, reference, is_told=False)
         classes = _classes([*answers, *others], self.task)
         answer_classes, other_classes = classes[: len(rows)], classes[len(rows) :]
         for i, (row, reading) in enumerate(zip(rows, readings, strict=True)):
-            report.compared += reading.is_compared
+            self.report.compared += reading.is_compared
             if not reading.is_compared or answer_classes[i] == other_classes[i]:
                 continue
-            report.unlike += 1
-            if len(report.unlikenesses) < _MOST_UNLIKE:
+            self.report.unlike += 1
+            if len(self.report.unlikenesses) < _MOST_UNLIKE:
                 pair, counting = (answers[i], others[i]), "the task's"
                 if row.answer is not None:
                     pair, counting = pair[::-1], "the source's"
                 task_answer, given_answer = map(quote, pair)
-                report.unlikenesses.append(
+                self.report.unlikenesses.append(
                     f"{row.place}: the task extracts {task_answer}, the source has {given_answer}; {counting} counts"
                 )
         return answers, answer_classes
 
     def _drop_literals(
-        self, answers: _Answers, rows: Sequence[SampleRow], reference: str | None, report: ImportReport | None
+        self, answers: _Answers, rows: Sequence[SampleRow], reference: str | None, *, is_told: bool = True
     ) -> list[str | None]:
         """Return answers, with None where a literal, or under multiple choice a text without a letter, stands for none.
 
@@ -413,7 +412,7 @@ class Building:
             answers: The answer of each row.
             rows: The rows of a problem.
             reference: The reference of the problem, which is an answer.
-            report: The report, to which literals and words are added; None: nothing is added.
+            is_told: Whether literals and words are added to the self.report.
         """
         stated: list[str | None] = []
         is_choice = self.task.name.startswith("multiple_choice") and (reference is None or self._has_letter(reference))
@@ -421,10 +420,10 @@ class Building:
             literal = fold_literal(answer or "")
             is_none = literal in self.no_answers or (is_choice and not self._has_letter(answer or ""))
             is_none = is_none and not row.correct and literal != fold_literal(reference or "")
-            if report is not None and answer is not None and is_none:
-                report.stand_ins[answer.strip()] += 1
-            elif report is not None and self.task.name == "math" and _WORD.fullmatch(literal):
-                report.words[(answer or "").strip(_AROUND)] += 1
+            if is_told and answer is not None and is_none:
+                self.report.stand_ins[answer.strip()] += 1
+            elif is_told and self.task.name == "math" and _WORD.fullmatch(literal):
+                self.report.words[(answer or "").strip(_AROUND)] += 1
             stated.append(None if is_none else answer)
         return stated
 
@@ -438,38 +437,37 @@ class Building:
         answer = answer if patch is None else patch[0]  # a text that is a patch, without an agent's messages
         return None if answer is None else join_surrogates(answer)
 
-    def _response(self, text: str, report: ImportReport) -> str:
+    def _response(self, text: str) -> str:
         """Return the text after the thought; "" where the text ends within its thought."""
         if self.marks is None:
             unmarked_text = without_marks(text)
-            report.counts[UNMARKED] += unmarked_text != text
+            self.report.counts[UNMARKED] += unmarked_text != text
             return unmarked_text
         response = self.marks.response(text)
-        report.counts[THINKING] += bool(text.strip()) and not response.strip()
+        self.report.counts[THINKING] += bool(text.strip()) and not response.strip()
         return response
 
     def _compare(
         self,
-        report: ImportReport,
         rows: Sequence[SampleRow],
         answers: Sequence[str | None],
         reference: str | None,
         task_verdicts: Sequence[bool | None],
     ) -> None:
-        """Add to a report where the source's verdicts differ from the task's, or among equal answers."""
+        """Add to the report where the source's verdicts differ from the task's, or among equal answers."""
         words = {False: "wrong", True: "right"}
         for row, answer, is_right in zip(rows, answers, task_verdicts, strict=True):
             if is_right is None or row.correct is None:
                 continue
-            report.judged += 1
-            report.right["by the task"] += is_right
-            report.right["by the source"] += row.correct
-            report.right["by both"] += is_right and row.correct
+            self.report.judged += 1
+            self.report.right["by the task"] += is_right
+            self.report.right["by the source"] += row.correct
+            self.report.right["by both"] += is_right and row.correct
             if is_right == row.correct:
                 continue
-            report.differ += 1
-            if len(report.differences) < _MOST_NAMED:
-                report.differences.append(
+            self.report.differ += 1
+            if len(self.report.differences) < _MOST_NAMED:
+                self.report.differences.append(
                     f"{row.place}: the answer {quote(answer)} is {words[is_right]} by the reference "
                     f"{quote(reference)}, but {words[row.correct]} by the source"
                 )
@@ -477,17 +475,17 @@ class Building:
         for row, answer in zip(rows, answers, strict=True):
             if answer is not None and row.correct is not None:
                 verdicts_by_answer.setdefault(answer, set()).add(row.correct)
-        report.counts[DISPUTED] += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
+        self.report.counts[DISPUTED] += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
 
-    def _tokens(self, row: SampleRow, report: ImportReport) -> int:
+    def _tokens(self, row: SampleRow) -> int:
         """Return the tokens of a sample: given, else counted, else estimated. The report notes which."""
         if row.tokens is not None:
-            report.tokens["given"] += 1
+            self.report.tokens["given"] += 1
             return row.tokens
         if row.text is not None and self.count is not None:
-            report.tokens["counted"] += 1
+            self.report.tokens["counted"] += 1
             return self.count(row.text)
-        report.tokens["estimated"] += 1
+        self.report.tokens["estimated"] += 1
         return self.task.typical_tokens("solve") if row.text is None else self._count(row.text)
 
 

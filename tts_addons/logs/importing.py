@@ -142,6 +142,7 @@ class ImportSettings:
             marks=marks_in(self.thoughts),
             facts=facts,
             no_answers=(NO_ANSWERS - report.answers) | set(map(fold_literal, literals)),
+            report=report,
             replies=report.bare[True] > report.bare[False] and task.name not in ("json", "patch"),
         )
 
@@ -278,7 +279,7 @@ class Import:
             rows = [row for row in all_rows if not self._is_chosen or row.model == self.settings.model]
             if not rows:
                 continue
-            samples = building.samples(name, rows, self.report)
+            samples = building.samples(name, rows)
             imported = _import_problem(samples, self.settings, self.model, verifiers)
             self._digest.update(imported.result.cell.key.encode())
             yield imported
