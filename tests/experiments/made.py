@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tts.experiments.analysis.curves import Curve, accuracies
 from tts.experiments.study.record import Cell, Result
 from tts.types import Usage
 
@@ -35,3 +38,17 @@ def result(of: Cell, tokens: int = 10, **given: Any) -> Result:
         "usage": Usage(generated_tokens=tokens),
     }
     return Result(cell=of, **{**usual, **given})
+
+
+def made_curve(label: str, shares: Any, rng: np.random.Generator | None = None, **given: Any) -> Curve:
+    """Return the curve of shares of right answers, [point, problem], with the given costs."""
+    usual = {
+        "label": label,
+        "dataset": "sums",
+        "model": "toy",
+        "accuracy": accuracies(shares, rng or np.random.default_rng(0)),
+        "shares": shares,
+        "problems": [str(i) for i in range(shares.shape[1])],
+        "seeds": [0],
+    }
+    return Curve(**{**usual, **given})

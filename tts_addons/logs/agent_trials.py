@@ -30,7 +30,7 @@ from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import read_bounded
 from tts.tasks.patch import format_turn
 from tts_addons.logs.fields import SampleRow, dollars, text_in, whole_number, without_costs
-from tts_addons.logs.source import Source, SourceFacts
+from tts_addons.logs.source import Source, SourceFacts, place_errors
 
 _ATIF: Final = "ATIF-v1."
 _MINI: Final = "mini-swe-agent-1"
@@ -63,7 +63,7 @@ def read_atif(path: Path, source: Source, facts: SourceFacts) -> Iterator[Sample
             f"{path}: it has no trial of Harbor, a folder with result.json", hint="name the folder of a trial or a job"
         )
     for file, result in sorted(trials, key=lambda trial: str(trial[1].get("started_at") or "")):
-        with _Placed(file):
+        with place_errors(str(file)):
             row = _trial(file, result, facts)
         if row is None:
             facts.notes["trials failed, and are left out"] += 1
@@ -92,27 +92,9 @@ def read_mini_swe_agent(path: Path, source: Source, facts: SourceFacts) -> Itera
             f"{path}: it has no trajectory of mini-swe-agent, a file ….traj.json", hint="name the folder of its output"
         )
     for file in files:
-        with _Placed(file):
+        with place_errors(str(file)):
             yield _mini_trajectory(file, _read(file), facts)
     facts.add_meanings(problem="instance_id", text="submission", tokens="usage", usd="instance_cost")
-
-
-class _Placed:
-    """A context manager that turns a `BadRow` into an error with the name of the file.
-
-    Args:
-        file: The file that is read within the context.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
-        if isinstance(failure, BadRow):
-            raise ConfigError(f"{self._file}: {failure}") from None
 
 
 def _read(file: Path) -> Mapping[str, Any]:
@@ -164,19 +146,22 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
     if not log.is_file():
         facts.notes["trials have no agent/trajectory.json, and count by their reward"] += 1
     trajectory = _read(log) if log.is_file() else {"schema_version": _ATIF, "steps": []}
-    with _Placed(log):
+    with place_errors(str(log)):
         version = trajectory.get("schema_version")
         if not (isinstance(version, str) and version.startswith(_ATIF)):
             raise BadRow(f"its schema_version is {quote(version)}, but must begin with {_ATIF}")
         steps = _mappings(trajectory, "steps")
         turns = [step for step in steps if step.get("source") == "agent"]
+        turn_metrics = [_mapping(turn, "metrics") for turn in turns]
         final_metrics, agent_result = _mapping(trajectory, "final_metrics"), _mapping(result, "agent_result")
         tokens = final_metrics.get("total_completion_tokens")
         if tokens is None:
-            tokens = _sum_over_turns(turns, "completion_tokens", agent_result.get("n_output_tokens"))
+            tokens = _sum_known([metrics.get("completion_tokens") for metrics in turn_metrics])
+            tokens = agent_result.get("n_output_tokens") if tokens is None else tokens
         cost = final_metrics.get("total_cost_usd")
         if cost is None:
-            cost = _sum_over_turns(turns, "cost_usd", agent_result.get("cost_usd"))
+            cost = _sum_known([metrics.get("cost_usd") for metrics in turn_metrics])
+            cost = agent_result.get("cost_usd") if cost is None else cost
         agents = (_mapping(_mapping(result, "config"), "agent"), _mapping(trajectory, "agent"))
         agent = next((agent for agent in agents if agent.get("name")), {})
         messages = [_plain(turn.get("message")) for turn in turns]
@@ -222,19 +207,13 @@ def _rewards(verifier_result: Mapping[str, Any], facts: SourceFacts) -> dict[str
     for name, reward in rewards.items():
         if type(reward) not in (bool, int, float) or not abs(reward) < float("inf"):
             raise BadRow(f"its reward {name!r} is {quote(reward)}, but must be a finite number")
-    names = list(rewards)
-    if "reward" in rewards:
-        names.remove("reward")
-        names.insert(0, "reward")
-    return {name: float(rewards[name]) for name in names}
+    return {name: float(rewards[name]) for name in sorted(rewards, key=lambda name: name != "reward")}
 
 
-def _sum_over_turns(turns: Sequence[Mapping[str, Any]], name: str, default: Any) -> Any:
-    """Return the sum of a metric over turns; `default` where a turn lacks the metric, or there are no turns."""
-    values: list[Any] = [_mapping(turn, "metrics").get(name) for turn in turns]
-    if values and all(type(value) in (int, float) for value in values):
-        return sum(values)
-    return default
+def _sum_known(values: Sequence[Any]) -> Any:
+    """Return the sum of a value of each turn; None: there are no turns, or a turn lacks the value."""
+    is_known = bool(values) and all(type(value) in (int, float) for value in values)
+    return sum(values) if is_known else None
 
 
 def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> SampleRow:
@@ -287,15 +266,12 @@ def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> 
 
 def _mini_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the sum of the responses' tokens; None: a response states no tokens."""
-    total = 0
+    counts: list[int | None] = []
     for turn in turns:
         response = _mapping(_mapping(turn, "extra"), "response")
         usage = _mapping(response, "usage") or _mapping(turn, "usage")
-        tokens = whole_number(usage.get("completion_tokens", usage.get("output_tokens")), "usage")
-        if tokens is None:
-            return None
-        total += tokens
-    return total if turns else None
+        counts.append(whole_number(usage.get("completion_tokens", usage.get("output_tokens")), "usage"))
+    return _sum_known(counts)
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, VerifierError, quote
@@ -36,6 +36,15 @@ _WORD: Final = re.compile(r"[^\W\d_]{3,}")
 _PATCH: Final = re.compile(r"^diff --git .*?(?=^```|\Z)", re.MULTILINE | re.DOTALL)
 _LETTER: Final = re.compile(r"[A-Ja-j]")
 _SHARE: Final = 0.05  # of the samples, above which a word that no reference resembles is reported
+# sentences of a report, each with its number of samples or problems
+UNFILTERED: Final = "{:,} answers of the source are the whole text, so that the task extracts them"
+THINKING: Final = "{:,} samples end within their thought, and have no answer"
+UNMARKED: Final = "{:,} texts have the marks of thoughts, which thoughts='none' does not use: leave out --thoughts none"
+SILENT: Final = "{:,} samples have no answer, and do not vote"
+REPEATED: Final = "{:,} samples have the text of an earlier one of their problem"
+DISPUTED: Final = "in {:,} problems the source gives equal answers different verdicts"
+UNJUDGED: Final = "{:,} problems have neither a reference answer nor verdicts, so that their accuracy is unknown"
+_OF_PROBLEM: Final = ("prompt", "reference", "tests", "group", "written_tests")  # what all rows of a problem share
 _REPLY: Final = re.compile(r"\n\s*\n|\\boxed\b|.{200}", re.DOTALL)  # in an answer that is a whole reply
 
 
@@ -64,13 +73,10 @@ class ImportReport:
         problems: The number of problems.
         samples: The number of samples.
         sizes: The number of problems by their number of samples.
-        silent: The number of samples without an answer.
-        repeated: The number of samples with the text of an earlier sample of their problem.
+        counts: The number of samples or problems by their sentence, such as `SILENT`.
         judged: The number of samples with a verdict of the task and a verdict of the source.
         differ: The number of samples whose two verdicts differ.
         differences: A line on each of the first samples whose verdicts differ.
-        disputed: The number of problems in which the source gives equal answers different verdicts.
-        unjudged: The number of problems without any verdict.
         tokens: The number of samples whose tokens were given, counted or estimated.
         written: Whether a problem has tests that a model wrote.
         faults: The errors that the task raised on texts, one line a kind.
@@ -89,9 +95,6 @@ class ImportReport:
         compared: The number of samples whose source has both a text and an answer, which were compared.
         unlike: The number of compared samples where the task extracts another answer.
         unlikenesses: A line on each of the first compared samples with another answer.
-        unfiltered: The number of samples whose answer by the source is their whole text, so that the task extracts it.
-        thinking: The number of samples that end within their thought.
-        unmarked: The number of texts with marks of thoughts, where the user stated that there are no thoughts.
         ran: Whether programs were run with tests.
     """
 
@@ -107,13 +110,10 @@ class ImportReport:
     problems: int = 0
     samples: int = 0
     sizes: Counter[int] = field(default_factory=Counter[int])
-    silent: int = 0
-    repeated: int = 0
+    counts: Counter[str] = field(default_factory=Counter[str])
     judged: int = 0
     differ: int = 0
     differences: list[str] = field(default_factory=list[str])
-    disputed: int = 0
-    unjudged: int = 0
     tokens: Counter[str] = field(default_factory=Counter[str])
     written: bool = False
     faults: list[str] = field(default_factory=list[str])
@@ -124,9 +124,6 @@ class ImportReport:
     compared: int = 0
     unlike: int = 0
     unlikenesses: list[str] = field(default_factory=list[str])
-    unfiltered: int = 0
-    thinking: int = 0
-    unmarked: int = 0
     ran: bool = False
 
     def note_row(self, row: SampleRow) -> SampleRow:
@@ -163,28 +160,18 @@ class ImportReport:
             lines.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
         return lines + [f"{count:,} {note}" for note, count in sorted(self.notes.items())]
 
+    def _count_lines(self, *sentences: str) -> list[str]:
+        return [sentence.format(self.counts[sentence]) for sentence in sentences if self.counts[sentence]]
+
     def _answer_lines(self) -> list[str]:
         """Return the sentences about texts and their answers."""
-        lines: list[str] = []
-        if self.unfiltered:
-            lines.append(
-                f"{self.unfiltered:,} answers of the source are the whole text, so that the task extracts them"
-            )
+        lines = self._count_lines(UNFILTERED)
         if self.compared:
             sentence = (
                 f"{self.unlike:,} of {self.compared:,} answers of the source are not those that the task extracts"
             )
-            lines.append(sentence + _colon(self.unlikenesses))
-            lines += [f"  {line}" for line in self.unlikenesses]
-        if self.thinking:
-            lines.append(f"{self.thinking:,} samples end within their thought, and have no answer")
-        if self.unmarked:
-            lines.append(
-                f"{self.unmarked:,} texts have the marks of thoughts, which thoughts='none' does not use: leave out "
-                "--thoughts none"
-            )
-        if self.silent:
-            lines.append(f"{self.silent:,} samples have no answer, and do not vote")
+            lines += _list_examples(sentence, self.unlikenesses)
+        lines += self._count_lines(THINKING, UNMARKED, SILENT)
         for literal, count in self.stand_ins.most_common(_MOST_UNLIKE):
             lines.append(f"  {count:,} of these have {quote(literal)}, which stands for no answer")
         known_words = " ".join(self.references).casefold()
@@ -192,9 +179,7 @@ class ImportReport:
             if count > _SHARE * self.samples and word.casefold() not in known_words:
                 doubt = f"{word!r}, a word that no reference resembles; if it stands for no answer: --no-answer {word}"
                 lines.append(f"{count:,} answers are {doubt}")
-        if self.repeated:
-            lines.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
-        return lines
+        return lines + self._count_lines(REPEATED)
 
     def _verdict_lines(self) -> list[str]:
         """Return the sentences about verdicts."""
@@ -202,22 +187,28 @@ class ImportReport:
         if self.judged:
             by_task, by_source = (100 * self.right[judge] / self.judged for judge in ("by the task", "by the source"))
             lines.append(f"right: {by_task:.1f} % by the task, {by_source:.1f} % by the source")
-            lines.append(
-                f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{_colon(self.differences)}"
-            )
-            lines += [f"  {line}" for line in self.differences]
-        if self.disputed:
-            lines.append(f"in {self.disputed:,} problems the source gives equal answers different verdicts")
-        if self.unjudged:
-            lines.append(
-                f"{self.unjudged:,} problems have neither a reference answer nor verdicts, so that their accuracy is "
-                "unknown"
-            )
-        return lines
+            sentence = f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours"
+            lines += _list_examples(sentence, self.differences)
+        return lines + self._count_lines(DISPUTED, UNJUDGED)
 
 
-def _colon(lines: Sequence[str]) -> str:
-    return ":" if lines else ""
+def _list_examples(sentence: str, examples: Sequence[str]) -> list[str]:
+    """Return the lines of a sentence and its examples."""
+    return [f"{sentence}:" if examples else sentence, *(f"  {example}" for example in examples)]
+
+
+class _Reading(NamedTuple):
+    """The answers of a row.
+
+    Args:
+        answer: The answer that counts; None: there is none.
+        other: The answer that does not count, of the task or of the source; None: there is none.
+        is_compared: Whether the source has an answer apart from the text, which is compared.
+    """
+
+    answer: str | None
+    other: str | None
+    is_compared: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +248,7 @@ class Building:
         facts: The facts that the sources state; see `SourceFacts.extracting`.
         no_answers: The literals that stand for no answer, as `fold_literal` writes them.
         replies: Whether answers that are whole replies are read as texts.
+        report: The report, to which all samples are added.
     """
 
     task: Task
@@ -267,17 +259,10 @@ class Building:
     facts: SourceFacts = field(default_factory=SourceFacts)
     no_answers: Collection[str] = NO_ANSWERS
     replies: bool = False
+    report: ImportReport = field(default_factory=ImportReport)
 
-    def _verdict(self, task_verdict: bool | None, row: SampleRow) -> bool | None:  # noqa: FBT001
-        """Return whether a row is right, by the verdict that counts, else by the other verdict."""
-        if task_verdict is None:
-            return row.correct
-        if row.correct is None or self.verdicts == "ours":
-            return task_verdict
-        return row.correct
-
-    def samples(self, name: str, rows: Sequence[SampleRow], report: ImportReport) -> ProblemSamples:
-        """Return the samples of one problem, and add them to a report.
+    def samples(self, name: str, rows: Sequence[SampleRow]) -> ProblemSamples:
+        """Return the samples of one problem, and add them to the self.report.
 
         Raises:
             ConfigError: a sample number occurs twice, or rows differ in prompt, reference, tests or group.
@@ -285,52 +270,35 @@ class Building:
         rows = [row for row in rows if not row.copy_in or row.copy_in in self.facts.with_repeats]
         check_unique(name, rows)
         rows = _sort_rows(rows)
-        prompt, reference = _common(name, rows, "prompt"), _common(name, rows, "reference")
-        tests, group = _common(name, rows, "tests"), _common(name, rows, "group")
-        written_tests: tuple[str, ...] | None = _common(name, rows, "written_tests")
+        prompt, reference, tests, group, written_tests = (_common(name, rows, meaning) for meaning in _OF_PROBLEM)
         if self.programs is None and (tests or written_tests):
             note = "problems have tests, which were not run: name a file of verdicts by programs (--programs)"
-            report.notes[note] += 1
+            self.report.notes[note] += 1
         has_tests = tests is not None or written_tests is not None
         programs = self.programs if has_tests else None  # the runner, if the answers are programs
-        report.ran = report.ran or (programs is not None and bool(tests or written_tests))
+        self.report.ran = self.report.ran or (programs is not None and bool(tests or written_tests))
         if programs is None and tests is None:
-            rows = [self._read_reply(row, report) for row in rows] if self.replies else rows
-            answers, classes = self._answers(rows, reference, report)
+            rows = [self._read_reply(row) for row in rows] if self.replies else rows
+            answers, classes = self._answers(rows, reference)
         else:
-            answers = self._drop_literals([_program(row) for row in rows], rows, None, report)
+            answers = self._drop_literals([_program(row) for row in rows], rows, None)
             classes = _program_classes(answers)
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
-        outcomes: list[dict[str, tuple[float, ...]]] = [{} for _ in rows]
-        no_verdicts: list[bool | None] = [None] * len(rows)
-        task_verdicts = no_verdicts if tests is not None else judge_answers(answers, classes, self.task, problem)
         if programs is not None and written_tests is not None:
-            outcomes = [
-                _outcomes(programs, row, answer, written_tests) for row, answer in zip(rows, answers, strict=True)
+            rows = [
+                _run_written(programs, row, answer, written_tests) for row, answer in zip(rows, answers, strict=True)
             ]
-        if programs is not None and tests:
-            task_verdicts = _run_programs(programs, answers, tests, rows[0].place)
+        if tests is None:
+            task_verdicts = judge_answers(answers, classes, self.task, problem)
+        else:
+            task_verdicts = _run_programs(programs if tests else None, answers, tests, rows[0].place)
         task_verdicts = [
             None if row.text is None and row.answer is None else verdict
             for row, verdict in zip(rows, task_verdicts, strict=True)
         ]
-        self._compare(report, rows, answers, reference, task_verdicts)
-        tokens = [self._tokens(row, report) for row in rows]
-        _check_places(rows, tokens)
-        first_equals = earlier_equals([row.text for row in rows])
-        drawn = tuple(
-            self._sample(
-                row,
-                answer=answers[i],
-                answer_class=classes[i],
-                task_verdict=task_verdicts[i],
-                outcomes=outcomes[i],
-                tokens=tokens[i],
-                first_equal=first_equals[i],
-            )
-            for i, row in enumerate(rows)
-        )
-        _add(report, drawn)
+        self._compare(rows, answers, reference, task_verdicts)
+        drawn = self._draw(rows, answers, classes, task_verdicts)
+        _add(self.report, drawn)
         return ProblemSamples(
             problem=problem,
             drawn=drawn,
@@ -341,44 +309,41 @@ class Building:
             estimated=any(row.tokens is None and (self.count is None or row.text is None) for row in rows),
         )
 
-    def _sample(
+    def _draw(
         self,
-        row: SampleRow,
-        *,
-        answer: str | None,
-        answer_class: int | None,
-        task_verdict: bool | None,
-        outcomes: Mapping[str, tuple[float, ...]],
-        tokens: int,
-        first_equal: int | None,
-    ) -> RecordedSample:
-        """Return the sample of a row.
+        rows: Sequence[SampleRow],
+        answers: _Answers,
+        classes: Sequence[int | None],
+        task_verdicts: Sequence[bool | None],
+    ) -> tuple[RecordedSample, ...]:
+        """Return the samples of rows, with the answers that count, their classes, and the verdicts of the task.
 
-        Args:
-            row: The row.
-            answer: The answer that counts.
-            answer_class: The class of this answer.
-            task_verdict: The verdict of the task on this answer.
-            outcomes: The outcomes of written tests, by their role.
-            tokens: The number of tokens.
-            first_equal: The index of the first sample with the same text; None: the text is new.
+        Raises:
+            ConfigError: a row refers to a later sample, or shares more tokens than it has.
         """
-        test_scores = {role: sum(test_outcomes) / len(test_outcomes) for role, test_outcomes in outcomes.items()}
-        return RecordedSample(
-            answer=answer,
-            answer_class=answer_class,
-            right=self._verdict(task_verdict, row),
-            status="truncated" if row.truncated else "finished",
-            tokens=tokens,
-            verifier_tokens=row.verifier_tokens,
-            like=row.like,
-            shared=row.shared,
-            same=row.same if row.text is None else first_equal,
-            scores={**row.scores, **test_scores},
-            steps={**row.steps, **outcomes},
-            outcomes=row.outcomes,
-            given=row.correct,
-            usd=row.usd,
+        tokens = [self._tokens(row) for row in rows]
+        _check_places(rows, tokens)
+        equals = earlier_equals([row.text for row in rows])
+        is_given = self.verdicts == "given"
+        parts = zip(rows, answers, classes, task_verdicts, tokens, equals, strict=True)
+        return tuple(
+            RecordedSample(
+                answer=answer,
+                answer_class=answer_class,
+                right=row.correct if verdict is None or (is_given and row.correct is not None) else verdict,
+                status="truncated" if row.truncated else "finished",
+                tokens=num_tokens,
+                verifier_tokens=row.verifier_tokens,
+                like=row.like,
+                shared=row.shared,
+                same=row.same if row.text is None else first_equal,
+                scores=row.scores,
+                steps=row.steps,
+                outcomes=row.outcomes,
+                given=row.correct,
+                usd=row.usd,
+            )
+            for row, answer, answer_class, verdict, num_tokens, first_equal in parts
         )
 
     def _count(self, text: str) -> int:
@@ -387,44 +352,59 @@ class Building:
             return self.count(text)
         return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
-    def _answer(self, row: SampleRow, report: ImportReport) -> str | None:
-        """Return the answer that counts; None: there is none.
+    def _read(self, row: SampleRow) -> _Reading:
+        """Return the answers of a row.
 
         The source's answer counts, unless it is the whole text. Otherwise the task extracts the answer. Where the
         task finds no answer, an answer that is the whole text counts if its filter or column extracts elsewhere.
         """
+        given = None if row.answer is None else join_surrogates(row.answer) or None
         if row.text is None:
-            return None if row.answer is None else join_surrogates(row.answer) or None
-        response = self._response(row.text, report)
+            return _Reading(given, None, is_compared=False)
+        extracted = self._extract(self._response(row.text))
+        stated = row.compared if row.answer is None else row.answer
+        if stated is not None and not is_response(stated, row.text):
+            if row.answer is not None:
+                return _Reading(given, extracted, is_compared=True)
+            return _Reading(extracted, join_surrogates(stated) or None, is_compared=True)
         if row.answer is None:
-            return self._extract(response)
-        if not is_response(row.answer, row.text):
-            return join_surrogates(row.answer) or None
-        extracted = self._extract(response)
+            return _Reading(extracted, None, is_compared=False)
         if extracted is None and row.extractor in self.facts.extracting:
-            return join_surrogates(row.answer) or None
-        report.unfiltered += 1
-        return extracted
+            return _Reading(given, None, is_compared=False)
+        self.report.counts[UNFILTERED] += 1
+        return _Reading(extracted, None, is_compared=False)
 
-    def _read_reply(self, row: SampleRow, report: ImportReport) -> SampleRow:
+    def _read_reply(self, row: SampleRow) -> SampleRow:
         """Return a row whose answer without a text, if it is a whole reply, is its text."""
         if row.text is not None or row.answer is None or not _REPLY.search(row.answer):
             return row
-        report.unfiltered += 1
+        self.report.counts[UNFILTERED] += 1
         return dataclasses.replace(row, text=row.answer, answer=None)
 
-    def _answers(
-        self, rows: Sequence[SampleRow], reference: str | None, report: ImportReport
-    ) -> tuple[list[str | None], list[int | None]]:
+    def _answers(self, rows: Sequence[SampleRow], reference: str | None) -> tuple[list[str | None], list[int | None]]:
         """Return the answer of each row and its class, and compare the source's answers with those of the task."""
-        answers = self._drop_literals([self._answer(row, report) for row in rows], rows, reference, report)
-        other_answers = self._drop_literals([self._other(row) for row in rows], rows, reference, None)
-        classes = _classes([*answers, *other_answers], self.task)
-        self._compare_answers(report, rows, answers, other_answers, classes)
-        return answers, classes[: len(rows)]
+        readings = [self._read(row) for row in rows]
+        answers = self._drop_literals([reading.answer for reading in readings], rows, reference)
+        others = self._drop_literals([reading.other for reading in readings], rows, reference, is_told=False)
+        classes = _classes([*answers, *others], self.task)
+        answer_classes, other_classes = classes[: len(rows)], classes[len(rows) :]
+        for i, (row, reading) in enumerate(zip(rows, readings, strict=True)):
+            self.report.compared += reading.is_compared
+            if not reading.is_compared or answer_classes[i] == other_classes[i]:
+                continue
+            self.report.unlike += 1
+            if len(self.report.unlikenesses) < _MOST_UNLIKE:
+                pair, counting = (answers[i], others[i]), "the task's"
+                if row.answer is not None:
+                    pair, counting = pair[::-1], "the source's"
+                task_answer, given_answer = map(quote, pair)
+                self.report.unlikenesses.append(
+                    f"{row.place}: the task extracts {task_answer}, the source has {given_answer}; {counting} counts"
+                )
+        return answers, answer_classes
 
     def _drop_literals(
-        self, answers: _Answers, rows: Sequence[SampleRow], reference: str | None, report: ImportReport | None
+        self, answers: _Answers, rows: Sequence[SampleRow], reference: str | None, *, is_told: bool = True
     ) -> list[str | None]:
         """Return answers, with None where a literal, or under multiple choice a text without a letter, stands for none.
 
@@ -432,7 +412,7 @@ class Building:
             answers: The answer of each row.
             rows: The rows of a problem.
             reference: The reference of the problem, which is an answer.
-            report: The report, to which literals and words are added; None: nothing is added.
+            is_told: Whether literals and words are added to the self.report.
         """
         stated: list[str | None] = []
         is_choice = self.task.name.startswith("multiple_choice") and (reference is None or self._has_letter(reference))
@@ -440,10 +420,10 @@ class Building:
             literal = fold_literal(answer or "")
             is_none = literal in self.no_answers or (is_choice and not self._has_letter(answer or ""))
             is_none = is_none and not row.correct and literal != fold_literal(reference or "")
-            if report is not None and answer is not None and is_none:
-                report.stand_ins[answer.strip()] += 1
-            elif report is not None and self.task.name == "math" and _WORD.fullmatch(literal):
-                report.words[(answer or "").strip(_AROUND)] += 1
+            if is_told and answer is not None and is_none:
+                self.report.stand_ins[answer.strip()] += 1
+            elif is_told and self.task.name == "math" and _WORD.fullmatch(literal):
+                self.report.words[(answer or "").strip(_AROUND)] += 1
             stated.append(None if is_none else answer)
         return stated
 
@@ -451,103 +431,43 @@ class Building:
         """Return whether an answer states a choice."""
         return bool(_LETTER.fullmatch(self.task.canonical(answer))) or self.task.extract(answer) is not None
 
-    def _other(self, row: SampleRow) -> str | None:
-        """Return the answer that does not count, for comparison; None: there is only one answer.
-
-        If the source's answer counts, the other answer is the one that the task extracts. If the extracted answer
-        counts, the other answer is the source's.
-        """
-        if row.text is None:
-            return None
-        if row.answer is not None:
-            if is_response(row.answer, row.text):
-                return None
-            return self._extract(self._response(row.text, None))
-        if not row.compared or is_response(row.compared, row.text):
-            return None
-        return join_surrogates(row.compared)
-
     def _extract(self, text: str) -> str | None:
         answer = self.task.extract(text)
         patch = _PATCH.search(text) if answer is None and self.task.name == "patch" else None
         answer = answer if patch is None else patch[0]  # a text that is a patch, without an agent's messages
         return None if answer is None else join_surrogates(answer)
 
-    def _response(self, text: str, report: ImportReport | None) -> str:
-        """Return the text after the thought; "" where the text ends within its thought.
-
-        Args:
-            text: The text of a sample.
-            report: The report, to which unknown marks and unfinished thoughts are added; None: nothing is added.
-        """
+    def _response(self, text: str) -> str:
+        """Return the text after the thought; "" where the text ends within its thought."""
         if self.marks is None:
             unmarked_text = without_marks(text)
-            if report is not None:
-                report.unmarked += unmarked_text != text
+            self.report.counts[UNMARKED] += unmarked_text != text
             return unmarked_text
         response = self.marks.response(text)
-        if report is not None:
-            report.thinking += bool(text.strip()) and not response.strip()
+        self.report.counts[THINKING] += bool(text.strip()) and not response.strip()
         return response
-
-    def _compare_answers(
-        self,
-        report: ImportReport,
-        rows: Sequence[SampleRow],
-        answers: _Answers,
-        other_answers: _Answers,
-        classes: Sequence[int | None],
-    ) -> None:
-        """Add to a report where the source's answer and the extracted answer of a text differ.
-
-        Args:
-            report: The report.
-            rows: The samples of a problem.
-            answers: The answer of each sample that counts.
-            other_answers: The answer of each sample that does not count, as in `_other`.
-            classes: The class of each answer that counts, then of each other answer.
-        """
-        for i, row in enumerate(rows):
-            source_answer = row.compared if row.answer is None else row.answer
-            if row.text is None or source_answer is None:
-                continue
-            if other_answers[i] is None and is_response(row.answer or row.compared or "", row.text):
-                continue
-            report.compared += 1
-            if classes[i] == classes[len(rows) + i]:
-                continue
-            report.unlike += 1
-            if len(report.unlikenesses) < _MOST_UNLIKE:
-                pair, counting = (answers[i], other_answers[i]), "the task's"
-                if row.answer is not None:
-                    pair, counting = pair[::-1], "the source's"
-                task_answer, given_answer = map(quote, pair)
-                report.unlikenesses.append(
-                    f"{row.place}: the task extracts {task_answer}, the source has {given_answer}; {counting} counts"
-                )
 
     def _compare(
         self,
-        report: ImportReport,
         rows: Sequence[SampleRow],
         answers: Sequence[str | None],
         reference: str | None,
         task_verdicts: Sequence[bool | None],
     ) -> None:
-        """Add to a report where the source's verdicts differ from the task's, or among equal answers."""
+        """Add to the report where the source's verdicts differ from the task's, or among equal answers."""
         words = {False: "wrong", True: "right"}
         for row, answer, is_right in zip(rows, answers, task_verdicts, strict=True):
             if is_right is None or row.correct is None:
                 continue
-            report.judged += 1
-            report.right["by the task"] += is_right
-            report.right["by the source"] += row.correct
-            report.right["by both"] += is_right and row.correct
+            self.report.judged += 1
+            self.report.right["by the task"] += is_right
+            self.report.right["by the source"] += row.correct
+            self.report.right["by both"] += is_right and row.correct
             if is_right == row.correct:
                 continue
-            report.differ += 1
-            if len(report.differences) < _MOST_NAMED:
-                report.differences.append(
+            self.report.differ += 1
+            if len(self.report.differences) < _MOST_NAMED:
+                self.report.differences.append(
                     f"{row.place}: the answer {quote(answer)} is {words[is_right]} by the reference "
                     f"{quote(reference)}, but {words[row.correct]} by the source"
                 )
@@ -555,17 +475,17 @@ class Building:
         for row, answer in zip(rows, answers, strict=True):
             if answer is not None and row.correct is not None:
                 verdicts_by_answer.setdefault(answer, set()).add(row.correct)
-        report.disputed += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
+        self.report.counts[DISPUTED] += any(len(verdicts) > 1 for verdicts in verdicts_by_answer.values())
 
-    def _tokens(self, row: SampleRow, report: ImportReport) -> int:
+    def _tokens(self, row: SampleRow) -> int:
         """Return the tokens of a sample: given, else counted, else estimated. The report notes which."""
         if row.tokens is not None:
-            report.tokens["given"] += 1
+            self.report.tokens["given"] += 1
             return row.tokens
         if row.text is not None and self.count is not None:
-            report.tokens["counted"] += 1
+            self.report.tokens["counted"] += 1
             return self.count(row.text)
-        report.tokens["estimated"] += 1
+        self.report.tokens["estimated"] += 1
         return self.task.typical_tokens("solve") if row.text is None else self._count(row.text)
 
 
@@ -577,23 +497,25 @@ def _program(row: SampleRow) -> str | None:
 
 
 def _run_programs(
-    programs: ProgramVerdicts, answers: Sequence[str | None], tests: str, place: str
-) -> list[bool | None]:
-    """Return whether each answer, a program, passes the tests.
+    programs: ProgramVerdicts | None, answers: Sequence[str | None], tests: str, place: str
+) -> Sequence[bool | None]:
+    """Return whether each answer, a program, passes the tests; None: no programs are run.
 
     Raises:
         ConfigError: the tests are no Python, or test nothing; the error has the place of the problem.
     """
+    if programs is None:
+        return [None] * len(answers)
     try:
         return [answer is not None and programs.passes(answer, tests) for answer in answers]
     except VerifierError as failure:
         raise ConfigError(f"{place}: {failure.cause}", hint=failure.hint) from failure
 
 
-def _outcomes(
+def _run_written(
     programs: ProgramVerdicts, row: SampleRow, program: str | None, written_tests: Sequence[str]
-) -> dict[str, tuple[float, ...]]:
-    """Return the outcomes of written tests, by their role. Without a program, all outcomes are 0.
+) -> SampleRow:
+    """Return a row with the outcomes of written tests as steps of their role. Without a program, all outcomes are 0.
 
     Raises:
         ConfigError: the row has scores of the role of written tests.
@@ -603,9 +525,10 @@ def _outcomes(
             f"{row.place}: it has scores of the role {WRITTEN!r}, which is that of its written tests",
             hint="name the scores otherwise",
         )
-    if program is None:
-        return {WRITTEN: (0.0,) * len(written_tests)}
-    return {WRITTEN: programs.outcomes(program, written_tests)}
+    count = len(written_tests)
+    outcomes = (0.0,) * count if program is None else programs.outcomes(program, written_tests)
+    scores, steps = {**row.scores, WRITTEN: sum(outcomes) / count}, {**row.steps, WRITTEN: outcomes}
+    return dataclasses.replace(row, scores=scores, steps=steps)
 
 
 def _program_classes(programs: Sequence[str | None]) -> list[int | None]:
@@ -677,6 +600,6 @@ def _add(report: ImportReport, drawn: Sequence[RecordedSample]) -> None:
     report.problems += 1
     report.samples += len(drawn)
     report.sizes[len(drawn)] += 1
-    report.repeated += sum(sample.same is not None for sample in drawn)
-    report.silent += sum(sample.answer is None for sample in drawn)
-    report.unjudged += all(sample.right is None for sample in drawn)
+    report.counts[REPEATED] += sum(sample.same is not None for sample in drawn)
+    report.counts[SILENT] += sum(sample.answer is None for sample in drawn)
+    report.counts[UNJUDGED] += all(sample.right is None for sample in drawn)

@@ -7,57 +7,35 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, cast
 
 from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, quote, unknown_name
-from tts.experiments.datasets.rows import BadRow, answer_in
+from tts.experiments.datasets.rows import BadRow, PlacedRow, answer_in
 from tts.tasks.by_references import final_of
 from tts.thoughts import THINK
 from tts.types import Prompt
-from tts_addons.logs.layouts import Layout, Paths, layout_of
+from tts_addons.logs.layouts import PLAIN, USUAL, Paths, layout_of
 from tts_addons.logs.paths import has_path, value_at
-from tts_addons.logs.source import COMPARED, SourceFacts
+from tts_addons.logs.source import COMPARED, SourceFacts, place_errors
 
-# The usual names of fields, by meaning. The first name that a row has is read. Callers state unusual names.
-USUAL: Final[Mapping[str, tuple[str, ...]]] = {
-    "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx", "problem_idx"),
-    "sample": ("sample", "sample_id", "epoch"),
-    "prompt": ("prompt", "question", "input"),
-    "text": ("text", "completions", "completion", "responses", "response", "output", "generations", "generation"),
-    "answer": ("prediction", "pred", "answer"),
-    "reference": ("reference", "target", "gold", "gt", "ground_truth", "gt_answer", "gold_answer"),
-    "correct": ("correct", "right", "is_correct", "is_corrects"),
-    "tokens": ("tokens", "num_tokens", "completion_tokens", "output_tokens"),
-    "usd": ("usd", "cost_usd"),
-    "scores": ("scores", "score", "reward"),
-    "steps": ("steps", "step_scores"),
-    "outcomes": ("outcomes",),
-    "tests": ("tests",),
-    "written_tests": ("written_tests", "generated_tests"),
-    "group": ("group",),
-    "truncated": ("truncated",),
-    "verifier_tokens": ("verifier_tokens",),
-    "like": ("like",),
-    "shared": ("shared",),
-    "same": ("same",),
-    "model": ("model", "model_name", "model_id"),
-}
 NONE: Final = "-"  # the name of a meaning's field where no field has this meaning
 _COMPARED: Final = "compared"  # an answer of the source beside a text from which the task extracts
 _OF_PROBLEM: Final = ("problem", "prompt", "reference", "tests", "written_tests", "group", "model")
 _OF_SAMPLE: Final = (USUAL.keys() | {_COMPARED}) - {*_OF_PROBLEM}
 _SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of these meanings
+_JSON_CELLS: Final = ("scores", "steps", "outcomes", "written_tests")  # meanings whose cells of CSV may have JSON
 # words in the names of fields that may have references
 _OF_REFERENCES: Final = re.compile(r"gold|gt|truth|ref|target|expected|label|solution", re.IGNORECASE)
 _MOST: Final = 1 << 40  # bound of a count
 _DIGITS: Final = 4300  # bound of a number's digits, which Python converts
 _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 # reasons why a sample ended, at a limit or by itself
-_CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
+CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
 _DEEPEST: Final = 8  # of nested parts of a message
 _COMMAND: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?=[A-Za-z])(?!u[0-9a-fA-F]{4})")
@@ -154,31 +132,23 @@ class SampleFields:
     def __init__(self, names: Names | None = None, facts: SourceFacts | None = None) -> None:
         self._named_fields = {meaning: _check(meaning, name) for meaning, name in (names or {}).items()}
         self._facts = facts or SourceFacts()
-        self._usual_fields: dict[str, str] = {}  # by meaning, the usual name that the first row with one has
-        self._layout: Layout | None = None
+        self._chosen_fields: dict[str, str] = {}  # by meaning, the first path of the layout that a row has
+        self._layout = PLAIN
         self._is_layout_known = False
 
     def read(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
-        """Yield the samples of a row.
+        """Yield the samples of a row, none for a failed request of a batch.
 
         Raises:
-            ConfigError: a field is missing or has another kind of value; the error begins with the place.
+            BadRow: a field is missing or has another kind of value.
         """
-        try:
-            yield from self._samples(row, place)
-        except BadRow as failure:
-            raise ConfigError(f"{place}: {failure}") from None
-
-    def _samples(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
-        """Yield the samples of a row, none for a failed request of a batch."""
         if self._is_failed(row):
             self._facts.notes["requests failed, and are left out"] += 1
             return
-        if self._layout is not None and self._layout.prepare is not None:
-            row = self._layout.prepare(row)
+        row = self._layout.prepare(row)
         self._facts.seen.update(dict.fromkeys(row))
         names = self._names(row)
-        values = {meaning: _value(row, name) for meaning, name in names.items()}
+        values = {meaning: _read_cell(_value(row, name), meaning) for meaning, name in names.items()}
         values = {meaning: value for meaning, value in values.items() if value is not None}
         if not any(meaning in values or self._has(meaning, row) for meaning in _SHOW_SAMPLES):
             raise self._nothing(row)
@@ -187,7 +157,7 @@ class SampleFields:
         self._note_meanings(values, names)
         values["reference"] = self._reference(listing(values.get("reference")))
         values["text"] = text_in(values.get("text"))
-        is_repeat = self._named_fields.get("sample") == NONE or (self._layout is not None and self._layout.repeats)
+        is_repeat = self._named_fields.get("sample") == NONE or self._layout.repeats
         for number, sample_values in enumerate(_spread(values, self._named_fields.keys(), self._facts)):
             sample = _sample(self._check_scores(sample_values), place if number == 0 else f"{place}, sample {number}")
             sample = dataclasses.replace(sample, sample=None) if is_repeat else sample
@@ -216,7 +186,7 @@ class SampleFields:
         """
         read = dict(values)
         for meaning in {"scores", "steps"} & read.keys() - self._named_fields.keys():
-            value = read[meaning] = _read_cell(read[meaning], ("{", "["), meaning, "a number or JSON")
+            value = read[meaning]
             if isinstance(value, Mapping):
                 read[meaning] = without_costs(cast("Mapping[str, Any]", value), self._facts)
             elif meaning == "steps" and not _may_be_scores(value):
@@ -236,14 +206,12 @@ class SampleFields:
     def _is_failed(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row is a failed request of a batch. The first other row decides the layout of all rows."""
         if self._is_layout_known:
-            return self._layout is not None and self._layout.failed(row)
+            return self._layout.failed(row)
         self._layout = layout_of(row)
-        if self._layout is not None:
-            if self._layout.failed(row):
-                return True
+        self._is_layout_known = not self._layout.failed(row)
+        if self._is_layout_known and self._layout is not PLAIN:
             self._facts.layouts[self._layout.name] = None
-        self._is_layout_known = True
-        return False
+        return not self._is_layout_known
 
     def _names(self, row: Mapping[str, Any]) -> dict[str, Paths]:
         """Return the path of each meaning that a row has a field of."""
@@ -256,24 +224,22 @@ class SampleFields:
         if named_field is not None:
             return None if named_field == NONE else named_field
         other_fields = {field for field in self._named_fields.values() if isinstance(field, str)}
-        if self._layout is not None:
-            paths = self._layout.paths.get(meaning, ())
-            if isinstance(paths, Mapping):
-                return paths if all(has_path(row, path) for path in paths.values()) else None
+        paths = self._layout.paths.get(meaning, ())
+        if isinstance(paths, Mapping):
+            return paths if all(has_path(row, path) for path in paths.values()) else None
+        if meaning not in self._chosen_fields:
             candidates = (paths,) if isinstance(paths, str) else paths
-            return next((path for path in candidates if path not in other_fields and has_path(row, path)), None)
-        if meaning not in self._usual_fields:
-            usual_names = [usual for usual in USUAL[meaning] if usual in row and usual not in other_fields]
-            if not usual_names:
+            found = [path for path in candidates if path not in other_fields and has_path(row, path)]
+            if not found:
                 return None
-            self._usual_fields[meaning] = usual_names[0]
-        usual_field = self._usual_fields[meaning]
-        return usual_field if usual_field in row else None
+            self._chosen_fields[meaning] = found[0]
+        chosen_field = self._chosen_fields[meaning]
+        return chosen_field if has_path(row, chosen_field) else None
 
     def _has(self, meaning: str, row: Mapping[str, Any]) -> bool:
         """Return whether a row may have the field of a meaning, empty or not."""
         is_named = self._named_fields.get(meaning, NONE) != NONE
-        return is_named or self._usual_fields.get(meaning) in row or self._layout is not None
+        return is_named or self._chosen_fields.get(meaning) in row or self._layout is not PLAIN
 
     def _settle_answer(
         self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]
@@ -305,7 +271,7 @@ class SampleFields:
         return {**other_values, _COMPARED: values["answer"]}
 
     def _has_reference(self, row: Mapping[str, Any]) -> bool:
-        if "reference" in self._named_fields or self._layout is not None:
+        if "reference" in self._named_fields or self._layout is not PLAIN:
             return True
         return any(usual in row for usual in USUAL["reference"])
 
@@ -332,18 +298,36 @@ class SampleFields:
         )
 
 
-def identity_in(row: Mapping[str, Any], name: str, place: str) -> str:
+def read_rows(
+    file: Path, rows: Iterable[PlacedRow], read: Callable[[Mapping[str, Any], str], Iterator[SampleRow]]
+) -> Iterator[SampleRow]:
+    """Yield the samples of a file's rows.
+
+    Args:
+        file: The file.
+        rows: The rows, each with its place in the file.
+        read: A function that yields the samples of a row with the given place.
+
+    Raises:
+        ConfigError: a row cannot be read; the error begins with file and place.
+    """
+    for row_place, row in rows:
+        place = f"{file.name}, {row_place}"
+        with place_errors(place):
+            if isinstance(row, BadRow):
+                raise row
+            yield from read(row, place)
+
+
+def identity_in(row: Mapping[str, Any], name: str) -> str:
     """Return the id in a field of a log.
 
     Raises:
-        ConfigError: the id is no text or number, or empty; the error begins with the place.
+        BadRow: the id is no text or number, or empty.
     """
-    try:
-        identity = answer_in(row, name)
-    except BadRow as failure:
-        raise ConfigError(f"{place}: {failure}") from None
+    identity = answer_in(row, name)
     if identity is None:
-        raise ConfigError(f"{place}: its {name} is {quote(row.get(name))}, but must be a text or a number")
+        raise BadRow(f"its {name} is {quote(row.get(name))}, but must be a text or a number")
     return identity
 
 
@@ -558,8 +542,7 @@ def _text(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def _tests(value: Any) -> tuple[str, ...] | None:
-    """Return the tests that a model wrote, from a list of texts, or from JSON in a cell of CSV."""
-    value = _read_cell(value, ("[",), "written_tests", "a list of texts")
+    """Return the tests that a model wrote, from a list of texts."""
     if value is None or value == "":
         return None
     if not isinstance(value, list) or not all(isinstance(test, str) for test in cast("list[Any]", value)):
@@ -567,24 +550,18 @@ def _tests(value: Any) -> tuple[str, ...] | None:
     return tuple(cast("list[str]", value)) or None
 
 
-def _read_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
-    """Return the value of the JSON in a cell of CSV that begins with a mark, and other values unchanged.
-
-    Args:
-        value: The cell, or a value of another kind of file.
-        marks: The first characters of JSON.
-        name: The name of the field, for messages.
-        rule: The words for what the value must be, for messages.
+def _read_cell(value: Any, meaning: str) -> Any:
+    """Return the value of the JSON in a cell of CSV, and other values unchanged.
 
     Raises:
-        BadRow: the cell begins with a mark, but is no JSON.
+        BadRow: the cell begins as JSON, but is none.
     """
-    if not (isinstance(value, str) and value.lstrip().startswith(marks)):
+    if meaning not in _JSON_CELLS or not (isinstance(value, str) and value.lstrip().startswith(("{", "["))):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        raise BadRow(f"its {name} is {quote(value)}, but must be {rule}") from None
+        raise BadRow(f"its {meaning} is {quote(value)}, but must be JSON") from None
 
 
 def _prompt(value: Any) -> Prompt | None:
@@ -611,7 +588,7 @@ def _verdict(value: Any, name: str) -> bool | None:
 
 def _is_cut(value: Any) -> bool:
     """Return whether a limit ended a sample, from true or false, or from the server's reason."""
-    if value in _CUT:
+    if value in CUT:
         return True
     if value in _WHOLE:
         return False
@@ -650,10 +627,7 @@ def dollars(value: Any, name: str) -> float | None:
     """
     if value is None or value == "":
         return None
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = math.inf if isinstance(value, bool) else _float(value)
     if not 0 <= number <= _MOST:
         raise BadRow(f"its {name} is {quote(value)}, but must be dollars, a number of at least 0")
     return number
@@ -661,7 +635,6 @@ def dollars(value: Any, name: str) -> float | None:
 
 def _scores(value: Any, name: str) -> Mapping[str, Any]:
     """Return scores by role. A value without a role is the score of "main"."""
-    value = _read_cell(value, ("{", "["), name, "a number or JSON")
     if value is None or value == "":
         return {}
     by_role = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {"main": value}
@@ -683,10 +656,15 @@ def _number(value: Any, role: str) -> float:
     """
     if value is None:
         return math.nan
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.inf
+    number = _float(value)
     if math.isinf(number):
         raise BadRow(f"its score by {role!r} is {quote(value)}, no finite number; write null where it is unknown")
     return number
+
+
+def _float(value: Any) -> float:
+    """Return a value as a number, which is infinite where the value is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.inf

@@ -12,11 +12,11 @@ from tts.experiments.datasets.files import read_csv
 from tts.experiments.datasets.parquet import read_parquet
 from tts.experiments.datasets.rows import BadRow, PlacedRow
 from tts_addons.logs.agent_trials import is_trajectory, read_atif, read_mini_swe_agent
-from tts_addons.logs.fields import Names, SampleFields, SampleRow
+from tts_addons.logs.fields import Names, SampleFields, SampleRow, read_rows
 from tts_addons.logs.inspect_logs import is_inspect, read_inspect
 from tts_addons.logs.json_rows import first_character, read_json_object, read_json_rows
 from tts_addons.logs.lm_eval import is_lm_eval, read_lm_eval
-from tts_addons.logs.source import Source, SourceFacts
+from tts_addons.logs.source import Source, SourceFacts, place_errors
 
 Reader = Callable[[Path, Source, SourceFacts], Iterator[SampleRow]]
 
@@ -36,6 +36,8 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
     file = Path(path).expanduser()
     try:
         form = source.form or _form(file)
+        if form not in FORMS:
+            raise unknown_name("form", form, FORMS)
         facts.forms.add(form)
         yield from FORMS[form](file, source, facts)
     except OSError as failure:
@@ -60,7 +62,9 @@ def samples_of(
         any_row: Any = row  # callers may pass other types than the annotation has
         if not isinstance(any_row, Mapping):
             raise ConfigError(f"row {number} is a {type(row).__name__}, but must be a mapping from fields to values")
-        yield from sample_fields.read({name: _plain_value(value) for name, value in row.items()}, f"row {number}")
+        place = f"row {number}"
+        with place_errors(place):
+            yield from sample_fields.read({name: _plain_value(value) for name, value in row.items()}, place)
 
 
 def _plain_value(value: Any) -> Any:
@@ -72,16 +76,6 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain_value(item) for item in cast("list[Any]", value)]
     return value
-
-
-def check_form(form: str | None) -> None:
-    """Refuse a form that is unknown.
-
-    Raises:
-        ConfigError: the form is unknown.
-    """
-    if form is not None and form not in FORMS:
-        raise unknown_name("form", form, FORMS)
 
 
 def check_used(source: Source, forms: Collection[str]) -> None:
@@ -142,20 +136,15 @@ def _form(file: Path) -> str:
     return "jsonl"  # without rows
 
 
-def _plain(read_rows: Callable[[Path, Source], Iterator[PlacedRow]]) -> Reader:
+def _plain(rows_in: Callable[[Path, Source], Iterator[PlacedRow]]) -> Reader:
     """Return the reader of a form whose rows have fields with the meanings of `SampleFields`.
 
     Args:
-        read_rows: The function that yields the rows of a file, each with its place.
+        rows_in: The function that yields the rows of a file, each with its place.
     """
 
     def read(file: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
-        fields = SampleFields(source.fields, facts)
-        for row_place, row in read_rows(file, source):
-            place = f"{file.name}, {row_place}"
-            if isinstance(row, BadRow):
-                raise ConfigError(f"{place}: {row}")
-            yield from fields.read(row, place)
+        return read_rows(file, rows_in(file, source), SampleFields(source.fields, facts).read)
 
     return read
 

@@ -32,6 +32,7 @@ from tts.tasks.isolation import isolate
 from tts.types import Usage
 from tts_addons.logs.building import (
     NO_ANSWERS,
+    SILENT,
     Building,
     CountTokens,
     ImportReport,
@@ -39,7 +40,7 @@ from tts_addons.logs.building import (
     fold_literal,
 )
 from tts_addons.logs.fields import SampleRow
-from tts_addons.logs.files import check_form, check_used, samples_in
+from tts_addons.logs.files import check_used, samples_in
 from tts_addons.logs.programs import WRITTEN, ProgramVerdicts, program_kind
 from tts_addons.logs.source import Source, SourceFacts
 from tts_addons.logs.staging import Staging
@@ -141,6 +142,7 @@ class ImportSettings:
             marks=marks_in(self.thoughts),
             facts=facts,
             no_answers=(NO_ANSWERS - report.answers) | set(map(fold_literal, literals)),
+            report=report,
             replies=report.bare[True] > report.bare[False] and task.name not in ("json", "patch"),
         )
 
@@ -208,10 +210,10 @@ class Import:
                 building.programs.close()
         if not self.report.problems:
             raise ConfigError("there are no samples, but a pool must have some", hint="see that the files have rows")
-        if self.report.stand_ins and self.report.silent == self.report.samples:
+        if self.report.stand_ins and self.report.counts[SILENT] == self.report.samples:
             (literal, _), *_ = self.report.stand_ins.most_common(1)
             raise ConfigError(
-                f"all {self.report.silent:,} samples have no answer, or a text that stands for none: {quote(literal)}",
+                f"all {self.report.samples:,} samples have no answer, or a text that stands for none: {quote(literal)}",
                 hint="name the field of the answers (--field answer=…) or of the texts (--field text=…)",
             )
         if self.settings.programs is not None and not self.report.ran:
@@ -277,7 +279,7 @@ class Import:
             rows = [row for row in all_rows if not self._is_chosen or row.model == self.settings.model]
             if not rows:
                 continue
-            samples = building.samples(name, rows, self.report)
+            samples = building.samples(name, rows)
             imported = _import_problem(samples, self.settings, self.model, verifiers)
             self._digest.update(imported.result.cell.key.encode())
             yield imported
@@ -310,13 +312,11 @@ class Import:
         latest = namesakes[-1]  # the study that the name stood for
         if study not in namesakes:
             _warn(f"the name {name!r} was that of study {latest}, which stays; it is now named by that number")
-        elif study == latest:
-            _warn(f"these samples are in the store already, as study {study}, and nothing was added")
         else:
-            _warn(
-                f"these samples are in the store already, as study {study}, and nothing was added; the name is that of "
-                f"study {latest}, so that these samples are named by {study}"
+            named = (
+                "" if study == latest else f"; the name is that of study {latest}, so that these are named by {study}"
             )
+            _warn(f"these samples are in the store already, as study {study}, and nothing was added{named}")
         return study
 
     def _snapshot(self) -> dict[str, Any]:
@@ -346,7 +346,6 @@ def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> 
     Raises:
         ConfigError: as `samples_in`, or an option belongs to a form that no file has.
     """
-    check_form(source.form)
     for path in paths:
         yield from samples_in(path, source, facts)
     check_used(source, facts.forms)

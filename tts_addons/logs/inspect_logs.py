@@ -20,7 +20,6 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -28,93 +27,25 @@ from tts._common.characters import join_surrogates
 from tts.errors import ConfigError, missing_extra, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import check_row, check_whole, read_bounded
-from tts_addons.logs.fields import SampleRow, identity_in, whole_number, without_costs
-from tts_addons.logs.json_stream import JsonStream
-from tts_addons.logs.source import Source, SourceFacts
+from tts_addons.logs.fields import CUT, SampleRow, identity_in, whole_number, without_costs
+from tts_addons.logs.json_stream import json_elements
+from tts_addons.logs.source import Source, SourceFacts, place_errors
 
 VERSION: Final = 2
 OURS: Final = "tts"  # the scorer of logs that tts writes, whose answer may be the whole completion
 _ZSTANDARD: Final = 93  # the compression method of a zip member
 _LOCAL_HEADER: Final = 30  # bytes before the name of a zip member
 _GRADES: Final = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-_CUT: Final = ("max_tokens", "model_length")
 _FIRST: Final = ("version", "status", "eval")  # possible names of a JSON log's first member
 _FIRST_NAME: Final = re.compile(rb'\s*\{\s*"([^"]*)"')
 _BEGINNING: Final = 4096  # bytes that contain the first name
-_WHOLE: Final = re.compile(r"samples/.+_epoch_\d+\.json", re.DOTALL)
-_CHUNKED: Final = re.compile(r"(samples/.+_epoch_\d+)/sample\.json", re.DOTALL)
+_SAMPLE: Final = re.compile(r"samples/.+_epoch_\d+\.json|(?P<folder>samples/.+_epoch_\d+)/sample\.json", re.DOTALL)
 _CHUNK: Final = re.compile(r"(.+)/attachments/(\d{1,18})\.json", re.DOTALL)
 _ATTACHMENT: Final = "attachment://"
 _DIGITS: Final = 18  # bound of an index's digits
 _MEANINGS: Final = {
     "problem": "id", "sample": "epoch", "prompt": "input", "text": "output", "reference": "target",
-    "correct": "scores",
 }  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Header:
-    """The facts that a log states beside its samples.
-
-    Attributes:
-        file: The name of the file.
-        version: The version of the log; None: not stated.
-        prefix: The prefix of the ids of problems.
-        model: The model that wrote the samples.
-        completed: The number of samples that the log's results cover.
-    """
-
-    file: str
-    version: Any = None
-    prefix: str = ""
-    model: str = ""
-    completed: int = 0
-
-    def read(self, name: str, value: Any, facts: SourceFacts) -> None:
-        """Read the facts of one member of a log.
-
-        Args:
-            name: The name of the member; members with unknown names are passed over.
-            value: The value of the member.
-            facts: The collector of the name of the model and of notes.
-
-        Raises:
-            ConfigError: the log has another version.
-        """
-        if name == "version":
-            if value != VERSION:
-                raise _version_error(self.file, f"its version is {quote(value)}")
-            self.version = value
-        elif name == "status" and value != "success":
-            facts.notes[f"logs have the status {quote(value)}, so that samples may be missing"] += 1
-        elif name == "eval" and isinstance(value, Mapping):
-            evaluation = cast("Mapping[str, Any]", value)
-            self.model = str(evaluation.get("model") or "recorded")
-            facts.models[self.model] = None
-            task = evaluation.get("task")
-            self.prefix = f"{task}/" if task else ""
-        elif name == "results" and isinstance(value, Mapping):
-            completed = cast("Mapping[str, Any]", value).get("completed_samples")
-            self.completed = completed if isinstance(completed, int) else 0
-
-    def check(self, found: int) -> None:
-        """Refuse a log that cannot be complete.
-
-        Args:
-            found: The number of samples that were read.
-
-        Raises:
-            ConfigError: the log has no samples, fewer samples than its results cover, or no version.
-        """
-        if not found:
-            raise ConfigError(f"{self.file}: it has no samples: it is no log of Inspect, or its evaluation kept none")
-        if self.version is None:
-            raise _version_error(self.file, "it states no version")
-        if found < self.completed:
-            raise ConfigError(
-                f"{self.file}: it has {found:,} samples, but its results are of {self.completed:,}: it is cut or "
-                "damaged"
-            )
 
 
 def is_inspect(file: Path) -> bool:
@@ -133,62 +64,160 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
             has the scorer.
         MissingDependency: members of the archive are compressed with Zstandard, and pyarrow is not installed.
     """
-    header = _Header(file.name)
-    scorers = dict[str, None]()
-    num_samples = total_size = 0
-    facts.extracting.add(OURS)  # an answer of this scorer counts, even if it is the whole completion
-    members = _archive(file) if zipfile.is_zipfile(file) else _document(file)
-    for member_place, name, value in members:
-        if name != "samples":
-            header.read(name, value, facts)
-            continue
-        place = f"{file.name}, {member_place}"
-        num_samples += 1
+    reader = _LogReader(file, source, facts)
+    for member_place, name, value in _archive(file) if zipfile.is_zipfile(file) else _document(file):
+        if name == "samples":
+            place = f"{file.name}, {member_place}"
+            with place_errors(place):
+                yield from reader.samples(value, place)
+        else:
+            reader.read_header(name, value)
+    reader.check()
+
+
+class _LogReader:
+    """Reads the samples of a log, with the verdicts of one scorer.
+
+    Args:
+        file: The file.
+        source: The options with the scorer; without a scorer, each sample's first one gives the verdict.
+        facts: The collector of facts that the log states beside its samples.
+    """
+
+    def __init__(self, file: Path, source: Source, facts: SourceFacts) -> None:
+        self._file = file
+        self._scorer = source.scorer
+        self._facts = facts
+        facts.extracting.add(OURS)  # an answer of this scorer counts, even if it is the whole completion
+        self._scorers = dict[str, None]()  # of all samples
+        self._version: Any = None  # None: not stated
+        self._problem_prefix = ""
+        self._model = ""
+        self._completed = 0  # number of samples that the log's results cover
+        self._num_samples = self._total_size = 0
+
+    def read_header(self, name: str | None, value: Any) -> None:
+        """Read the facts of one member of a log. Members with unknown names are passed over.
+
+        Raises:
+            ConfigError: the log has another version.
+        """
+        if name == "version":
+            if value != VERSION:
+                raise self._version_error(f"its version is {quote(value)}")
+            self._version = value
+        elif name == "status" and value != "success":
+            self._facts.notes[f"logs have the status {quote(value)}, so that samples may be missing"] += 1
+        elif name == "eval" and isinstance(value, Mapping):
+            evaluation = cast("Mapping[str, Any]", value)
+            self._model = str(evaluation.get("model") or "recorded")
+            self._facts.models[self._model] = None
+            task = evaluation.get("task")
+            self._problem_prefix = f"{task}/" if task else ""
+        elif name == "results" and isinstance(value, Mapping):
+            completed = cast("Mapping[str, Any]", value).get("completed_samples")
+            self._completed = completed if isinstance(completed, int) else 0
+
+    def samples(self, sample: Any, place: str) -> Iterator[SampleRow]:
+        """Yield a sample, unless it failed before it had an output.
+
+        Raises:
+            BadRow: the sample has another form.
+            ConfigError: the texts of the log are too large.
+        """
+        self._num_samples += 1
         try:
-            row = _sample(value, header, place, source.scorer, scorers, facts)
-        except BadRow as bad_row:
-            raise ConfigError(f"{place}: {bad_row}") from None
+            row = self._sample(sample, place)
         except (AttributeError, KeyError, TypeError) as failure:
-            raise ConfigError(f"{place}: a part of it is of another type than Inspect writes: {failure}") from failure
+            raise BadRow(f"a part of it is of another type than Inspect writes: {failure}") from failure
         if row is None:
-            facts.notes["samples failed, and are left out"] += 1
+            self._facts.notes["samples failed, and are left out"] += 1
         else:
-            total_size += len(row.text or "") + len(row.prompt or "")  # many samples may name one text
-            check_whole(file, total_size)
+            self._total_size += len(row.text or "") + len(row.prompt or "")  # many samples may name one text
+            check_whole(self._file, self._total_size)
             yield row
-    header.check(num_samples)
-    scorer_name = source.scorer or next(iter(scorers), None)  # the first scorer of the log, if none is named
-    for meaning, name in _MEANINGS.items():
-        if name == "scores" and scorer_name is not None:
-            facts.add_meaning(meaning, f"scores.{scorer_name}")
-        else:
-            facts.add_meaning(meaning, name)
-    if source.scorer is not None and source.scorer not in scorers:
-        raise unknown_name(f"scorer of {file.name}", source.scorer, scorers)
+
+    def check(self) -> None:
+        """Note the fields that were read, and refuse a log that cannot be complete.
+
+        Raises:
+            ConfigError: the log has no samples, fewer samples than its results cover, no version, or no such scorer.
+        """
+        name = self._file.name
+        if not self._num_samples:
+            raise ConfigError(f"{name}: it has no samples: it is no log of Inspect, or its evaluation kept none")
+        if self._version is None:
+            raise self._version_error("it states no version")
+        if self._num_samples < self._completed:
+            raise ConfigError(
+                f"{name}: it has {self._num_samples:,} samples, but its results are of {self._completed:,}: it is cut "
+                "or damaged"
+            )
+        scorer = self._scorer or next(iter(self._scorers), None)  # the first scorer of the log, if none is named
+        self._facts.add_meanings(**_MEANINGS, correct="scores" if scorer is None else f"scores.{scorer}")
+        if self._scorer is not None and self._scorer not in self._scorers:
+            raise unknown_name(f"scorer of {name}", self._scorer, self._scorers)
+
+    def _version_error(self, fault: str) -> ConfigError:
+        return ConfigError(
+            f"{self._file.name}: {fault}, but logs of version {VERSION} are read",
+            hint="convert it with `inspect log convert`, or write it anew with inspect_ai 0.3",
+        )
+
+    def _sample(self, sample: Any, place: str) -> SampleRow | None:
+        """Return one sample; None: the sample failed before it had an output.
+
+        Raises:
+            BadRow: the sample lacks its id, its epoch, or its output.
+            AttributeError, KeyError, TypeError: a part of the sample is of another type.
+        """
+        if not isinstance(sample, Mapping) or not {"id", "epoch", "output"} <= sample.keys():
+            raise BadRow("it has no id, epoch and output, so that it is no sample of Inspect")
+        output: Mapping[str, Any] = sample["output"]
+        choices = output.get("choices") or []
+        if not choices:
+            return None
+        long_texts = _LongTexts(sample.get("attachments") or {}, place)
+        text = _text(output, choices, long_texts)
+        scores_by_scorer = without_costs(cast("Mapping[str, Any]", sample.get("scores") or {}), self._facts)
+        self._scorers.update(dict.fromkeys(scores_by_scorer))
+        scorer = self._scorer if self._scorer is not None else next(iter(scores_by_scorer), None)
+        score_entry = scores_by_scorer.get(scorer or "", {})
+        value = _value(score_entry.get("value"))
+        is_verdict = value in (0.0, 1.0)
+        answer = score_entry.get("answer")
+        is_whole = isinstance(answer, str) and answer.strip().casefold() == text.strip().casefold()
+        if not isinstance(answer, str) or (is_whole and scorer != OURS):
+            answer = None  # an answer that is the whole completion was not extracted
+        target = sample.get("target")
+        targets = target if isinstance(target, list) else [target]
+        scores = {name: _value(score.get("value")) for name, score in scores_by_scorer.items() if name != scorer}
+        if not is_verdict:
+            scores["main"] = value
+        return SampleRow(
+            place=place,
+            problem=f"{self._problem_prefix}{identity_in(sample, 'id')}",
+            sample=identity_in(sample, "epoch"),
+            prompt=_input(sample.get("input"), long_texts),
+            text=text,
+            answer=answer,
+            extractor=OURS,
+            reference=join_surrogates(str(targets[0])) if len(targets) == 1 and targets[0] else None,
+            correct=bool(value) if is_verdict else None,
+            tokens=_tokens(output, sample),
+            scores={name: score for name, score in scores.items() if not math.isnan(score)},
+            truncated=choices[0].get("stop_reason") in CUT,
+            model=self._model,
+        )
 
 
-def _version_error(file: str, fault: str) -> ConfigError:
-    return ConfigError(
-        f"{file}: {fault}, but logs of version {VERSION} are read",
-        hint="convert it with `inspect log convert`, or write it anew with inspect_ai 0.3",
-    )
-
-
-def _document(file: Path) -> Iterator[tuple[str, str, Any]]:
+def _document(file: Path) -> Iterator[tuple[str, str | None, Any]]:
     """Yield place, name and value of each member of a JSON log, and of each of its samples."""
-    number = 0
-    try:
-        with file.open(encoding="utf-8") as text:
-            for name, value in JsonStream(text, file.name).members("samples"):
-                number += name == "samples"
-                yield f"sample {number}", name, value
-    except (ValueError, RecursionError) as failure:
-        if isinstance(failure, ConfigError):
-            raise
-        raise ConfigError(f"{file.name}: it is no whole JSON object: {failure} (after sample {number})") from failure
+    for element in json_elements(file):
+        yield element.place, element.name, element.value
 
 
-def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
+def _archive(file: Path) -> Iterator[tuple[str, str | None, Any]]:
     """Yield place, name and value of each member of an `.eval` archive's header, then of each sample.
 
     Raises:
@@ -197,12 +226,11 @@ def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
-            header_names = [name for name in ("header.json", "_journal/start.json") if name in names]
-            if not header_names:
+            header_name = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
+            if header_name is None:
                 raise ConfigError(
                     f"{file.name}: it has neither header.json nor _journal/start.json, so that it is no log of Inspect"
                 )
-            header_name = header_names[0]
             header, total_size = _member(file, archive, header_name)
             if not isinstance(header, Mapping):
                 raise ConfigError(f"{file.name}, {header_name}: it is no JSON object, so that it is no log of Inspect")
@@ -210,14 +238,15 @@ def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
                 yield header_name, name, value
             attachments = _chunks(names)
             for sample_name in dict.fromkeys(names):
-                chunked = _CHUNKED.fullmatch(sample_name)
-                if chunked is None and _WHOLE.fullmatch(sample_name) is None:
+                name_match = _SAMPLE.fullmatch(sample_name)
+                if name_match is None:
                     continue
                 sample, size = _member(file, archive, sample_name)
                 total_size += size
                 check_whole(file, total_size)
-                if chunked is not None and isinstance(sample, dict):
-                    sample["attachments"] = _Attachments(file, archive, attachments.get(chunked[1], {}))
+                folder = name_match["folder"]
+                if folder is not None and isinstance(sample, dict):
+                    sample["attachments"] = _Attachments(file, archive, attachments.get(folder, {}))
                 yield sample_name, "samples", sample
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as failure:
         if isinstance(failure, ConfigError):
@@ -271,7 +300,7 @@ class _Attachments:
         return texts[offset]
 
 
-class _Counted:
+class _LongTexts:
     """The long texts of a sample, which count toward the bound of a row each time that they are named.
 
     Args:
@@ -282,16 +311,18 @@ class _Counted:
     def __init__(self, attachments: Any, place: str) -> None:
         self._attachments, self._place, self._size = attachments, place, 0
 
-    def get(self, key: str, default: str) -> str:
-        """Return the text of a name, or a default.
+    def resolve(self, text: str) -> str:
+        """Return the attachment that a text names, and any other text unchanged.
 
         Raises:
             ConfigError: The texts that the sample has named are too large together.
         """
-        text = self._attachments.get(key, default)
-        self._size += len(text)
+        if not text.startswith(_ATTACHMENT):
+            return text
+        attachment = self._attachments.get(text.removeprefix(_ATTACHMENT), text)
+        self._size += len(attachment)
         check_row(self._place, self._size)
-        return text
+        return attachment
 
 
 def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
@@ -335,99 +366,37 @@ def _zstandard(place: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> b
         raise ValueError(f"{info.filename} cannot be decompressed: {failure}") from failure
 
 
-def _sample(
-    sample: Any, header: _Header, place: str, scorer: str | None, scorers: dict[str, None], facts: SourceFacts
-) -> SampleRow | None:
-    """Return one sample; None: the sample failed before it had an output.
-
-    Args:
-        sample: The sample, as the log has it.
-        header: The header of the log.
-        place: The file and the sample, for messages.
-        scorer: The scorer that gives the verdict; None: the sample's first scorer.
-        scorers: The names of all scorers of the log, to which the sample's are added.
-        facts: The collector of notes on values that are no scores.
-
-    Raises:
-        ConfigError: the sample lacks its id, its epoch, or its output.
-    """
-    if not isinstance(sample, Mapping) or not {"id", "epoch", "output"} <= sample.keys():
-        raise ConfigError(f"{place}: it has no id, epoch and output, so that it is no sample of Inspect")
-    output: Mapping[str, Any] = sample["output"]
-    choices = output.get("choices") or []
-    if not choices:
-        return None
-    attachments = _Counted(sample.get("attachments") or {}, place)
-    text = _text(output, choices, attachments)
-    scores_by_scorer = without_costs(cast("Mapping[str, Any]", sample.get("scores") or {}), facts)
-    scorers.update(dict.fromkeys(scores_by_scorer))
-    scorer_name = scorer if scorer is not None else next(iter(scores_by_scorer), None)
-    score_entry = scores_by_scorer.get(scorer_name or "", {})
-    value = _value(score_entry.get("value"))
-    is_verdict = value in (0.0, 1.0)
-    answer = score_entry.get("answer")
-    if not isinstance(answer, str):
-        answer = None
-    elif scorer_name != OURS and answer.strip().casefold() == text.strip().casefold():
-        answer = None  # an answer that is the whole completion was not extracted
-    target = sample.get("target")
-    targets = target if isinstance(target, list) else [target]
-    scores = {name: _value(score.get("value")) for name, score in scores_by_scorer.items() if name != scorer_name}
-    if not math.isnan(value) and not is_verdict:
-        scores["main"] = value
-    return SampleRow(
-        place=place,
-        problem=f"{header.prefix}{identity_in(sample, 'id', place)}",
-        sample=identity_in(sample, "epoch", place),
-        prompt=_input(sample.get("input"), attachments),
-        text=text,
-        answer=answer,
-        extractor=OURS,
-        reference=join_surrogates(str(targets[0])) if len(targets) == 1 and targets[0] else None,
-        correct=bool(value) if is_verdict else None,
-        tokens=_tokens(output, sample),
-        scores={name: score for name, score in scores.items() if not math.isnan(score)},
-        truncated=choices[0].get("stop_reason") in _CUT,
-        model=header.model,
-    )
-
-
-def _text(output: Mapping[str, Any], choices: Any, attachments: Any) -> str:
+def _text(output: Mapping[str, Any], choices: Any, long_texts: _LongTexts) -> str:
     """Return the text of the model's output.
 
     Args:
         output: The output of the sample.
         choices: The choices of the output, of which the first one is read if there is no completion.
-        attachments: The long texts of the sample.
+        long_texts: The long texts of the sample.
     """
     content: Any = output.get("completion") or choices[0].get("message", {}).get("content", "")
     if isinstance(content, list):
         texts = [part.get("text", "") for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
-        content = "\n".join(_resolve(str(text), attachments) for text in texts)
+        content = "\n".join(long_texts.resolve(str(text)) for text in texts)
     text = content or ""
     if not isinstance(text, str):
         raise TypeError(f"the content is {quote(content)}")
-    return _resolve(text, attachments)
+    return long_texts.resolve(text)
 
 
-def _resolve(text: str, attachments: Any) -> str:
-    """Return the attachment that a text names, and any other text unchanged."""
-    return attachments.get(text.removeprefix(_ATTACHMENT), text) if text.startswith(_ATTACHMENT) else text
-
-
-def _input(prompt: Any, attachments: Any) -> str | None:
+def _input(prompt: Any, long_texts: _LongTexts) -> str | None:
     """Return the prompt: a text, the content of a single chat message, or several messages as JSON."""
     if prompt is None:
         return None
     if isinstance(prompt, str):
-        return _resolve(prompt, attachments)
+        return long_texts.resolve(prompt)
     if not isinstance(prompt, list):
         return json.dumps(prompt)
     messages: list[Any] = []
     for message in prompt:
         content = message.get("content")
         if isinstance(content, str):
-            messages.append({**message, "content": _resolve(content, attachments)})
+            messages.append({**message, "content": long_texts.resolve(content)})
         else:
             messages.append(message)
     if len(messages) == 1 and isinstance(messages[0].get("content"), str):

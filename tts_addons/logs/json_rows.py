@@ -6,15 +6,15 @@ A file has JSON lines, an array of objects, or an object of which one member is 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.datasets.files import json_lines_in
 from tts.experiments.datasets.rows import BadRow, PlacedRow
-from tts_addons.logs.fields import USUAL
-from tts_addons.logs.json_stream import JsonStream
+from tts_addons.logs.json_stream import Element, json_elements
+from tts_addons.logs.layouts import USUAL
 
 _BEGINNING: Final = 4096  # bytes in which the first character is sought
 _IDS: Final = {*USUAL["problem"], *USUAL["prompt"]}
@@ -35,7 +35,7 @@ def read_json_rows(file: Path) -> Iterator[PlacedRow]:
     """
     with file.open("rb") as stream:
         if first_character(stream) == "[":
-            yield from _items(file, stream)
+            yield from (_placed_row(item) for item in json_elements(file, stream))
         else:
             yield from json_lines_in(file, stream)
 
@@ -50,9 +50,12 @@ def read_json_object(file: Path, rows: str | None = None) -> Iterator[PlacedRow]
         rows: The name of the member with the rows; None: the only list of objects.
 
     Raises:
-        ConfigError: the object has no such list, or several, or other members.
+        ConfigError: the file is no whole JSON; or the object has no such list, or several, or other members.
     """
-    lists = _lists(file) if rows is None else [rows]
+    lists: list[str | None] = [rows]
+    if rows is None:
+        firsts = (element for element in json_elements(file) if element.number == 1)
+        lists = list(dict.fromkeys(first.name for first in firsts if isinstance(first.value, dict)))
     yield from _rows_of_member(file, lists[0]) if len(lists) == 1 else _rows_by_key(file, lists)
 
 
@@ -65,96 +68,43 @@ def first_character(stream: IO[bytes]) -> str:
     return stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(_MARK).lstrip()[:1].decode("latin-1")
 
 
-def _items(file: Path, stream: IO[bytes]) -> Iterator[PlacedRow]:
-    """Yield the items of an array, each with its number from 1.
+def _rows_of_member(file: Path, name: str | None) -> Iterator[PlacedRow]:
+    """Yield the rows in a member of an object, or in an array.
 
     Raises:
-        ConfigError: the array is incomplete or no JSON.
+        ConfigError: the object has no such member.
     """
-    number = 0
-    text = io.TextIOWrapper(stream, encoding="utf-8-sig")
-    try:
-        for item in JsonStream(text, file.name).items():
-            number += 1
-            yield f"item {number}", _object(item)
-    except (ValueError, RecursionError) as failure:
-        raise _no_whole_json(file, "array", f"item {number}", failure) from failure
-    finally:
-        text.detach()  # so that the stream stays open, which the caller closes
-
-
-def _rows_of_member(file: Path, name: str) -> Iterator[PlacedRow]:
-    """Yield the items of the list in a member of an object, each with its number from 1.
-
-    Raises:
-        ConfigError: the object is incomplete or no JSON, or has no such member.
-    """
-    number = 0
     names = dict[str, None]()
-    try:
-        with file.open(encoding="utf-8-sig") as text:
-            for member, value in JsonStream(text, file.name).members(name):
-                names[member] = None
-                if member == name:
-                    number += 1
-                    yield f"{name} {number}", _object(value)
-    except (ValueError, RecursionError) as failure:
-        raise _no_whole_json(file, "object", f"{name} {number}", failure) from failure
-    if name not in names:
-        raise unknown_name(f"member of {file.name}", name, names)
+    for element in json_elements(file):
+        names[str(element.name)] = None
+        if element.name == name:
+            yield _placed_row(element)
+    if str(name) not in names:
+        raise unknown_name(f"member of {file.name}", str(name), names)
 
 
-def _lists(file: Path) -> list[str]:
-    """Return the names of the lists of objects in an object.
-
-    Raises:
-        ConfigError: the object is incomplete or no JSON.
-    """
-    try:
-        with file.open(encoding="utf-8-sig") as text:
-            return list(dict.fromkeys(JsonStream(text, file.name).lists_of_objects()))
-    except (ValueError, RecursionError) as failure:
-        raise _no_whole_json(file, "object", "its beginning", failure) from failure
-
-
-def _rows_by_key(file: Path, lists: list[str]) -> Iterator[PlacedRow]:
+def _rows_by_key(file: Path, lists: Sequence[str | None]) -> Iterator[PlacedRow]:
     """Yield the rows of an object whose members are rows, or lists of rows, by the id of their problem.
 
     Raises:
         ConfigError: a member is no row, or lists have rows with ids and are named `lists`.
     """
-    with file.open(encoding="utf-8-sig") as text:
-        for key, value in JsonStream(text, file.name).members(""):
-            rows = value if isinstance(value, list) else [value]
-            is_row = [isinstance(row, dict) and (rows is not value or _has_no_id(row)) for row in rows]
-            if not all(is_row):
-                listed_names = ", ".join(map(repr, lists))
-                lists_in_words = f"{len(lists)} lists of objects: {listed_names}" if lists else "no list of objects"
-                raise ConfigError(
-                    f"{file.name}: it has {lists_in_words}; it is no log of Inspect",
-                    hint="name the member with the rows: --rows NAME",
-                )
-            for number, row in enumerate(rows, 1):
-                yield f"{key} {number}", row if _IDS & row.keys() else {"problem": key, **row}
+    for element in json_elements(file):
+        row = element.value
+        if not isinstance(row, dict) or (element.number is not None and not _has_no_id(row)):
+            listed_names = ", ".join(map(repr, lists))
+            lists_in_words = f"{len(lists)} lists of objects: {listed_names}" if lists else "no list of objects"
+            raise ConfigError(
+                f"{file.name}: it has {lists_in_words}; it is no log of Inspect",
+                hint="name the member with the rows: --rows NAME",
+            )
+        yield element.place, row if _IDS & row.keys() else {"problem": element.name, **row}
 
 
 def _has_no_id(row: Mapping[str, Any]) -> bool:
     return not _IDS & row.keys() and bool(_OF_SAMPLES & row.keys())
 
 
-def _object(value: Any) -> Mapping[str, Any] | BadRow:
-    return value if isinstance(value, Mapping) else BadRow("it is no JSON object")
-
-
-def _no_whole_json(file: Path, kind: str, place: str, failure: Exception) -> ConfigError:
-    """Return the error of a file whose JSON cannot be read.
-
-    Args:
-        file: The file.
-        kind: The kind of value, "array" or "object".
-        place: The last place that was read.
-        failure: The failure of the reader.
-    """
-    if isinstance(failure, ConfigError):
-        return failure
-    return ConfigError(f"{file.name}: it is no whole JSON {kind}: {failure} (after {place})")
+def _placed_row(element: Element) -> PlacedRow:
+    is_row = isinstance(element.value, Mapping)
+    return element.place, element.value if is_row else BadRow("it is no JSON object")

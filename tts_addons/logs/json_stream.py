@@ -1,18 +1,64 @@
-"""Reads one large JSON array item by item, or an object member by member, in the memory of one item."""
+"""Reads one large JSON array or object element by element, in the memory of one element."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
-from typing import IO, Any, Final
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
 
+from tts.errors import ConfigError
 from tts.experiments.datasets.unpacking import check_row, largest_row
 
 _CHUNK: Final = 1 << 20  # characters
 _SPACE: Final = " \t\n\r"
 
 
-class JsonStream:
+class Element(NamedTuple):
+    """An item of an array, a member of an object, or an item of a member that is a list.
+
+    Args:
+        name: The name of the member; None: the item of an array.
+        number: The number of the item, from 1; None: the member is no list.
+        value: The value.
+    """
+
+    name: str | None
+    number: int | None
+    value: Any
+
+    @property
+    def place(self) -> str:
+        """The place of the element in its file, for messages."""
+        if self.number is None:
+            return str(self.name)
+        return f"{'item' if self.name is None else self.name} {self.number}"
+
+
+def json_elements(file: Path, stream: IO[bytes] | None = None) -> Iterator[Element]:
+    """Yield the elements of the array or object in a file.
+
+    Args:
+        file: The file.
+        stream: The open file, at its beginning, which is closed at the end; None: the file is opened.
+
+    Raises:
+        ConfigError: the text is neither an array nor an object, or incomplete, or an element is too large.
+    """
+    place = "its beginning"
+    with io.TextIOWrapper(stream or file.open("rb"), encoding="utf-8-sig") as text:
+        try:
+            for element in _JsonStream(text, file.name).elements():
+                place = element.place
+                yield element
+        except (ValueError, RecursionError) as failure:
+            if isinstance(failure, ConfigError):
+                raise
+            raise ConfigError(f"{file.name}: it is no whole JSON: {failure} (after {place})") from failure
+
+
+class _JsonStream:
     """A text stream with one JSON object or array.
 
     Args:
@@ -28,51 +74,30 @@ class JsonStream:
         self._is_ended = False  # whether the stream has no further text
         self._decode = json.JSONDecoder().raw_decode
 
-    def items(self) -> Iterator[Any]:
-        """Yield the items of an array.
+    def elements(self) -> Iterator[Element]:
+        """Yield the elements of the array or object.
 
         Raises:
-            ValueError: the text is no JSON array, or ends too early.
+            ValueError: the text is neither, or ends too early.
         """
-        for _ in self._elements("[", "]"):
-            yield self._value()
-
-    def lists_of_objects(self) -> Iterator[str]:
-        """Yield the name of each member that is a list whose first item is an object.
-
-        Raises:
-            ValueError: it is no JSON object, or ends too early.
-        """
-        for _ in self._elements("{", "}"):
+        if self._next() == "[":
+            yield from self._items(None)
+            return
+        for _ in self._parts("{", "}"):
             name = self._value()
             self._expect(":")
             if self._next() == "[":
-                for number, _ in enumerate(self._elements("[", "]")):
-                    item = self._value()
-                    if number == 0 and isinstance(item, dict):
-                        yield name
+                yield from self._items(name)
             else:
-                self._value()
+                yield Element(name, None, self._value())
 
-    def members(self, items_of: str) -> Iterator[tuple[str, Any]]:
-        """Yield the name and value of each member.
+    def _items(self, name: str | None) -> Iterator[Element]:
+        """Yield the items of the array that comes next, which is the value of a member, or the whole."""
+        for number, _ in enumerate(self._parts("[", "]"), 1):
+            yield Element(name, number, self._value())
 
-        The list named `items_of` is not yielded whole: each item is yielded as a member with this name.
-
-        Raises:
-            ValueError: it is no JSON object, or ends too early.
-        """
-        for _ in self._elements("{", "}"):
-            name = self._value()
-            self._expect(":")
-            if name == items_of and self._next() == "[":
-                for _ in self._elements("[", "]"):
-                    yield name, self._value()
-            else:
-                yield name, self._value()
-
-    def _elements(self, opening: str, closing: str) -> Iterator[None]:
-        """Yield before each element of an object or list. The caller reads the element before the next step."""
+    def _parts(self, opening: str, closing: str) -> Iterator[None]:
+        """Yield before each part of an object or array. The caller reads the part before the next step."""
         self._expect(opening)
         if self._next() != closing:
             yield

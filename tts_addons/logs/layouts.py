@@ -37,7 +37,7 @@ class Layout:
         needs: The paths that every row of this layout has.
         paths: The path of each meaning.
         failed: A function that returns whether a row has no sample because its request failed.
-        prepare: A function that changes a row before it is read; None: it is read as it is.
+        prepare: A function that changes a row before it is read.
         repeats: Whether a further file has further samples of the same problems.
     """
 
@@ -45,13 +45,13 @@ class Layout:
     needs: tuple[str, ...]
     paths: Mapping[str, Paths]
     failed: Callable[[Mapping[str, Any]], bool] = lambda _: False
-    prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda row: row
     repeats: bool = False
 
 
-def layout_of(row: Mapping[str, Any]) -> Layout | None:
-    """Return the layout of a row; None: the row has no known layout."""
-    return next((layout for layout in LAYOUTS if all(has_path(row, path) for path in layout.needs)), None)
+def layout_of(row: Mapping[str, Any]) -> Layout:
+    """Return the layout of a row, which is `PLAIN` where the row has no other."""
+    return next((layout for layout in LAYOUTS if all(has_path(row, path) for path in layout.needs)), PLAIN)
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
@@ -110,6 +110,31 @@ def _choices(text: str) -> Mapping[str, Paths]:
     }  # fmt: skip
 
 
+# The usual names of fields, by meaning. The first name that a row has is read. Callers state unusual names.
+USUAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx", "problem_idx"),
+    "sample": ("sample", "sample_id", "epoch"),
+    "prompt": ("prompt", "question", "input"),
+    "text": ("text", "completions", "completion", "responses", "response", "output", "generations", "generation"),
+    "answer": ("prediction", "pred", "answer"),
+    "reference": ("reference", "target", "gold", "gt", "ground_truth", "gt_answer", "gold_answer"),
+    "correct": ("correct", "right", "is_correct", "is_corrects"),
+    "tokens": ("tokens", "num_tokens", "completion_tokens", "output_tokens"),
+    "usd": ("usd", "cost_usd"),
+    "scores": ("scores", "score", "reward"),
+    "steps": ("steps", "step_scores"),
+    "outcomes": ("outcomes",),
+    "tests": ("tests",),
+    "written_tests": ("written_tests", "generated_tests"),
+    "group": ("group",),
+    "truncated": ("truncated",),
+    "verifier_tokens": ("verifier_tokens",),
+    "like": ("like",),
+    "shared": ("shared",),
+    "same": ("same",),
+    "model": ("model", "model_name", "model_id"),
+}
+PLAIN: Final = Layout(name="", needs=(), paths=USUAL)  # of rows of no well-known program
 _BATCH: Final = ("custom_id", "response.body")
 _MONKEYS: Final[Mapping[str, Paths]] = {
     "problem": ("orig_dset_idx", "question", "prompt"), "prompt": ("prompt", "question"), "text": "samples",

@@ -30,19 +30,17 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from tts._common.characters import join_surrogates
-from tts.errors import ConfigError, quote, unknown_name
+from tts.errors import quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.randomness import hash64
+from tts.tasks.by_references import final_of
 from tts.tasks.extraction import last_marker
-from tts_addons.logs.fields import SampleRow, final_of, identity_in, is_response, listing, whole_number
+from tts_addons.logs.fields import SampleRow, identity_in, is_response, listing, read_rows, whole_number
 from tts_addons.logs.json_rows import read_json_rows
 from tts_addons.logs.source import Source, SourceFacts
 
 _REQUIRED: Final = ("doc_id", "target", "filtered_resps")
-_NAMES: Final = (
-    re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl"),
-    re.compile(r"\d{8}_\d{6}_samples_(.+)\.jsonl"),
-)
+_NAME: Final = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl|\d{8}_\d{6}_samples_(.+)\.jsonl")
 _INVALID: Final = "[invalid]"  # what a filter writes where it finds no answer
 OURS: Final = "tts"  # the filter of files that tts writes, whose answers count as they are
 _ABOUT: Final = ("doc", "resps", "arguments", "input", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash")
@@ -69,14 +67,7 @@ def read_lm_eval(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         ConfigError: a line has another form or no sampled texts, or no line has the filter or the metric.
     """
     reader = _LogReader(file, source, facts)
-    for line, row in read_json_rows(file):
-        place = f"{file.name}, {line}"
-        if isinstance(row, BadRow):
-            raise ConfigError(f"{place}: {row}")
-        try:
-            yield from reader.read(row, place)
-        except BadRow as failure:
-            raise ConfigError(f"{place}: {failure}") from None
+    yield from read_rows(file, read_json_rows(file), reader.read)
     reader.check()
 
 
@@ -92,12 +83,8 @@ class _LogReader:
     def __init__(self, file: Path, source: Source, facts: SourceFacts) -> None:
         self._file_name = file.name
         self._facts = facts
-        self._problem_prefix = ""
-        for pattern in _NAMES:
-            name_match = pattern.fullmatch(file.name)
-            if name_match is not None:
-                self._problem_prefix = f"{name_match[1]}/"
-                break
+        name_match = _NAME.fullmatch(file.name)
+        self._problem_prefix = f"{name_match[1] or name_match[2]}/" if name_match else ""
         self._filter = source.filter
         self._metric = source.metric
         self._values_by_filter = dict[str, list[float]]()  # the metric's value of each document; NaN: no value
@@ -113,7 +100,7 @@ class _LogReader:
         then the name of the filter. Samples of the other copies are also yielded, and are marked as copies.
 
         Raises:
-            ConfigError, BadRow: the line has another form, or no sampled texts.
+            BadRow: the line has another form, or no sampled texts.
         """
         missing_names = [name for name in _REQUIRED if name not in row]
         if missing_names:
@@ -151,16 +138,10 @@ class _LogReader:
 
     def _metric_value(self, row: Mapping[str, Any]) -> float:
         """Return the value of the named metric, else of the best-known metric; NaN: the row has no such number."""
-        if self._metric is not None:
-            names = [self._metric]
-        else:
-            like_verdicts = [name for name in row if name not in _BOOKKEEPING and _LIKE_VERDICTS.search(name)]
-            names = [*_VERDICTS, *like_verdicts]
-        for name in names:
-            if name in row:
-                value = row[name]
-                return float(value) if isinstance(value, bool | int | float) else math.nan
-        return math.nan
+        names = _verdict_names([name for name in row if name not in _BOOKKEEPING])
+        names = names if self._metric is None else [self._metric]
+        value = next((row[name] for name in names if name in row), None)
+        return float(value) if isinstance(value, bool | int | float) else math.nan
 
     def _copy_number(self, row: Mapping[str, Any]) -> str:
         """Return how many lines so far have the document and the responses of a line, this line included.
@@ -184,7 +165,7 @@ class _LogReader:
             extractor: The source of the answers, as in `SourceFacts.extracting`.
         """
         facts = self._facts
-        document = identity_in(row, "doc_id", place)
+        document = identity_in(row, "doc_id")
         texts = _texts(row)
         answers = _answers(row["filtered_resps"], len(texts))
         verdicts = self._verdicts(row, len(texts))
@@ -193,17 +174,10 @@ class _LogReader:
         if reference is None:
             facts.notes["documents have no single target, so that the verdicts of the source count"] += 1
         prompt = _prompt(row.get("arguments")) or row.get("input")
-        field_of = {
-            "problem": "doc_id",
-            "prompt": "arguments" if "arguments" in row else "input",
-            "text": "resps",
-            "answer": "filtered_resps",
-        }
-        for meaning, field in {**field_of, "reference": "target"}.items():
-            if field in row:
-                facts.add_meaning(meaning, field)
-        if "resps" not in row:
-            facts.add_meaning("text", "filtered_resps")
+        text_field = "resps" if "resps" in row else "filtered_resps"
+        facts.add_meanings(problem="doc_id", text=text_field, answer="filtered_resps", reference="target")
+        for prompt_field in [name for name in ("arguments", "input") if name in row][:1]:
+            facts.add_meaning("prompt", prompt_field)
         is_extracted = [
             answer is not None and not is_response(answer, text) for answer, text in zip(answers, texts, strict=True)
         ]
@@ -230,13 +204,9 @@ class _LogReader:
         Raises:
             BadRow: the named metric is no verdict.
         """
-        own_verdicts = _as_list(row.get("correct"))  # the verdict on each repeat, in files that tts wrote
-        if (
-            own_verdicts is not None
-            and len(own_verdicts) == repeats
-            and all(isinstance(verdict, bool) for verdict in own_verdicts)
-        ):
-            return list(own_verdicts)
+        own_verdicts = _read_verdicts(row.get("correct"), repeats) if row.get("filter") == OURS else None
+        if own_verdicts is not None:
+            return own_verdicts
         names = _as_list(row.get("metrics")) or list(row)
         metrics = {
             name: row[name] for name in names if isinstance(name, str) and name in row and name not in _BOOKKEEPING
@@ -250,9 +220,7 @@ class _LogReader:
         metric = self._metric
         if metric is not None and metric in metrics and metric not in verdicts_by_metric and repeats == 1:
             raise BadRow(f"its {metric} is {quote(metrics[metric])}, but a metric that gives verdicts must be 0 or 1")
-        known_names = [name for name in _VERDICTS if name in verdicts_by_metric]
-        like_verdicts = [name for name in verdicts_by_metric if _LIKE_VERDICTS.search(name)]
-        verdict_names = list(dict.fromkeys([*known_names, *like_verdicts]))  # the best-known metric first
+        verdict_names = _verdict_names(list(verdicts_by_metric))
         counting_metric = metric or (verdict_names[0] if verdict_names else None)
         if counting_metric is None or counting_metric not in verdicts_by_metric:
             return [None] * repeats
@@ -267,6 +235,12 @@ class _LogReader:
                 note = f"verdicts by {name!r} differ from those by {counting_metric!r}, which count (--metric)"
                 self._facts.notes[note] += num_differing
         return counting_verdicts
+
+
+def _verdict_names(names: Sequence[str]) -> list[str]:
+    """Return those names of metrics that are verdicts, the best-known first."""
+    known_names = [name for name in _VERDICTS if name in names]
+    return known_names + [name for name in names if name not in known_names and _LIKE_VERDICTS.search(name)]
 
 
 def _as_list(value: Any) -> list[Any] | None:

@@ -10,10 +10,10 @@ import ast
 import hashlib
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tts.errors import ConfigError
 from tts_addons.code.sandbox import ProgramOutcome
@@ -63,9 +63,6 @@ class ProgramVerdicts:
             with ExitStack() as failing:
                 self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 failing.callback(self._db.close)
-                self._db.execute(
-                    "CREATE TABLE IF NOT EXISTS verdicts (program BLOB PRIMARY KEY, passed INTEGER NOT NULL)"
-                )
                 self._db.execute("CREATE TABLE IF NOT EXISTS outcomes (program BLOB PRIMARY KEY, passed TEXT NOT NULL)")
                 failing.pop_all()
         except sqlite3.Error as failure:
@@ -79,14 +76,11 @@ class ProgramVerdicts:
         Raises:
             VerifierError: the tests are no Python, or test nothing.
         """
-        key = hashlib.sha256(repr((program, tests, self._code)).encode()).digest()
-        row = self._db.execute("SELECT passed FROM verdicts WHERE program = ?", (key,)).fetchone()
-        if row is not None:
-            (stored_verdict,) = row
-            return bool(stored_verdict)
-        passed = self._code.outcome(program, tests).outcome is ProgramOutcome.PASSED
-        self._db.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, passed))
-        return passed
+        passed = self._load_or_run(
+            (program, tests, self._code),
+            lambda: str(int(self._code.outcome(program, tests).outcome is ProgramOutcome.PASSED)),
+        )
+        return passed == "1"
 
     def outcomes(self, program: str, written: Sequence[str]) -> tuple[float, ...]:
         """Return the outcome of each written test: 1: passed; 0: failed.
@@ -94,16 +88,29 @@ class ProgramVerdicts:
         Equal tests run once. A program that raises before its tests, or takes over a minute for them, passes none.
         """
         tests = list(dict.fromkeys(written))
-        key = hashlib.sha256(repr((program, tests, self._code, HARNESS)).encode()).digest()
-        row = self._db.execute("SELECT passed FROM outcomes WHERE program = ?", (key,)).fetchone()
-        if row is not None:
-            (digits,) = row  # a digit for each test: "1": passed
-        else:
-            result = self._code.outcome(with_tests(program, tests), _NO_TESTS, SECONDS)
-            digits = read_outcomes(result.output, len(tests))
-            self._db.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (key, digits))
+        digits = self._load_or_run(
+            (program, tests, self._code, HARNESS),
+            lambda: read_outcomes(
+                self._code.outcome(with_tests(program, tests), _NO_TESTS, SECONDS).output, len(tests)
+            ),
+        )
         digit_of = dict(zip(tests, digits, strict=False))
         return tuple(float(digit_of.get(test) == "1") for test in written)
+
+    def _load_or_run(self, run: tuple[Any, ...], outcomes: Callable[[], str]) -> str:
+        """Return the outcomes of a run, from the file if they are there, else by a function.
+
+        Args:
+            run: The values that decide the outcomes.
+            outcomes: A function that runs the program and returns a digit for each test: "1": passed.
+        """
+        key = hashlib.sha256(repr(run).encode()).digest()
+        row = self._db.execute("SELECT passed FROM outcomes WHERE program = ?", (key,)).fetchone()
+        if row is not None:
+            return row[0]
+        digits = outcomes()
+        self._db.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (key, digits))
+        return digits
 
     def close(self) -> None:
         """Close the file."""

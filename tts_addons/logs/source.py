@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from tts.errors import ConfigError
+from tts.experiments.datasets.rows import BadRow
 from tts_addons.logs.paths import roots_of
 
 COMPARED: Final = "an answer to compare"  # the meaning of an answer that does not count
@@ -15,6 +17,19 @@ COMPARED: Final = "an answer to compare"  # the meaning of an answer that does n
 _ORDER: Final = ("problem", "sample", "prompt", "text", "answer", COMPARED, "reference", "correct")
 MOST_REFERENCES: Final = 1000  # different references that are kept
 _MOST_UNREAD: Final = 12  # fields that a report names
+
+
+@contextmanager
+def place_errors(place: str) -> Generator[None]:
+    """Turn a `BadRow` within the context into an error that begins with its place.
+
+    Raises:
+        ConfigError: a row cannot be read.
+    """
+    try:
+        yield
+    except BadRow as failure:
+        raise ConfigError(f"{place}: {failure}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,12 @@ import pickle
 import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from tts._core.display import one_line
 from tts.errors import ConfigError
 from tts.randomness import hash64
 from tts_addons.logs.fields import SampleRow
-
-_BATCH: Final = 1 << 20  # bytes that are written at once
 
 
 class Staging:
@@ -36,16 +34,8 @@ class Staging:
         Raises:
             ConfigError: a row has neither an id nor a prompt of its problem.
         """
-        batch: list[tuple[int, bytes]] = []
-        size = 0
-        for row in rows:
-            body = pickle.dumps(row)
-            batch.append((self._number(row), body))
-            size += len(body)
-            if size > _BATCH:
-                self._write(batch)
-                size = 0
-        self._write(batch)
+        staged = ((self._number(row), pickle.dumps(row)) for row in rows)
+        self._write("INSERT INTO staged VALUES (?, ?)", staged)
 
     def problems(self) -> Iterator[tuple[str, list[SampleRow]]]:
         """Yield the id and the samples of each problem, in the order in which problems and samples came."""
@@ -57,10 +47,7 @@ class Staging:
 
     def keep(self, built: Iterable[Any]) -> None:
         """Keep what was built of each problem, in order."""
-        self._db.execute("BEGIN")
-        bodies = ((pickle.dumps(problem),) for problem in built)
-        self._db.executemany("INSERT INTO kept (body) VALUES (?)", bodies)
-        self._db.execute("COMMIT")
+        self._write("INSERT INTO kept (body) VALUES (?)", ((pickle.dumps(problem),) for problem in built))
 
     def read_rows(self) -> Iterator[Any]:
         """Yield what was kept of each problem, in order."""
@@ -77,11 +64,11 @@ class Staging:
             name = f"prompt/{hash64(str(row.prompt)):016x}"
         return self._numbers.setdefault(name, len(self._numbers))
 
-    def _write(self, batch: list[tuple[int, bytes]]) -> None:
+    def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a statement with each row, in one transaction."""
         self._db.execute("BEGIN")
-        self._db.executemany("INSERT INTO staged VALUES (?, ?)", batch)
+        self._db.executemany(statement, rows)
         self._db.execute("COMMIT")
-        batch.clear()
 
 
 def check_unique(problem: str, rows: Iterable[SampleRow]) -> None:

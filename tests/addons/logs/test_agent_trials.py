@@ -47,12 +47,7 @@ def test_a_reward_between_0_and_1_is_a_score_and_others_have_their_names(tmp_pat
 
 def test_a_trial_that_failed_is_left_out_unless_it_was_only_late(tmp_path):
     trial(tmp_path, "a")
-    late = {
-        "exception_type": "AgentTimeoutError",
-        "exception_message": "",
-        "exception_traceback": "",
-        "occurred_at": "2026-01-02",
-    }
+    late = {"exception_type": "AgentTimeoutError"}
     trial(tmp_path, "b", 0.0, exception_info=late)
     trial(tmp_path, "c", exception_info={**late, "exception_type": "DockerError"}, verifier_result=None)
     pool = tts.Pool.from_files(tmp_path)
@@ -61,12 +56,7 @@ def test_a_trial_that_failed_is_left_out_unless_it_was_only_late(tmp_path):
 
 
 def test_costs_are_those_of_the_result_where_the_trajectory_states_none(tmp_path):
-    log = {
-        "schema_version": "ATIF-v1.4",
-        "session_id": "a",
-        "agent": {"name": "own", "version": "1"},
-        "steps": [atif_step(1, "Done.")],
-    }
+    log = {"schema_version": "ATIF-v1.4", "agent": {"name": "own"}, "steps": [atif_step(1, "Done.")]}
     (one,) = samples(tts.Pool.from_files(trial(tmp_path, "a", log=log)))
     assert (one.tokens, one.usd) == (99, 0.5)
 
@@ -143,14 +133,11 @@ def test_a_trial_of_another_form_is_refused_by_its_file(tmp_path, broken, line):
 @pytest.mark.parametrize(
     ("broken", "line"),
     [
-        (
-            {"trajectory_format": "mini-swe-agent-2"},
-            "its trajectory_format is 'mini-swe-agent-2', but must begin with mini-swe-agent-1",
-        ),
-        ({"messages": None}, "its messages is None, but must be a list of objects"),
+        ({"trajectory_format": "mini-swe-agent-2"}, "trajectory_format is 'mini-swe-agent-2'.*mini-swe-agent-1"),
+        ({"messages": None}, "messages is None, but must be a list of objects"),
         ({"messages": []}, "neither an instance_id nor a message of the user"),
-        ({"submission": 5}, "its submission is 5, but must be a text"),
-        ({"usd": "free"}, "its instance_cost is 'free', but must be dollars"),
+        ({"submission": 5}, "submission is 5, but must be a text"),
+        ({"usd": "free"}, "instance_cost is 'free', but must be dollars"),
     ],
 )
 def test_a_trajectory_of_another_form_is_refused_by_its_file(tmp_path, broken, line):
@@ -161,10 +148,7 @@ def test_a_trajectory_of_another_form_is_refused_by_its_file(tmp_path, broken, l
 
 
 def test_a_folder_without_trials_is_refused(tmp_path):
-    for form, line in (
-        ("atif", "it has no trial of Harbor"),
-        ("mini-swe-agent", "it has no trajectory of mini-swe-agent"),
-    ):
+    for form, line in (("atif", "no trial of Harbor"), ("mini-swe-agent", "no trajectory of mini-swe-agent")):
         with pytest.raises(ConfigError, match=line):
             tts.Pool.from_files(tmp_path, form=form)
     path = trial(tmp_path, "a", verifier_result=None)

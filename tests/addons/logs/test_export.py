@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,14 +24,9 @@ from tts.experiments.store.store import Store
 from tts.search.plan import parse
 from tts_addons.code import sandbox
 
+SUMS = {"prompt": "1 + 1?", "reference": "2", "text": ["so #### 2", "#### 3", "?"], "scores": [0.5, 0.25, None]}
 ROWS = [
-    {
-        "problem": "a",
-        "prompt": "1 + 1?",
-        "reference": "2",
-        "text": ["so #### 2", "#### 3", "?"],
-        "scores": [0.5, 0.25, None],
-    },
+    {"problem": "a", **SUMS},
     {
         "problem": "b/1",
         "prompt": "2 + 2?",
@@ -123,32 +119,22 @@ def test_a_pool_of_our_own_comes_back_with_the_same_figures(tmp_path: Path):
 
 def test_scores_of_shared_steps_cost_the_same_after_a_round_trip(tmp_path: Path):
     """A verifier that reads shared steps once reads less of two samples than of each alone."""
-    drawn = {
-        "tokens": [10, 10, 12, 8],
-        "verifier_tokens": [10, 4, 7, 8],
-        "like": [None, 0, 1, None],
-        "shared": [0, 6, 5, 0],
-    }
-    row = {
+    row: dict[str, Any] = {
         "problem": "p",
         "reference": "1",
         "answer": ["1", "1", "2", "2"],
         "scores": [0.5, 0.4, 0.3, 0.2],
-        **drawn,
-        "same": [None, 0, None, 2],
     }
+    row |= {"tokens": [10, 10, 12, 8], "verifier_tokens": [10, 4, 7, 8]}
+    row |= {"like": [None, 0, 1, None], "shared": [0, 6, 5, 0], "same": [None, 0, None, 2]}
     first = tts.Pool.from_rows([row], name="tree")
-    assert [(one.like, one.shared, one.same) for one in first.problems[0].drawn] == [
-        (None, 0, None),
-        (0, 6, 0),
-        (1, 5, None),
-        (None, 0, 2),
-    ]
+    drawn = first.problems[0].drawn
+    assert all([getattr(one, name) for one in drawn] == row[name] for name in ("like", "shared", "same"))
     first.save(tmp_path / "store.sqlite").export(tmp_path / "out.jsonl", "samples")
     again = tts.Pool.from_files(tmp_path / "out.jsonl")
     # the form states our verdicts
     unjudged = tuple(dataclasses.replace(one, given=None) for one in again.problems[0].drawn)
-    assert unjudged == first.problems[0].drawn
+    assert unjudged == drawn
     for options in ({}, {"first": True}):
         assert_equal(
             first.replay(["best_of_n | best"] * 2, SIZES, **options),
@@ -164,13 +150,6 @@ def test_an_id_with_half_a_character_is_exported(tmp_path: Path):
     export_samples([(one, {}) for one in results], tmp_path / "log.eval", "inspect", "one")
     with zipfile.ZipFile(tmp_path / "log.eval") as archive:
         assert "samples/\ufffd_epoch_1.json" in archive.namelist()
-
-
-@pytest.mark.slow
-def test_a_pool_has_a_page(study: Study, tmp_path: Path):
-    pytest.importorskip("matplotlib", reason="figures need the extra experiments")
-    study.report(tmp_path / "page.html")
-    assert "imported samples" in (tmp_path / "page.html").read_text()
 
 
 def test_what_cannot_be_exported_is_named(study: Study, tmp_path: Path):
@@ -195,19 +174,7 @@ def test_inspect_reads_its_form(study: Study, tmp_path: Path):
 def test_lines_have_the_fields_of_the_harness(study: Study, tmp_path: Path):
     study.export(tmp_path / "samples_x.jsonl", "lm-eval")
     rows = [json.loads(line) for line in (tmp_path / "samples_x.jsonl").read_text().splitlines()]
-    fields = {
-        "doc_id",
-        "doc",
-        "target",
-        "arguments",
-        "resps",
-        "filtered_resps",
-        "filter",
-        "metrics",
-        "doc_hash",
-        "prompt_hash",
-        "target_hash",
-    }
+    fields = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash"}
     assert all(fields <= row.keys() and set(row["metrics"]) <= row.keys() for row in rows)
     assert rows[0]["resps"] == [["so #### 2", "#### 3", "?"]]
     assert rows[0]["filtered_resps"] == [["2", "3", "[invalid]"]]

@@ -4,7 +4,6 @@ theirs.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import zipfile
@@ -16,8 +15,9 @@ from typing import Any
 import pytest
 
 import tts
+from tests.addons.logs.reading import judged
 from tts.errors import ConfigError
-from tts_addons.logs.json_stream import JsonStream
+from tts_addons.logs.json_stream import json_elements
 
 
 def document(number: int, texts: list[str], filtered: list[Any], **more: Any) -> dict[str, Any]:
@@ -30,37 +30,17 @@ def document(number: int, texts: list[str], filtered: list[Any], **more: Any) ->
     }  # fmt: skip
 
 
-@pytest.fixture
-def lines(tmp_path: Path) -> Callable[..., Path]:
-    def written(*rows: Any, name: str = "samples_sums_2026-01-02T03-04-05.678.jsonl") -> Path:
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
+SAMPLES_FILE = "samples_sums_2026-01-02T03-04-05.678.jsonl"
 
-    return written
+
+@pytest.fixture
+def lines(write: Callable[..., Path]) -> Callable[..., Path]:
+    return lambda *rows, name=SAMPLES_FILE: write(*rows, name=name)
 
 
 @pytest.mark.parametrize("metrics", [5, "exact_match", None])
 def test_metrics_that_are_no_list_are_those_usually_there(lines, metrics):
-    assert drawn(tts.Pool.from_lm_eval(lines(document(1, ["#### 2"], ["2"], metrics=metrics)))) == [("2", True, True)]
-
-
-def test_a_document_without_responses_is_refused(lines):
-    with pytest.raises(ConfigError, match=r"2:.*resps.*\[\[\]\]"):
-        tts.Pool.from_lm_eval(lines(document(1, ["2"], ["2"]), document(2, [], [])))
-
-
-@pytest.mark.parametrize("name", [None, {}, [1], True, ""])
-def test_a_document_without_an_id_is_named(lines, name):
-    with pytest.raises(ConfigError, match=r"line 1:.*doc_id.*"):
-        tts.Pool.from_lm_eval(lines({**document(1, ["2"], ["2"]), "doc_id": name}))
-
-
-def test_an_id_with_half_a_character_is_named(lines, tmp_path):
-    with pytest.raises(ConfigError, match=r"1:.*doc_id.*characters.*UTF-8"):
-        tts.Pool.from_lm_eval(lines({**document(1, ["2"], ["2"]), "doc_id": "\ud800"}))
-    with pytest.raises(ConfigError, match=r"log\.json,.*1:.*characters.*UTF-8"):
-        tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("\ud800", 1, "4", "C")]))
+    assert judged(tts.Pool.from_lm_eval(lines(document(1, ["#### 2"], ["2"], metrics=metrics)))) == [("2", True, True)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +48,7 @@ def test_an_id_with_half_a_character_is_named(lines, tmp_path):
 )
 def test_without_a_single_target_the_verdict_of_the_source_counts(lines, target, right):
     pool = tts.Pool.from_lm_eval(lines({**document(1, ["#### 2"], ["2"]), "target": target}))
-    assert drawn(pool) == [("2", right, True)]
+    assert judged(pool) == [("2", right, True)]
     assert (
         "1 documents have no single target, so that the verdicts of the source count" in pool.report.lines()
     ) is right
@@ -76,19 +56,15 @@ def test_without_a_single_target_the_verdict_of_the_source_counts(lines, target,
 
 @pytest.mark.parametrize(("filtered", "answer"), [([None], None), ([math.nan], None), ([{"a": 1}], "2"), ([7], "7")])
 def test_what_a_filter_left_without_an_answer_has_none(lines, filtered, answer):
-    assert drawn(tts.Pool.from_lm_eval(lines(document(1, ["#### 2"], filtered))))[0][0] == answer
-
-
-def drawn(pool: tts.Pool, problem: int = 0) -> list[tuple[str | None, bool | None, bool | None]]:
-    return [(one.answer, one.right, one.given) for one in pool.problems[problem].drawn]
+    assert judged(tts.Pool.from_lm_eval(lines(document(1, ["#### 2"], filtered))))[0][0] == answer
 
 
 def test_a_single_response_has_the_answer_and_the_verdict_of_its_filter(lines):
     path = lines(document(1, ["so #### 2"], ["2"]), document(2, ["no idea"], ["[invalid]"], exact_match=0.0))
     pool = tts.Pool.from_files(path)
     assert [one.cell.problem for one in pool.problems] == ["sums/1", "sums/2"]
-    assert drawn(pool) == [("2", True, True)]
-    assert drawn(pool, 1) == [(None, False, False)]
+    assert judged(pool) == [("2", True, True)]
+    assert judged(pool, 1) == [(None, False, False)]
     assert (pool.report.judged, pool.report.differ) == (2, 0)
 
 
@@ -99,12 +75,10 @@ def test_of_several_filters_one_is_read(lines):
     ]
     path = lines(*rows)
     first = tts.Pool.from_lm_eval(path)
-    assert drawn(first) == [(None, False, False)]
-    told = (
-        "1 documents of the filter 'strict-match', of strict-match with 0.0 % right by the source, flexible with 0.0 %"
-    )
-    assert any(line.startswith(told) for line in first.report.lines())
-    assert drawn(tts.Pool.from_lm_eval(path, filter="flexible")) == [("3", False, False)]
+    assert judged(first) == [(None, False, False)]
+    told = "documents of the filter 'strict-match', of strict-match with 0.0 % right by the source, flexible with 0.0 %"
+    assert any(told in line for line in first.report.lines())
+    assert judged(tts.Pool.from_lm_eval(path, filter="flexible")) == [("3", False, False)]
     with pytest.raises(ConfigError, match=r"filter.*samples_sums_.*'flexibel'.*did"):
         tts.Pool.from_lm_eval(path, filter="flexibel")
 
@@ -112,9 +86,9 @@ def test_of_several_filters_one_is_read(lines):
 def test_repeats_are_samples_and_a_filter_that_joins_them_leaves_the_texts(lines):
     texts = ["#### 2", "#### 3", "#### 2"]
     voted = tts.Pool.from_files(lines(document(1, texts, ["2"])))
-    assert drawn(voted) == [("2", True, None), ("3", False, None), ("2", True, None)]
+    assert judged(voted) == [("2", True, None), ("3", False, None), ("2", True, None)]
     each = tts.Pool.from_files(lines(document(1, texts, [["2", "[invalid]", "2"]], exact_match=[1, 0, 1])))
-    assert drawn(each) == [("2", True, True), (None, False, False), ("2", True, True)]
+    assert judged(each) == [("2", True, True), (None, False, False), ("2", True, True)]
 
 
 def test_a_file_for_each_run_adds_its_samples(lines):
@@ -122,7 +96,7 @@ def test_a_file_for_each_run_adds_its_samples(lines):
         lines(document(1, [f"#### {n}"], [str(n)]), name=f"samples_sums_2026-01-0{n}T03-04-05.678.jsonl")
         for n in (2, 3)
     ]
-    assert [answer for answer, _, _ in drawn(tts.Pool.from_files(*paths))] == ["2", "3"]
+    assert [answer for answer, _, _ in judged(tts.Pool.from_files(*paths))] == ["2", "3"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +106,10 @@ def test_a_file_for_each_run_adds_its_samples(lines):
             document(1, [["-1.0", "True"]], [["-1.0", "True"]]),
             "line 1: its resps are .* must be the texts of one request",
         ),
+        (document(1, [], []), r"line 1: .*resps.*\[\[\]\]"),
         ({"doc_id": 1, "resps": [["x"]], "filtered_resps": ["x"]}, "line 1: it has no target"),
+        *((document(1, ["2"], ["2"], doc_id=name), "line 1: .*doc_id") for name in (None, {}, [1], True, "")),
+        (document(1, ["2"], ["2"], doc_id="\ud800"), "line 1: .*doc_id.*UTF-8"),
         ([1], "item 1: it is no JSON object"),
     ],
 )
@@ -160,19 +137,10 @@ def sample(name: Any, epoch: int, text: str, grade: Any, **more: Any) -> dict[st
 
 
 SAMPLES = [
-    sample("a", 1, "ANSWER: 4", "C"),
-    sample(2, 1, "ANSWER: 5", "I"),
-    sample("a", 2, "ANSWER: 3", "I"),
-    sample(2, 2, "ANSWER: 4.0", "I"),
+    sample(name, epoch, f"ANSWER: {answer}", grade)
+    for name, epoch, answer, grade in (("a", 1, "4", "C"), (2, 1, "5", "I"), ("a", 2, "3", "I"), (2, 2, "4.0", "I"))
 ]
-HEADER = {
-    "version": 2,
-    "status": "success",
-    "eval": {"task": "sums", "model": "openai/small"},
-    "plan": {},
-    "results": {},
-    "stats": {},
-}
+HEADER = {"version": 2, "status": "success", "eval": {"task": "sums", "model": "openai/small"}, "results": {}}
 
 
 def write_log(path: Path, samples: Any = SAMPLES, compression: int = zipfile.ZIP_DEFLATED, **header: Any) -> Path:
@@ -191,26 +159,22 @@ def write_log(path: Path, samples: Any = SAMPLES, compression: int = zipfile.ZIP
 def test_epochs_are_samples_of_one_problem(tmp_path, name):
     pool = tts.Pool.from_files(write_log(tmp_path / name))
     assert [one.cell.problem for one in pool.problems] == ["sums/a", "sums/2"]
-    assert drawn(pool) == [("4", True, True), ("3", False, False)]
-    assert drawn(pool, 1) == [("5", False, False), ("4.0", True, False)]
+    assert judged(pool) == [("4", True, True), ("3", False, False)]
+    assert judged(pool, 1) == [("5", False, False), ("4.0", True, False)]
     assert [one.tokens for one in pool.problems[0].drawn] == [11, 12]
     assert pool.problems[0].cell.model == "openai/small"
     assert pool.report.differences == [
-        f"{name}, {'sample 4' if name == 'log.json' else 'samples/2_epoch_2.json'}: "
+        f"{name}, {'samples 4' if name == 'log.json' else 'samples/2_epoch_2.json'}: "
         "the answer '4.0' is right by the reference '4', but wrong by the source"
     ]
 
 
 def test_answers_and_scores_of_other_scorers(tmp_path):
-    grades = {
-        "choice": {"value": "C", "answer": "4"},
-        "judge": {"value": 0.7},
-        "helper": {"value": "P"},
-        "none": {"value": float("nan")},
-    }
+    grades = {"choice": {"value": "C", "answer": "4"}, "judge": {"value": 0.7}, "helper": {"value": "P"}}
+    grades["none"] = {"value": math.nan}
     path = write_log(tmp_path / "log.json", [sample("a", 1, "It is B.", "I", scores=grades)])
     pool = tts.Pool.from_inspect(path)
-    assert drawn(pool) == [("4", True, True)]
+    assert judged(pool) == [("4", True, True)]
     assert dict(pool.problems[0].drawn[0].scores) == {"judge": 0.7, "helper": 0.5}
     by_judge = tts.Pool.from_inspect(path, scorer="judge")
     assert dict(by_judge.problems[0].drawn[0].scores) == {"choice": 1.0, "helper": 0.5, "main": 0.7}
@@ -226,25 +190,10 @@ def test_samples_that_failed_are_left_out_and_counted(tmp_path):
 
 
 def test_content_in_parts_and_a_cut_answer(tmp_path):
-    output = {
-        "choices": [
-            {
-                "message": {
-                    "content": [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "ANSWER: 4"}]
-                },
-                "stop_reason": "max_tokens",
-            }
-        ]
-    }
-    one = sample(
-        "a",
-        1,
-        "",
-        "C",
-        output=output,
-        scores={"match": {"value": "C"}},
-        model_usage={"m": {"output_tokens": 30}, "n": {"output_tokens": 4}},
-    )
+    content = [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "ANSWER: 4"}]
+    output = {"choices": [{"message": {"content": content}, "stop_reason": "max_tokens"}]}
+    usage = {"m": {"output_tokens": 30}, "n": {"output_tokens": 4}}
+    one = sample("a", 1, "", "C", output=output, scores={"match": {"value": "C"}}, model_usage=usage)
     pool = tts.Pool.from_inspect(write_log(tmp_path / "log.json", [one]))
     assert [(each.answer, each.status, each.tokens) for each in pool.problems[0].drawn] == [("4", "truncated", 34)]
 
@@ -260,30 +209,37 @@ def test_bad_logs_are_named(tmp_path, name):
         tts.Pool.from_files(write_log(path, [{"id": "a", "epoch": 1}]))
     write_log(path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ConfigError, match=f"{name}: it is (no whole JSON object|damaged)"):
+    with pytest.raises(ConfigError, match=f"{name}: it is (no whole JSON|damaged)"):
         tts.Pool.from_files(path)
+
+
+OUTPUT = {"choices": [{"message": {"content": "4"}}]}
+TYPES = "a part of it is of another type than Inspect writes"
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "said"),
     [
-        {"output": None},
-        {"output": {"choices": ["x"]}},
-        {"output": {"choices": {"a": 1}}},
-        {"output": {"choices": [{"message": None}]}},
-        {"output": {"choices": [{"message": {"content": 5}}]}},
-        {"input": ["x"]},
-        {"scores": {"match": None}},
-        {"scores": [1]},
-        {"output": {"choices": [{"message": {"content": "4"}}]}, "model_usage": {"m": 3}},
-        {"output": {"choices": [{"message": {"content": "4"}}]}, "model_usage": [3]},
+        ({"output": None}, TYPES),
+        *(({"output": {"choices": choices}}, TYPES) for choices in (["x"], {"a": 1}, [{"message": None}])),
+        ({"output": {"choices": [{"message": {"content": 5}}]}}, TYPES),
+        ({"input": ["x"]}, TYPES),
+        *(({"scores": scores}, TYPES) for scores in ({"match": None}, [1])),
+        *(({"output": OUTPUT, "model_usage": usage}, TYPES) for usage in ({"m": 3}, [3])),
+        *(({"output": {**OUTPUT, "usage": {"output_tokens": count}}}, "output_tokens") for count in (-5, True, 3.5)),
+        ({"output": OUTPUT, "model_usage": {"m": {"output_tokens": -5}}}, "output_tokens"),
     ],
 )
 @pytest.mark.parametrize("name", ["log.json", "log.eval"])
-def test_a_sample_of_another_form_is_named(tmp_path, name, broken):
+def test_a_sample_of_another_form_is_named(tmp_path, name, broken, said):
     path = write_log(tmp_path / name, [SAMPLES[0], {**SAMPLES[1], **broken}])
-    with pytest.raises(ConfigError, match=rf"{name}, samp.*: a part of it is of another type than Inspect writes"):
+    with pytest.raises(ConfigError, match=rf"{name}, samples.2.*: .*{said}"):
         tts.Pool.from_files(path)
+
+
+def test_an_id_with_half_a_character_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"log\.json,.*1:.*characters.*UTF-8"):
+        tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("\ud800", 1, "4", "C")]))
 
 
 def test_a_score_of_inspect_that_is_not_finite_is_unknown(tmp_path):
@@ -295,7 +251,7 @@ def test_a_score_of_inspect_that_is_not_finite_is_unknown(tmp_path):
 
 def test_a_log_that_is_nested_too_deeply_is_named(tmp_path):
     (tmp_path / "log.json").write_text('{"version": 2, "samples": ' + "[" * 100_000)
-    with pytest.raises(ConfigError, match=r"log\.json: it.*object:.*recursion"):
+    with pytest.raises(ConfigError, match=r"log\.json: it.*JSON:.*recursion"):
         tts.Pool.from_files(tmp_path / "log.json")
 
 
@@ -305,18 +261,6 @@ def test_a_log_that_states_no_version_is_refused(tmp_path, name, monkeypatch):
     with pytest.raises(ConfigError, match=f"{name}: it states no version, but logs of version 2 are read") as refused:
         tts.Pool.from_files(write_log(tmp_path / name))
     assert "inspect log convert" in refused.value.hint
-
-
-@pytest.mark.parametrize("count", [-5, True, 3.5])
-def test_a_count_of_tokens_that_is_none_is_named(tmp_path, count):
-    output = {**SAMPLES[1]["output"], "usage": {"output_tokens": count}}
-    for broken in (
-        {"output": output},
-        {"output": {**output, "usage": None}, "model_usage": {"m": {"output_tokens": count}}},
-    ):
-        path = write_log(tmp_path / "log.json", [SAMPLES[0], {**SAMPLES[1], **broken}])
-        with pytest.raises(ConfigError, match=r"log\.json, sample 2:.*output_tokens"):
-            tts.Pool.from_files(path)
 
 
 def test_a_log_with_fewer_samples_than_its_results_is_cut(tmp_path):
@@ -352,7 +296,7 @@ def test_a_header_that_is_no_object_is_named(tmp_path):
 def test_an_output_without_a_text_is_empty(tmp_path):
     output = {"choices": [{"message": {"content": None}}], "completion": None}
     pool = tts.Pool.from_inspect(write_log(tmp_path / "log.json", [{**SAMPLES[0], "output": output, "scores": {}}]))
-    assert (drawn(pool), pool.problems[0].drawn[0].tokens) == ([(None, False, None)], 0)
+    assert (judged(pool), pool.problems[0].drawn[0].tokens) == ([(None, False, None)], 0)
 
 
 def test_logs_of_two_models_are_no_pool(tmp_path):
@@ -366,62 +310,24 @@ def test_logs_of_two_models_are_no_pool(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
-def test_a_large_object_is_read_item_by_item(monkeypatch, size):
+def test_a_large_object_is_read_item_by_item(tmp_path, monkeypatch, size):
     monkeypatch.setattr("tts_addons.logs.json_stream._CHUNK", size)
-    given = {"a": [1, 2], "samples": [{"x": "y" * 50}, 12, '}]"', []], "n": 3.25, "empty": {}, "samples2": None}
-    found = list(JsonStream(io.StringIO(json.dumps(given, indent=1)), "log.json").members("samples"))
-    expected = [
-        ("a", [1, 2]),
-        *(("samples", one) for one in given["samples"]),
-        ("n", 3.25),
-        ("empty", {}),
-        ("samples2", None),
+    given = {"a": [1], "samples": [{"x": "y" * 50}, '}]"', []], "n": 3.25, "empty": {}, "none": [], "samples2": None}
+    (path := tmp_path / "log.json").write_text(json.dumps(given, indent=1))
+    assert [tuple(element) for element in json_elements(path)] == [
+        ("a", 1, 1),
+        *(("samples", number, item) for number, item in enumerate(given["samples"], 1)),
+        *((name, None, given[name]) for name in ("n", "empty", "samples2")),
     ]
-    assert found == expected
-    for text in ("", "[1]", '{"a": 1', '{"samples": [1, 2', '{"a" 1}', '{"samples": [1 2]}'):
-        with pytest.raises(ValueError, match=r"."):
-            list(JsonStream(io.StringIO(text), "log.json").members("samples"))
-
-
-@pytest.mark.slow
-def test_logs_that_inspect_itself_wrote(tmp_path, monkeypatch):
-    inspect_ai = pytest.importorskip("inspect_ai")
-    tiktoken = pytest.importorskip("tiktoken")
-
-    class Words:
-        def encode(self, text: str, **_: Any) -> list[str]:
-            return text.split()
-
-    monkeypatch.setattr(tiktoken, "get_encoding", lambda _: Words())  # it would be fetched
-    from inspect_ai.dataset import Sample
-    from inspect_ai.model import ModelOutput, get_model
-    from inspect_ai.scorer import match
-    from inspect_ai.solver import generate
-
-    outputs = [ModelOutput.from_content("mockllm/model", f"Thinking.\nANSWER: {n}") for n in (4, 5, 4)]
-    for form in ("json", "eval"):
-        task = inspect_ai.Task(
-            dataset=[Sample(input="2 + 2?", target="4", id="a")],
-            solver=generate(),
-            scorer=match(),
-            epochs=3,
-            name="sums",
-        )
-        model = get_model("mockllm/model", custom_outputs=iter(list(outputs)))
-        inspect_ai.eval(
-            task, model=model, log_format=form, log_dir=str(tmp_path / form), display="none", max_connections=1
-        )
-        (path,) = (tmp_path / form).iterdir()
-        pool = tts.Pool.from_files(path)
-        assert sorted(drawn(pool)) == [("4", True, True), ("4", True, True), ("5", False, False)]
+    for text in ("", "3", "[1", '{"a": 1', '{"samples": [1, 2', '{"a" 1}', '{"samples": [1 2]}'):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="no whole JSON"):
+            list(json_elements(path))
 
 
 def test_the_prompt_of_a_single_message_is_its_content(tmp_path):
     def prompt_tokens(given: Any) -> float:
-        return (
-            tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("a", 1, "4", "C", input=given)]))
-            .problems[0]
-            .prompt_tokens
-        )
+        path = write_log(tmp_path / "log.json", [sample("a", 1, "4", "C", input=given)])
+        return tts.Pool.from_inspect(path).problems[0].prompt_tokens
 
     assert prompt_tokens([{"role": "user", "content": "What is 2 + 2?"}]) == prompt_tokens("What is 2 + 2?") == 4

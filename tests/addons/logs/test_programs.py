@@ -96,7 +96,7 @@ def test_written_tests_give_outcomes_and_are_replayed_at_all_sizes(tmp_path: Pat
 
 
 def test_written_tests_that_cannot_be_are_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"1:.*written_tests.*'assert.*list"):
+    with pytest.raises(ConfigError, match=r"1:.*written_tests.*assert"):
         agreed(tmp_path, written_tests="assert f")
     with pytest.raises(ConfigError, match=r"1:.*written_tests.*,.*list"):
         agreed(tmp_path, written_tests=["assert f(1) == 2", 3])

@@ -8,26 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tts
+from tests.addons.logs.reading import accuracy, judged
+from tests.addons.logs.test_logs import document
 from tests.experiments.trials import trial
 from tts.errors import ConfigError
 from tts_addons.logs.fields import text_in
 
 CASES = Path(os.environ.get("TTS_DATA_DIR", "")) / "cases4"
 needs_cases = pytest.mark.skipif(not os.environ.get("TTS_DATA_DIR"), reason="TTS_DATA_DIR names no folder of cases")
-
-
-def write(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def mean(pool: tts.Pool) -> float:
-    (curve,) = pool.replay(["random choice"], [1])
-    return curve.curve.accuracy[0].value
 
 
 def texts_of(pool: tts.Pool) -> list[str | None]:
@@ -41,29 +31,22 @@ def batch(text: Any, number: str = "q0", endpoint: str = "chat") -> dict[str, An
 
 
 @pytest.mark.parametrize("metric", ["pass_at_1", "pass@1", "pass_at_1,create_test", "pass@1,create_test", "passed"])
-def test_passes_of_programs_are_verdicts_and_tests_are_no_answers(tmp_path, metric):
-    tests = "assert add(1, 2) == 3\nassert add(2, 2) == 4"
+def test_passes_of_programs_are_verdicts_and_tests_are_no_answers(write, metric):
+    program, tests = "def add(a, b):\n    return a + b + {}", "assert add(1, 2) == 3\nassert add(2, 2) == 4"
     rows = [
-        {
-            "doc_id": i,
-            "doc": {},
-            "target": tests,
-            "arguments": {},
-            "resps": [[f"def add(a, b):\n    return a + b + {i}\n```"]],
-            "filtered_resps": [f"def add(a, b):\n    return a + b + {i}"],
-            "filter": "code",
-            "metrics": [metric],
-            metric: float(i == 0),
-        }
+        document(i, [f"{program.format(i)}\n```"], [program.format(i)], target=tests, metrics=[metric])
+        | {metric: float(i == 0)}
         for i in range(4)
     ]
-    pool = tts.Pool.from_files(write(tmp_path / "samples.jsonl", rows))
+    for row in rows:
+        del row["exact_match"]
+    pool = tts.Pool.from_files(write(*rows))
     assert [one.right for problem in pool.problems for one in problem.drawn] == [True, False, False, False]
 
 
 @needs_cases
 def test_mbpp_of_the_harness_has_the_accuracy_of_its_log():
-    assert mean(tts.Pool.from_files(*(CASES / "import_lm_eval_mbpp").glob("*.jsonl"))) == 1
+    assert accuracy(tts.Pool.from_files(*(CASES / "import_lm_eval_mbpp").glob("*.jsonl"))) == 1
 
 
 @pytest.mark.parametrize("program", ["def f(x):\n    return x", "class A:\n    pass", "#include <a>\nint main() {}"])
@@ -71,7 +54,7 @@ def test_references_that_are_programs_are_compared_by_no_task(program):
     pool = tts.Pool.from_rows(
         [{"problem": "p", "text": "```python\nf = 1\n```", "reference": program, "correct": True}]
     )
-    assert (texts_of(pool), mean(pool)) == (["f = 1\n"], 1)
+    assert (texts_of(pool), accuracy(pool)) == (["f = 1\n"], 1)
     assert any("a program as reference" in line for line in pool.report.lines())
 
 
@@ -92,19 +75,10 @@ def test_programs_that_do_not_run_are_told(tmp_path):
 
 def test_a_whole_reply_in_the_field_of_answers_is_a_text():
     replies = [f"Let me see.\n\nSo the answer is \\boxed{{{number}}}." for number in (4, 5)]
-    rows = [
-        {
-            "problem_idx": 1,
-            "problem": "2 + 2?",
-            "answer": reply,
-            "parsed_answer": "4",
-            "gold_answer": "4",
-            "idx_answer": i,
-        }
-        for i, reply in enumerate([*replies, "I give up.\n\nThis is too hard."])
-    ]
+    row = {"problem_idx": 1, "problem": "2 + 2?", "parsed_answer": "4", "gold_answer": "4"}
+    rows = [{**row, "answer": reply} for reply in [*replies, "I give up.\n\nThis is too hard."]]
     pool = tts.Pool.from_rows(rows)
-    assert (texts_of(pool), mean(pool)) == (["4", "5", None], pytest.approx(1 / 3))
+    assert (texts_of(pool), accuracy(pool)) == (["4", "5", None], pytest.approx(1 / 3))
 
 
 def test_one_long_answer_among_short_ones_stays_an_answer():
@@ -127,61 +101,53 @@ def test_a_list_of_numbers_stays_a_reference(reference):
 
 def test_several_references_leave_the_verdict_to_the_source():
     pool = tts.Pool.from_rows([{"problem": "p", "answer": "4", "reference": ["4", "four"], "correct": True}])
-    assert mean(pool) == 1
+    assert accuracy(pool) == 1
     assert any("several references" in line for line in pool.report.lines())
 
 
-@given(st.integers(1, 4), st.integers(1, 3))
-def test_each_file_of_a_batch_has_further_samples(tmp_path_factory, files, problems):
-    folder = tmp_path_factory.mktemp("batches")
+@pytest.mark.parametrize(("files", "problems"), [(1, 1), (3, 2)])
+def test_each_file_of_a_batch_has_further_samples(write, files, problems):
     paths = [
-        write(folder / f"s{i}.jsonl", [batch(f"\\boxed{{{i}}}", f"q{p}") for p in range(problems)])
-        for i in range(files)
+        write(*(batch(f"\\boxed{{{i}}}", f"q{p}") for p in range(problems)), name=f"s{i}.jsonl") for i in range(files)
     ]
     pool = tts.Pool.from_files(*paths)
     assert [len(problem.drawn) for problem in pool.problems] == [files] * problems
 
 
-def test_lists_of_samples_in_several_files_are_joined_where_numbers_are_left_out(tmp_path):
-    paths = [write(tmp_path / f"{i}.jsonl", [{"problem": "p", "answer": [str(i), "4"]}]) for i in range(2)]
+def test_lists_of_samples_in_several_files_are_joined_where_numbers_are_left_out(write):
+    paths = [write({"problem": "p", "answer": [str(i), "4"]}, name=f"{i}.jsonl") for i in range(2)]
     with pytest.raises(ConfigError, match=r"--field sample=-"):
         tts.Pool.from_files(*paths)
     assert texts_of(tts.Pool.from_files(*paths, fields={"sample": "-"})) == ["0", "4", "1", "4"]
 
 
-@pytest.mark.parametrize("text", ["So \\boxed{7}", [{"type": "text", "text": "So \\boxed{7}"}]])
-def test_texts_of_batches_are_read_as_texts_and_as_parts(tmp_path, text):
-    assert texts_of(tts.Pool.from_files(write(tmp_path / "b.jsonl", [batch(text)]), task="math")) == ["7"]
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("So \\boxed{7}", "chat"),
+        ([{"type": "text", "text": "So \\boxed{7}"}], "chat"),
+        ("So \\boxed{7}", "completions"),
+    ],
+)
+def test_texts_of_batches_are_read_as_texts_and_as_parts(write, text, endpoint):
+    assert texts_of(tts.Pool.from_files(write(batch(text, endpoint=endpoint)), task="math")) == ["7"]
 
 
-def test_batches_of_completions_have_their_texts(tmp_path):
-    path = write(tmp_path / "b.jsonl", [batch("So \\boxed{7}", endpoint="completions")])
-    assert texts_of(tts.Pool.from_files(path, task="math")) == ["7"]
-
-
-def test_results_of_verifiers_have_messages_references_and_rewards(tmp_path):
+def test_results_of_verifiers_have_messages_references_and_rewards(write):
     turns = [{"role": "assistant", "content": "I call a tool."}, {"role": "tool", "content": "\\boxed{9}"}]
+    blank = {"role": "assistant", "content": " "}
+    row = {"example_id": 0, "prompt": [{"role": "user", "content": "2 + 2?"}], "answer": "4"}
     rows = [
         {
-            "example_id": 0,
-            "prompt": [{"role": "user", "content": "2 + 2?"}],
+            **row,
             "reward": reward,
-            "answer": "4",
-            "completion": [
-                *turns,
-                {"role": "assistant", "content": f"So \\boxed{{{answer}}}"},
-                {"role": "assistant", "content": " "},
-            ],
+            "completion": [*turns, {"role": "assistant", "content": f"So \\boxed{{{answer}}}"}, blank],
         }
         for reward, answer in ((1.0, 4), (0.3, 5), (0, 5))
     ]
-    pool = tts.Pool.from_files(write(tmp_path / "results.jsonl", rows))
-    drawn = pool.problems[0].drawn
-    assert [(one.answer, one.right, one.given, one.scores) for one in drawn] == [
-        ("4", True, True, {}),
-        ("5", False, None, {}),
-        ("5", False, False, {}),
-    ]
+    pool = tts.Pool.from_files(write(*rows))
+    assert judged(pool) == [("4", True, True), ("5", False, None), ("5", False, False)]
+    assert pool.report.scored == {}
 
 
 def test_the_last_item_of_a_list_has_the_index_minus_one():
@@ -199,10 +165,7 @@ def test_objects_of_rows_by_key_have_the_key_as_problem(tmp_path, rows):
 
 
 def test_rows_of_several_models_are_refused_or_divided():
-    rows = [
-        {"problem": "p", "model": model, "answer": answer, "reference": "4"}
-        for model, answer in (("a", "4"), ("b", "5"))
-    ]
+    rows = [{"problem": "p", "model": "ab"[i], "answer": "45"[i], "reference": "4"} for i in range(2)]
     with pytest.raises(ConfigError, match=r"a and b.*--model NAME"):
         tts.Pool.from_rows(rows)
     pool = tts.Pool.from_rows(rows, model="b")
@@ -218,16 +181,7 @@ def test_hints_name_fields_whose_content_can_have_the_meaning():
 
 
 COSTS = ["seconds", "n_steps", "steps", "cost_usd", "latency_ms", "num_turns", "output_tokens", "wall time", "length"]
-SCORES = [
-    "judge",
-    "step_score",
-    "length_reward",
-    "time_score",
-    "process",
-    "confidence_per_token",
-    "timeless",
-    "coststar",
-]
+SCORES = ["judge", "step_score", "length_reward", "time_score", "process", "confidence_per_token", "timeless"]
 
 
 def test_costs_lengths_and_times_are_no_scores_unless_they_are_named():
@@ -252,7 +206,7 @@ def test_boolean_evidence_is_a_score_and_a_boolean_score_may_be_the_verdict():
     assert named.problems[0].drawn[0].scores == {"main": 1}
 
 
-LATE = {"exception_type": "AgentTimeoutError", "exception_message": "", "exception_traceback": "", "occurred_at": ""}
+LATE = {"exception_type": "AgentTimeoutError"}
 
 
 @pytest.mark.parametrize("exception", [None, LATE])
@@ -263,7 +217,7 @@ def test_a_trial_with_a_reward_counts_without_a_trajectory(tmp_path, exception):
         (folder / "agent" / "trajectory.json").unlink()
     pool = tts.Pool.from_files(tmp_path, form="atif")
     assert [one.right for one in pool.problems[0].drawn] == [True, False, True]
-    assert mean(pool) == pytest.approx(2 / 3)
+    assert accuracy(pool) == pytest.approx(2 / 3)
     assert any("2 trials have no agent/trajectory.json" in line for line in pool.report.lines())
 
 
@@ -283,7 +237,7 @@ def test_a_blank_last_message_makes_no_right_trial_wrong(tmp_path):
 
 @needs_cases
 def test_late_trials_of_harbor_have_the_accuracy_of_their_rewards():
-    assert mean(tts.Pool.from_files(CASES / "import_harbor_timeouts" / "job", form="atif")) == pytest.approx(
+    assert accuracy(tts.Pool.from_files(CASES / "import_harbor_timeouts" / "job", form="atif")) == pytest.approx(
         0.3056, abs=1e-4
     )
 
@@ -309,7 +263,7 @@ def test_a_reference_in_a_list_keeps_its_commands(command, quote, escape):
         {"problem": "p", "sample": i, "text": rf"\boxed{{{text}}}", "reference": f"[{quote}{written}{quote}]"}
         for i, text in enumerate([command, "7"])
     ]
-    assert mean(tts.Pool.from_rows(rows, task="math")) == 0.5
+    assert accuracy(tts.Pool.from_rows(rows, task="math")) == 0.5
 
 
 def test_a_text_that_is_nested_deeply_is_read_as_it_is():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tts
+from tests.addons.logs.reading import answers, judged, right
 from tests.addons.logs.test_logs import HEADER, document, sample
 from tts.errors import ConfigError
 from tts.experiments.datasets import unpacking
@@ -19,24 +20,6 @@ from tts_addons.logs import layouts
 from tts_addons.logs.thoughts import THOUGHTS
 
 BOXED = ["so \\boxed{4}", "thus \\boxed{5}", "hm \\boxed{4}"]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    def written(*rows: Any, name: str = "rows.jsonl") -> Path:
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
-
-    return written
-
-
-def answers(pool: tts.Pool, problem: int = 0) -> list[str | None]:
-    return [one.answer for one in pool.problems[problem].drawn]
-
-
-def right(pool: tts.Pool, problem: int = 0) -> list[bool | None]:
-    return [one.right for one in pool.problems[problem].drawn]
 
 
 def line(pool: tts.Pool, begin: str) -> str:
@@ -91,10 +74,7 @@ def test_a_metric_that_is_no_verdict_is_refused_where_it_is_named_and_else_not_r
         tts.Pool.from_files(path, metric="f1")
 
 
-def without_filter(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value for name, value in row.items() if name not in ("filter", "metrics", "prompt_hash", "target_hash")
-    }
+FILTERED = ("filter", "metrics", "prompt_hash", "target_hash")  # what files of the first versions lack
 
 
 def test_copies_of_a_document_in_files_that_name_no_filter_are_not_samples(write):
@@ -102,7 +82,7 @@ def test_copies_of_a_document_in_files_that_name_no_filter_are_not_samples(write
         [harness(n, "so #### 4 or 7", found, exact_match=int(found == "4")) for n in (1, 2)]
         for found in ("[invalid]", "4")
     ]
-    path = write(*(without_filter(row) for block in blocks for row in block))
+    path = write(*(without(row, *FILTERED) for block in blocks for row in block))
     assert repr(tts.Pool.from_files(path)) == "Pool('rows', 2 problems, 2 samples)"
     assert right(tts.Pool.from_files(path)) == [False]
     assert right(tts.Pool.from_files(path, filter="2")) == [True]
@@ -111,57 +91,34 @@ def test_copies_of_a_document_in_files_that_name_no_filter_are_not_samples(write
 
 
 def test_runs_in_one_file_are_samples_although_some_responses_are_equal(write):
-    rows = [without_filter(harness(n, f"#### {found}", found)) for n, found in ((1, "4"), (2, "4"), (1, "4"), (2, "5"))]
+    rows = [
+        without(harness(n, f"#### {found}", found), *FILTERED) for n, found in ((1, "4"), (2, "4"), (1, "4"), (2, "5"))
+    ]
     pool = tts.Pool.from_files(write(*rows))
     assert [answers(pool, n) for n in (0, 1)] == [["4", "4"], ["4", "5"]]
 
 
-def test_the_first_versions_write_one_array(tmp_path):
-    row = {**without_filter(harness(1, "\\boxed{4}")), "arguments": [["2 + 2?", {"until": ["Q:"]}]]}
-    (tmp_path / "pretrained__m_sums.jsonl").write_text(json.dumps([row, {**row, "doc_id": 2}], indent=2))
-    pool = tts.Pool.from_files(tmp_path / "pretrained__m_sums.jsonl")
-    assert [right(pool, n) for n in (0, 1)] == [[True], [True]]
-    assert pool.problems[0].prompt_tokens == 2
+TARGETS = {"['2', '3']": None, "['4']": True, "[4, 5]": False, "None": None, "so\n#### 4": True, "\\boxed{4}": True}
 
 
-@pytest.mark.parametrize(
-    ("target", "told"),
-    [
-        ("['2', '3']", None),
-        ("['4']", True),
-        ("[4, 5]", False),
-        ("None", None),
-        ("so\n#### 4", True),
-        ("\\boxed{4}", True),
-    ],
-)
+@pytest.mark.parametrize(("target", "told"), TARGETS.items())
 def test_a_target_in_pythons_form_is_no_reference_unless_it_is_one_text(write, target, told):
     row = {**harness(1, "\\boxed{4}", target=target), "exact_match": 0.5}
     assert right(tts.Pool.from_files(write(row))) == [told]
 
 
 def test_files_of_lmms_eval_are_read(write):
-    shared = {
-        "doc_id": 3,
-        "input": "2 + 2?",
-        "target": "4",
-        "doc_hash": "h",
-        "token_counts": [{"output_tokens": 7}],
-        "exact_match": 1.0,
-    }
-    name = "20260102_030405_samples_sums.jsonl"
-    unfiltered = tts.Pool.from_files(write({**shared, "filtered_resps": "<think>5</think> \\boxed{4}"}, name=name))
-    assert (answers(unfiltered), right(unfiltered), unfiltered.problems[0].cell.problem) == (["4"], [True], "sums/3")
-    assert unfiltered.problems[0].drawn[0].tokens == 7
-    stripped = {**shared, "resps": "<think>it is 5</think> \\boxed{4}", "filtered_resps": "\\boxed{4}"}
-    assert answers(tts.Pool.from_files(write(stripped, name=name))) == ["4"]
-    repeats = {
-        **shared,
-        "resps": [["\\boxed{4}"], ["\\boxed{5}"]],
-        "filtered_resps": ["4", "5"],
-        "token_counts": [{"output_tokens": -1}, None],
-    }
-    pool = tts.Pool.from_files(write(repeats, name=name))
+    shared = {"doc_id": 3, "input": "2 + 2?", "target": "4", "token_counts": [{"output_tokens": 7}], "exact_match": 1.0}
+
+    def read(**fields: Any) -> tts.Pool:
+        return tts.Pool.from_files(write({**shared, **fields}, name="20260102_030405_samples_sums.jsonl"))
+
+    unfiltered = read(filtered_resps="<think>5</think> \\boxed{4}")
+    assert judged(unfiltered) == [("4", True, True)]
+    assert (unfiltered.problems[0].cell.problem, unfiltered.problems[0].drawn[0].tokens) == ("sums/3", 7)
+    assert answers(read(resps="<think>it is 5</think> \\boxed{4}", filtered_resps="\\boxed{4}")) == ["4"]
+    counts = [{"output_tokens": -1}, None]
+    pool = read(resps=[["\\boxed{4}"], ["\\boxed{5}"]], filtered_resps=["4", "5"], token_counts=counts)
     assert (answers(pool), pool.report.tokens) == (["4", "5"], {"estimated": 2})
 
 
@@ -198,10 +155,7 @@ def test_a_field_named_answer_beside_texts_is_refused_where_it_may_be_the_refere
         {"problem": "p", "text": BOXED[0], "answer": "4"},
         {"problem": "p", "completions": BOXED, "answer": "4"},
     ):
-        with pytest.raises(
-            ConfigError,
-            match=r"1:.*field 'answer'.*--field reference=answer",
-        ):
+        with pytest.raises(ConfigError, match=r"1:.*field 'answer'.*--field reference=answer"):
             tts.Pool.from_files(write(row))
         pool = tts.Pool.from_files(write(row), fields={"reference": "answer"})
         assert right(pool)[0] is True
@@ -210,15 +164,8 @@ def test_a_field_named_answer_beside_texts_is_refused_where_it_may_be_the_refere
 
 
 def test_one_value_is_of_no_sample_of_a_list():
-    row = {
-        "problem": "p",
-        "reference": "4",
-        "text": BOXED,
-        "prediction": "4",
-        "score": 0.7,
-        "tokens": 500,
-        "correct": True,
-    }
+    one_value = {"prediction": "4", "score": 0.7, "tokens": 500, "correct": True}
+    row = {"problem": "p", "reference": "4", "text": BOXED, **one_value}
     pool = tts.Pool.from_rows([row])
     assert (right(pool), pool.report.tokens, pool.report.scored) == ([True, False, True], {"estimated": 3}, {})
     assert [one.given for one in pool.problems[0].drawn] == [None] * 3
@@ -313,7 +260,7 @@ def test_arrays_and_objects_of_rows_are_read(tmp_path, rows):
         (
             '[{"problem": "p", "answer": "4"}',
             None,
-            r"rows\.json: it is no whole JSON array: it ends too early \(after item 1\)",
+            r"rows\.json: it is no whole JSON: it ends too early \(after item 1\)",
         ),
     ],
 )
@@ -369,35 +316,19 @@ MONKEYS = {
     "prompt": "Q: 2 + 2?\nA:", "question": "2 + 2?", "samples": BOXED, "gt_answer": "They add.\n#### 4",
     "is_corrects": [True, False, True], "orig_dset_idx": 5, "orig_dset_split": "test",
 }  # fmt: skip
-TRACES = [
-    {
-        "stop_reason": "stop",
-        "text": text,
-        "token_ids": [1],
-        "num_tokens": 9,
-        "min_conf": 15.5,
-        "extracted_answer": text[-2],
-        "is_correct": "4" in text,
-    }
-    for text in BOXED
-]
-DEEPCONF = {
-    "question_id": 3,
-    "run_id": "r",
-    "question": "2 + 2?",
-    "ground_truth": "4",
-    "voted_answer": "4",
-    "is_voted_correct": True,
-}
-OFFLINE = {
-    **DEEPCONF,
-    "all_traces": [{name: value for name, value in one.items() if name != "min_conf"} for one in TRACES],
-}
+TRACE = {"stop_reason": "stop", "token_ids": [1], "num_tokens": 9, "min_conf": 15.5}
+TRACES = [{**TRACE, "text": text, "extracted_answer": text[-2], "is_correct": "4" in text} for text in BOXED]
+DEEPCONF = {"question_id": 3, "run_id": "r", "question": "2 + 2?", "ground_truth": "4", "voted_answer": "4"}
+OFFLINE = {**DEEPCONF, "all_traces": TRACES}
 ONLINE = {
     **DEEPCONF,
     "warmup_traces": TRACES[:1],
     "final_traces": [{**TRACES[1], "stop_reason": "gconf_threshold"}, TRACES[2]],
 }
+
+
+def without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
 
 
 @pytest.mark.parametrize(
@@ -407,19 +338,9 @@ ONLINE = {
         ({**SEARCH_AND_LEARN, "completion_tokens": -1}, "search-and-learn", None, [0.9, 0.2, 0.7]),
         ({**SEARCH_AND_LEARN, "completion_tokens": [-1, -1, -1]}, "search-and-learn", None, [0.9, 0.2, 0.7]),
         (QWEN, "Qwen2.5-Math", None, [1.5, -2.0, 0.5]),
-        (
-            {name: value for name, value in QWEN.items() if name not in ("pred_score", "response")},
-            "Qwen2.5-Math",
-            None,
-            None,
-        ),
+        (without(QWEN, "pred_score", "response"), "Qwen2.5-Math", None, None),
         (MONKEYS, "large_language_monkeys", None, None),
-        (
-            {name: value for name, value in MONKEYS.items() if name != "is_corrects"},
-            "large_language_monkeys",
-            None,
-            None,
-        ),
+        (without(MONKEYS, "is_corrects"), "large_language_monkeys", None, None),
         (OFFLINE, "DeepConf", [9, 9, 9], None),
         (ONLINE, "DeepConf", [9, 9, 9], [15.5, 15.5, 15.5]),
     ],
@@ -439,31 +360,10 @@ def test_rows_of_well_known_programs_need_no_options(
     assert pool.problems[0].prompt_tokens > 0
 
 
-@pytest.mark.slow
-def test_the_table_of_large_language_monkeys_is_read(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    parquet.write_table(pa.Table.from_pylist([MONKEYS, {**MONKEYS, "orig_dset_idx": 6}]), tmp_path / "gsm8k.parquet")
-    pool = tts.Pool.from_files(tmp_path / "gsm8k.parquet")
-    assert [right(pool, n) for n in (0, 1)] == [[True, False, True]] * 2
-    assert [one.cell.problem for one in pool.problems] == ["5", "6"]
-
-
 def batch(number: int, *texts: str, **more: Any) -> dict[str, Any]:
-    choices = [
-        {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        for i, text in enumerate(texts)
-    ]
-    body = {
-        "id": "c",
-        "object": "chat.completion",
-        "model": "m",
-        "choices": choices,
-        "usage": {"completion_tokens": 9, "prompt_tokens": 5},
-    }
-    response = {"status_code": 200, "request_id": "r", "body": body}
-    return {"id": f"b{number}", "custom_id": f"p{number}", "response": response, "error": None, **more}
+    choices = [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"} for text in texts]
+    body = {"model": "m", "choices": choices, "usage": {"completion_tokens": 9, "prompt_tokens": 5}}
+    return {"custom_id": f"p{number}", "response": {"status_code": 200, "body": body}, "error": None, **more}
 
 
 def test_the_output_of_a_batch_is_read_and_failed_requests_are_counted(write):
@@ -476,13 +376,8 @@ def test_the_output_of_a_batch_is_read_and_failed_requests_are_counted(write):
 
 
 def test_the_output_of_a_batch_of_responses_is_read(write):
-    output = [
-        {"type": "reasoning", "summary": []},
-        {
-            "type": "message",
-            "content": [{"type": "output_text", "text": "so "}, {"type": "output_text", "text": "\\boxed{4}"}],
-        },
-    ]
+    content = [{"type": "output_text", "text": text} for text in ("so ", "\\boxed{4}")]
+    output = [{"type": "reasoning", "summary": []}, {"type": "message", "content": content}]
     body = {"object": "response", "output": output, "usage": {"output_tokens": 12}, "incomplete_details": None}
     pool = tts.Pool.from_files(write(batch(1, response={"status_code": 200, "body": body})))
     assert (answers(pool), pool.problems[0].drawn[0].tokens) == (["4"], 12)
@@ -529,30 +424,22 @@ def test_marks_that_are_not_used_are_told():
 # Inspect
 
 
-def test_samples_in_folders_are_read_with_their_long_texts(tmp_path):
-    whole = sample("a/1", 1, "ANSWER: 4", "C")
-    shell = {
-        **sample("a/1", 2, "attachment://2", "I", input=[{"role": "user", "content": "attachment://0"}]),
-        "message_refs": [[0, 1]],
-    }
-    shell["output"]["completion"], shell["scores"] = "attachment://2", {"match": {"value": "I", "answer": "5"}}
-    path = tmp_path / "log.eval"
+def folders(path: Path, samples: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> Path:
+    """Write a log whose samples are folders with these long texts."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps({**HEADER, "results": {"completed_samples": len(samples)}}))
+        for number, one in enumerate(samples):
+            archive.writestr(f"samples/{number}_epoch_1/sample.json", json.dumps(one))
+            archive.writestr(f"samples/{number}_epoch_1/attachments/0.json", json.dumps(texts))
+    return path
 
-    def log(attachments: Mapping[str, Sequence[str]]) -> Path:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("header.json", json.dumps({**HEADER, "results": {"completed_samples": 2}}))
-            archive.writestr("samples/a/1_epoch_1.json", json.dumps(whole))
-            archive.writestr("samples/a/1_epoch_2/sample.json", json.dumps(shell))
-            for name in ("skeleton.json", "metadata.json", "messages/0.json", "events/stats.json", "events/0.json"):
-                archive.writestr(f"samples/a/1_epoch_2/{name}", "{}")
-            for start, texts in attachments.items():
-                archive.writestr(f"samples/a/1_epoch_2/attachments/{start}.json", json.dumps(texts))
-        return path
 
-    pool = tts.Pool.from_files(log({"0": ["question a/1", "other"], "2": ["long " * 50 + "ANSWER: 5"]}))
-    assert (answers(pool), right(pool)) == (["4", "5"], [True, False])
-    with pytest.raises(ConfigError, match=r"log\.eval:.*attachment://2,.*it.*damaged"):
-        tts.Pool.from_files(log({"0": ["question a/1", "other"]}))
+def test_a_long_text_that_a_log_lacks_is_named(tmp_path):
+    one = sample("a/1", 2, "ANSWER: 5", "I", input="attachment://1")
+    pool = tts.Pool.from_files(folders(tmp_path / "log.eval", [one], ["other", "question " * 8]))
+    assert (answers(pool), pool.problems[0].prompt_tokens) == (["5"], 18)
+    with pytest.raises(ConfigError, match=r"log\.eval:.*attachment://1,.*it.*damaged"):
+        tts.Pool.from_files(folders(tmp_path / "log.eval", [one], ["other"]))
 
 
 @pytest.mark.parametrize("is_chat", [True, False])
@@ -560,28 +447,17 @@ def test_a_long_text_counts_each_time_that_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_chat: bool
 ) -> None:
     monkeypatch.setenv(unpacking.LARGEST_ROW, "1")
-    text, count = "long " * 20_000, 100  # 100,000 bytes in the log, and ten million named
-    messages = [{"role": "user", "content": "attachment://0"}] * count
-    parts = [{"type": "text", "text": "attachment://0"}] * count
-
-    def log(samples: Sequence[Mapping[str, Any]]) -> Path:
-        path = tmp_path / "log.eval"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("header.json", json.dumps({**HEADER, "results": {"completed_samples": len(samples)}}))
-            for number, one in enumerate(samples):
-                archive.writestr(f"samples/{number}_epoch_1/sample.json", json.dumps(one))
-                archive.writestr(f"samples/{number}_epoch_1/attachments/0.json", json.dumps([text]))
-        return path
-
+    path, texts = tmp_path / "log.eval", ["long " * 20_000]  # 100,000 bytes in the log, and ten million named
+    messages = [{"role": "user", "content": "attachment://0"}] * 100
     large = sample("a", 1, "ANSWER: 4", "C", input=messages if is_chat else "q")
     if not is_chat:
-        large["output"] = {"choices": [{"message": {"content": parts}}]}
+        large["output"] = {"choices": [{"message": {"content": [{"type": "text", "text": "attachment://0"}] * 100}}]}
     with pytest.raises(ConfigError, match="more than 1 MiB"):
-        tts.Pool.from_files(log([large]))
+        tts.Pool.from_files(folders(path, [large], texts))
     several = [sample(f"p{k}", 1, "ANSWER: 4", "C", input=messages[:9]) for k in range(5)]
-    assert "3 problems" in repr(tts.Pool.from_files(log(several[:3])))
+    assert "3 problems" in repr(tts.Pool.from_files(folders(path, several[:3], texts)))
     with pytest.raises(ConfigError, match="more than 200 times"):
-        tts.Pool.from_files(log(several))
+        tts.Pool.from_files(folders(path, several, texts))
 
 
 # Files that the programs themselves wrote
@@ -603,14 +479,7 @@ def test_files_of_the_harness_have_their_right_accuracies(path: Path):
     if has_filters:
         strict = tts.Pool.from_files(path)
         assert sum(one.drawn[0].right is True for one in strict.problems) == (1 if "zeroshot" in path.name else 2)
-        assert "flexible-extract with 75.0 % right by the source" in str(
-            strict.report.lines()
-        ) or "2 with 75.0 %" in str(strict.report.lines())
-
-
-def test_there_are_six_tasks_and_three_versions():
-    assert len({path.parent.name for path in VERSIONS}) == 3
-    assert len({path.name.split("small_")[1].split("_2026")[0].removesuffix(".jsonl") for path in VERSIONS}) == 6
+        assert f"{second['filter']} with 75.0 %" in str(strict.report.lines())
 
 
 @pytest.mark.parametrize("name", ["sums.eval", "sums_in_folders.eval"])

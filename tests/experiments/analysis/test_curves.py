@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tests.experiments.made import made_curve
 from tts.errors import ConfigError
 from tts.experiments.analysis.comparing import (
     amount,
@@ -17,7 +18,7 @@ from tts.experiments.analysis.comparing import (
     gain,
     pareto_front,
 )
-from tts.experiments.analysis.curves import AXES, Curve, accuracies, curves_of
+from tts.experiments.analysis.curves import AXES, Curve, curves_of
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Estimate
 from tts.types import Usage
@@ -61,16 +62,7 @@ def curve(costs: list[float], means: list[float], *, label: str = "a", num_probl
     """
     order = np.random.default_rng(seed).permutation(num_problems) / num_problems
     shares = (order[None, :] < np.asarray(means)[:, None] - 1e-9).astype(float)
-    return Curve(
-        label=label,
-        dataset="sums",
-        model="toy",
-        costs={"tokens": np.asarray(costs, float)},
-        accuracy=accuracies(shares, rng()),
-        shares=shares,
-        problems=[str(i) for i in range(num_problems)],
-        seeds=[0],
-    )
+    return made_curve(label, shares, costs={"tokens": np.asarray(costs, float)})
 
 
 def test_a_point_is_the_mean_over_problems_of_their_means_over_seeds():
@@ -271,15 +263,12 @@ def test_there_is_no_gain_at_an_accuracy_that_is_not_reached():
 
 def test_order_of_points_and_problems_does_not_matter():
     base, other = curve([100, 200, 400], [0.2, 0.4, 0.6]), curve([50, 100, 200], [0.2, 0.4, 0.6], seed=1)
-    turned = Curve(
-        label="a",
-        dataset="sums",
-        model="toy",
+    turned = dataclasses.replace(
+        other,
         costs={"tokens": other.costs["tokens"][::-1]},
         accuracy=other.accuracy[::-1],
         shares=other.shares[::-1, ::-1],
         problems=other.problems[::-1],
-        seeds=[0],
     )
     straight, again = (gain(one, base, "tokens", rng=rng()) for one in (other, turned))
     assert straight is not None

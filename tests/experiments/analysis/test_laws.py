@@ -6,22 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tts.experiments.analysis.curves import Curve, accuracies
+from tests.experiments.made import made_curve
+from tts.experiments.analysis.curves import Curve
 from tts.experiments.analysis.laws import describe_laws
 
 
 def curve(label: str, problems: Sequence[str], sizes: Sequence[int]) -> Curve:
     shares = np.tile(np.linspace(0.2, 0.6, len(sizes))[:, None], len(problems))
-    return Curve(
-        label=label,
-        dataset="sums",
-        model="toy",
-        costs={"samples": np.array(sizes, np.float64)},
-        accuracy=accuracies(shares, np.random.default_rng(0)),
-        shares=shares,
-        problems=problems,
-        seeds=[0],
-    )
+    return made_curve(label, shares, costs={"samples": np.array(sizes, np.float64)}, problems=problems)
 
 
 def test_too_few_sizes_have_no_law_and_other_problems_no_comparison() -> None:
@@ -36,16 +28,7 @@ def test_too_few_sizes_have_no_law_and_other_problems_no_comparison() -> None:
 def measured(label: str, means: Sequence[float], problems: int = 400) -> Curve:
     sizes = 2.0 ** np.arange(len(means))
     shares = (np.arange(problems)[None, :] < problems * np.array(means)[:, None]).astype(np.float64)
-    return Curve(
-        label=label,
-        dataset="sums",
-        model="toy",
-        costs={"samples": sizes},
-        accuracy=accuracies(shares, np.random.default_rng(0)),
-        shares=shares,
-        problems=[str(i) for i in range(problems)],
-        seeds=[0],
-    )
+    return made_curve(label, shares, costs={"samples": sizes})
 
 
 def test_a_law_that_leaves_out_a_measured_point_is_refused_with_the_point() -> None:

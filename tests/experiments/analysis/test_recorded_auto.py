@@ -26,14 +26,9 @@ def texts() -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def pool() -> tts.Pool:
+    tokens = [10 + j for j in range(SAMPLES)]
     rows = [
-        {
-            "problem": f"problem {i}",
-            "prompt": f"What? ({i})",
-            "reference": "0",
-            "text": of,
-            "tokens": [10 + j for j in range(SAMPLES)],
-        }
+        {"problem": f"problem {i}", "prompt": f"What? ({i})", "reference": "0", "text": of, "tokens": tokens}
         for i, of in enumerate(texts())
     ]
     return tts.Pool.from_rows(rows, task="text")
@@ -159,11 +154,8 @@ def test_a_live_search_on_records_charges_what_late_samples_wrote_and_counts_its
 
 def test_both_costs_of_a_row_are_of_one_run():
     """Samples that are read one after another take the time of their sum, not of the longest."""
-    pool_of_ones = tts.Pool.from_rows(
-        [{"problem": "p", "sample": i, "answer": "1", "reference": "1", "tokens": 10 * (i + 1)} for i in range(6)],
-        name="p",
-        task="math",
-    )
+    row = {"problem": "p", "reference": "1", "answer": ["1"] * 6, "tokens": [10 * (i + 1) for i in range(6)]}
+    pool_of_ones = tts.Pool.from_rows([row], name="p", task="math")
     plans = ["best_of_n | majority", "best_of_n | in_a_row | majority", "auto(n=6)"]
     for plan, replayed in zip(plans, pool_of_ones.replay(plans, [6], draws=4), strict=True):
         costs = replayed.curve.costs

@@ -22,14 +22,8 @@ from tts.types import Problem
 
 SIZES = (1, 3, 7)
 CUT = 21  # tokens, which the toy's solutions of three and four numbers fit in, and those of five do not
-LIVE_ONLY = (
-    "genselect",
-    "knockout",
-    "league",
-    "pairwise",
-    "pivot",
-    "swiss",
-)  # selections that ask a model about answers, which no recorded score says
+# selections that ask a model about answers, which no recorded score says
+LIVE_ONLY = ("genselect", "knockout", "league", "pairwise", "pivot", "swiss")
 REPLAYED = "what is replayed is pass@k, pass^k, random choice, best_of_n without its n, or auto"
 SELECTED = [
     *(name for name in SELECTIONS.entries if name not in LIVE_ONLY),
@@ -114,15 +108,8 @@ def test_means_in_closed_form_are_those_over_all_orders_of_live_selections(pool,
     for point, n in enumerate(sizes):
         outcomes = [recorded.run(order) for order in permutations(range(len(pool.drawn)), n)]
         assert curve.shares[point, 0] == pytest.approx(np.mean([outcome.right for outcome in outcomes]), abs=1e-12)
-        assert curve.costs["generated_tokens"][point] == pytest.approx(
-            np.mean([outcome.generated_tokens for outcome in outcomes])
-        )
-        assert curve.costs["verifier_tokens"][point] == pytest.approx(
-            np.mean([outcome.verifier_tokens for outcome in outcomes])
-        )
-        assert curve.costs["path_tokens"][point] == pytest.approx(
-            np.mean([outcome.path_tokens for outcome in outcomes])
-        )
+        for name in ("generated_tokens", "verifier_tokens", "path_tokens"):
+            assert curve.costs[name][point] == pytest.approx(np.mean([getattr(outcome, name) for outcome in outcomes]))
         assert curve.costs["samples"][point] == n
 
 
@@ -266,12 +253,8 @@ def test_a_budget_that_pays_no_sample_solves_nothing():
 
 def test_no_point_of_tokens_costs_more_than_it_may(drawn):
     _, pools = drawn
-    for strategy in (
-        COVERAGE,
-        "best_of_n | majority",
-        "best_of_n | best_of_majority",
-        "best_of_n | unanimous(window=2) | weighted",
-    ):
+    for selected in ("majority", "best_of_majority", "unanimous(window=2) | weighted", COVERAGE):
+        strategy = COVERAGE if selected is COVERAGE else f"best_of_n | {selected}"
         replayed = only(replay(pools, [strategy], [30, 60, 100], unit="tokens", draws=10))
         assert (replayed.curve.costs["tokens"] <= [30, 60, 100]).all()
 
@@ -316,37 +299,18 @@ def test_problems_without_a_reference_are_left_out():
 @pytest.mark.parametrize(
     ("strategy", "cause"),
     [
-        (
-            "single",
-            "strategy is 'single', but what is replayed is pass@k, pass^k, random choice, best_of_n without its n, or "
-            "auto",
-        ),
-        (
-            "best_of_n(n=4) | majority",
-            f"strategy is 'best_of_n(n=4) | majority', but {REPLAYED}",
-        ),
-        (
-            "best_of_n(temperature=0.5) | majority",
-            "strategy is 'best_of_n(temperature=0.5) | majority', but no pool was drawn by best_of_n(temperature=0.5)",
-        ),
-        (
-            "best_of_n | best",
-            "the selection scores with the role 'main', but the pool of problem 'p' lacks such scores",
-        ),
-        (
-            "best_of_n | weighted(verifier='other')",
-            "the selection scores with the role 'other', but the pool of problem 'p' lacks such scores",
-        ),
-        (
-            "best_of_n | best_of_majority",
-            "the selection scores with the role 'main', but the pool of problem 'p' lacks such scores",
-        ),
+        ("single", f"strategy is 'single', but {REPLAYED}"),
+        ("best_of_n(n=4) | majority", f"strategy is 'best_of_n(n=4) | majority', but {REPLAYED}"),
+        ("best_of_n(temperature=0.5) | majority", "no pool was drawn by best_of_n(temperature=0.5)"),
+        ("best_of_n | best", "role 'main', but the pool of problem 'p' lacks such scores"),
+        ("best_of_n | weighted(verifier='other')", "role 'other', but the pool of problem 'p' lacks such scores"),
+        ("best_of_n | best_of_majority", "role 'main', but the pool of problem 'p' lacks such scores"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(strategy, cause):
     with pytest.raises(ConfigError) as refused:
         replay([written((0, None), (0, None))], [strategy], [2])
-    assert refused.value.cause == cause
+    assert cause in refused.value.cause
     assert refused.value.hint
 
 
@@ -440,22 +404,15 @@ def test_groups_have_curves_of_their_own_where_they_are_asked_for():
 
 def test_curves_say_what_they_are():
     curve = only(replay([written((0, 0.5), seed=3)], ["best_of_n | best"], [1])).curve
-    assert (curve.kind, curve.role, curve.dataset, curve.model, curve.verifier) == (
-        "replayed",
-        "strategy",
-        "written",
-        "none",
-        "toy(error=0.3)",
-    )
+    facts = (curve.kind, curve.role, curve.dataset, curve.model, curve.verifier)
+    assert facts == ("replayed", "strategy", "written", "none", "toy(error=0.3)")
     assert curve.seeds == [3]
 
 
 def test_what_an_oracle_scored_is_an_oracle_where_its_scores_are_used():
     pool = dataclasses.replace(written((0, 0.5)), oracle=True)
-    assert [one.curve.role for one in replay([pool], ["best_of_n | best", "best_of_n | majority"], [1])] == [
-        "oracle",
-        "strategy",
-    ]
+    found = replay([pool], ["best_of_n | best", "best_of_n | majority"], [1])
+    assert [one.curve.role for one in found] == ["oracle", "strategy"]
 
 
 ROWS = [

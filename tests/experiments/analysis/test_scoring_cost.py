@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.experiments.made import cell
 from tts.budget.budget import Budget
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedSearch
 from tts.experiments.analysis.scoring_cost import cost_of, mean_costs
 from tts.experiments.run.candidates import record_candidates, shared_beginnings
-from tts.experiments.study.record import Cell, RecordedSample
+from tts.experiments.study.record import RecordedSample
 from tts.search.plan import parse
 from tts.search.strategies.samples.best_of_n import BestOfN
 
@@ -27,18 +30,14 @@ def drawn_from(samples: list[Steps], factor: int = 1) -> list[RecordedSample]:
     """Return samples as a verifier leaves them that reads each step once, for `factor` tokens."""
     tokens = [len(steps) for steps in samples]
     return [
-        RecordedSample(
-            answer=None,
-            answer_class=None,
-            right=False,
-            status="finished",
-            tokens=size,
-            verifier_tokens=factor * (size - shared),
-            like=like,
-            shared=shared,
-        )
+        sample(size, factor * (size - shared), like=like, shared=shared)
         for size, (like, shared) in zip(tokens, shared_beginnings(samples, tokens), strict=True)
     ]
+
+
+def sample(tokens: int, verifier_tokens: int, **given: Any) -> RecordedSample:
+    plain = RecordedSample(answer=None, answer_class=None, right=False, status="finished", tokens=tokens)
+    return dataclasses.replace(plain, verifier_tokens=verifier_tokens, **given)
 
 
 def distinct(samples: list[Steps]) -> int:
@@ -63,12 +62,7 @@ def test_the_mean_cost_is_that_over_all_subsets(samples):
 
 
 def test_where_nothing_is_shared_costs_are_sums():
-    drawn = [
-        RecordedSample(
-            answer=None, answer_class=None, right=False, status="finished", tokens=i + 1, verifier_tokens=2 * i
-        )
-        for i in range(4)
-    ]
+    drawn = [sample(i + 1, 2 * i) for i in range(4)]
     assert cost_of(drawn, [1, 3]) == 8
     assert mean_costs(drawn, [1, 2, 4]).tolist() == pytest.approx([3, 6, 12])
 
@@ -94,18 +88,8 @@ def test_a_pool_of_the_embedded_pair_costs_what_its_process_model_read():
     for place, problem in enumerate(problems):
         drawn = record_candidates(live[8][place], task, problem)
         assert any(one.like is not None for one in drawn)
-        cell = Cell(
-            key="",
-            dataset="",
-            problem="",
-            model="",
-            setting="",
-            verifiers={"main": "process"},
-            strategy="",
-            budget={},
-            seed=0,
-        )
-        recorded = RecordedSearch(ProblemPool(cell=cell, law=BestOfN(), drawn=drawn), parse("best_of_n | best"))
+        own = cell(verifiers={"main": "process"})
+        recorded = RecordedSearch(ProblemPool(cell=own, law=BestOfN(), drawn=drawn), parse("best_of_n | best"))
         costs = [recorded.run(range(n)).verifier_tokens for n in sizes]
         measured = [live[n][place].usage.verifier_tokens for n in sizes]
         assert costs[-1] == pytest.approx(measured[-1])

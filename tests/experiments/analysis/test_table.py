@@ -81,41 +81,13 @@ def test_the_table_says_what_curves_say():
 
 
 def test_what_is_spent_is_summed():
-    usages = [
-        Usage(
-            prompt_tokens=1,
-            reused_tokens=2,
-            generated_tokens=3,
-            cancelled_tokens=4,
-            verifier_tokens=5,
-            flops=6,
-            usd=0.5,
-            seconds=1.5,
-            work_seconds=2.5,
-        ),
-        Usage(
-            prompt_tokens=10,
-            generated_tokens=30,
-            truncated_tokens=8,
-            verifier_tokens=50,
-            flops=10**20,
-            usd=0.25,
-            seconds=1,
-            work_seconds=1,
-        ),
-    ]
+    tokens = ("prompt", "reused", "generated", "cancelled", "truncated", "verifier")
+    spent = [*(f"{kind}_tokens" for kind in tokens), "flops", "usd", "seconds", "work_seconds"]
+    usages = [Usage(**{name: factor * number for number, name in enumerate(spent, 1)}) for factor in (1, 10)]
     (row,) = rows_of(*(run(i, usage=usage, lost_tokens=7) for i, usage in enumerate(usages)))
-    sums = (
-        row.prompt_tokens,
-        row.reused_tokens,
-        row.generated_tokens,
-        row.cancelled_tokens,
-        row.verifier_tokens,
-        row.lost_tokens,
-    )
-    assert sums == (11, 2, 33, 4, 55, 14)
-    assert row.truncated_tokens == 8
-    assert (row.flops, row.usd, row.seconds, row.work_seconds) == (10**20 + 6, 0.75, 2.5, 3.5)
+    assert row.lost_tokens == 14
+    for name in spent:
+        assert getattr(row, name) == sum(getattr(usage, name) for usage in usages), name
 
 
 def test_what_one_run_does_not_know_the_sum_does_not():
@@ -174,17 +146,10 @@ def test_rows_of_a_strategy_go_by_budget_however_they_came_in():
     assert [(row.strategy, row.budget["tokens"]) for row in found] == [("b", 4), ("b", 9), ("a", 9), ("a", 20)]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"dataset": "d"},
-        {"model": "m"},
-        {"setting": "s"},
-        {"strategy": "single"},
-        {"budget": {"tokens": 10**6}},
-        {"verifiers": {"main": "v"}},
-    ],
-)
+OTHERS = [{name: name[0]} for name in ("dataset", "model", "setting", "strategy")]
+
+
+@pytest.mark.parametrize("other", [*OTHERS, {"budget": {"tokens": 10**6}}, {"verifiers": {"main": "v"}}])
 def test_what_differs_in_more_than_problem_and_seed_is_another_row(other):
     first, second = rows_of(run(0), run(0, of=other), run(1, 5), run(1, of=other, right=False))
     assert [(each.problems, each.seeds, each.runs) for each in (first, second)] == [(2, 2, 2), (2, 1, 2)]

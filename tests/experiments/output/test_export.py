@@ -39,19 +39,11 @@ RESULTS = [
 def test_json_lines(tmp_path):
     assert export(RESULTS, tmp_path / "x.jsonl") == 2
     first, second = map(json.loads, (tmp_path / "x.jsonl").read_text("ascii").splitlines())
-    assert (first["key"], first["budget"], first["right"], first["generated_tokens"]) == (
-        "key 0",
-        {"tokens": 100},
-        True,
-        12,
-    )
+    assert (first["key"], first["budget"], first["right"]) == ("key 0", {"tokens": 100}, True)
+    assert first["generated_tokens"] == 12
     assert (first["failures"], first["drawn"], first["group"]) == ({"lost": 1}, None, "2 operations")
-    assert (second["answer"], second["right"], second["confidence"], second["usd"]) == (
-        'a "b",\nc\ud800',
-        None,
-        None,
-        None,
-    )
+    assert second["answer"] == 'a "b",\nc\ud800'
+    assert [second[name] for name in ("right", "confidence", "usd")] == [None] * 3
     assert (second["flops"], second["drawn"][0]["steps"]) == (10**25, {"main": [0.5]})
 
 
@@ -59,12 +51,7 @@ def test_csv(tmp_path):
     assert export(iter(RESULTS), str(tmp_path / "x.CSV")) == 2
     with (tmp_path / "x.CSV").open(encoding="utf-8", newline="") as file:
         first, second = csv.DictReader(file)
-    assert (first["key"], json.loads(first["budget"]), first["right"], first["error"]) == (
-        "key 0",
-        {"tokens": 100},
-        "True",
-        "",
-    )
+    assert (first["key"], first["budget"], first["right"], first["error"]) == ("key 0", '{"tokens": 100}', "True", "")
     assert (second["answer"], second["flops"], second["reused_tokens"]) == ('a "b",\nc\\ud800', str(10**25), "")
     assert json.loads(second["drawn"])[0]["tokens"] == 3
 
@@ -99,18 +86,9 @@ def test_parquet(tmp_path, monkeypatch):
     assert {kinds[name] for name in ("right", "oracle", "estimated")} == {"bool"}
     assert {kinds[name] for name in ("key", "budget", "failures", "warnings", "drawn", "group")} == {"string"}
     first, second = found.to_pylist()
-    assert (first["right"], first["flops"], json.loads(first["failures"]), first["drawn"]) == (
-        True,
-        0.0,
-        {"lost": 1},
-        None,
-    )
-    assert (second["right"], second["confidence"], second["flops"], second["answer"]) == (
-        None,
-        None,
-        1e25,
-        'a "b",\nc\\ud800',
-    )
+    assert (first["right"], first["flops"], first["failures"], first["drawn"]) == (True, 0.0, '{"lost": 1}', None)
+    assert (second["right"], second["confidence"], second["flops"]) == (None, None, 1e25)
+    assert second["answer"] == 'a "b",\nc\\ud800'
     assert json.loads(second["drawn"])[0]["scores"] == {"main": 0.5}
 
 

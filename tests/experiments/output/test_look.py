@@ -19,10 +19,6 @@ from tts.experiments.output.look import COLOURS, Look, Palette
 from tts.experiments.output.naming import _spread_heights
 
 
-def colours(figure: Any) -> dict[int, str]:
-    return {i: line.get_color() for i, line in enumerate(figure.axes[0].lines)}
-
-
 def test_a_strategy_keeps_its_colour_in_every_figure_of_a_project(tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite"
     first = plots.draw([curve("a"), curve("b"), curve("c")], front=False, palette=Palette.from_project(store))
@@ -70,10 +66,8 @@ def test_a_single_column_is_narrow_and_small(tmp_path: Path) -> None:
     panels = plots.draw([curve("a"), curve("a", dataset="other")], look=Look(single_column=True))
     assert panels.get_size_inches()[0] == pytest.approx(3.19)
     assert len({round(panel.get_position().x0, 6) for panel in panels.axes}) == 1
-    plots.save(
-        plots.draw([curve("a"), curve("b")], look=Look(single_column=True, legend="inside"), captioned=False),
-        tmp_path / "a.pdf",
-    )
+    alone = plots.draw([curve("a"), curve("b")], look=Look(single_column=True, legend="inside"), captioned=False)
+    plots.save(alone, tmp_path / "a.pdf")
     box = re.search(rb"/MediaBox \[([^]]*)\]", (tmp_path / "a.pdf").read_bytes())
     assert box is not None
     assert float(box[1].split()[2]) <= 3.35 * 72  # points: it fits the column without being made smaller
@@ -125,16 +119,19 @@ def test_many_lines_are_named_at_their_ends_and_names_do_not_meet() -> None:
     assert len(few.legends) == 1
 
 
-def test_heights_stay_where_there_is_room() -> None:
-    assert _spread_heights([0.9, 0.5, 0.1], 0.05) == [0.9, 0.5, 0.1]
-    assert _spread_heights([0.5, 0.5], 0.1) == pytest.approx([0.55, 0.45])
-
-
-def test_heights_stay_in_the_panel_where_they_fit_and_keep_their_order() -> None:
-    assert _spread_heights([0.0, 0.01, 1.0], 0.1) == pytest.approx([0.0, 0.1, 1.0])
-    assert _spread_heights([0.99, 1.0], 0.5) == pytest.approx([0.5, 1.0])
-    assert _spread_heights([0.5, 0.5, 0.5], 0.5) == pytest.approx([1.0, 0.5, 0.0])
-    assert _spread_heights([], 0.5) == []
+@pytest.mark.parametrize(
+    ("wanted", "gap", "heights"),
+    [
+        ([0.9, 0.5, 0.1], 0.05, [0.9, 0.5, 0.1]),
+        ([0.5, 0.5], 0.1, [0.55, 0.45]),
+        ([0.0, 0.01, 1.0], 0.1, [0.0, 0.1, 1.0]),
+        ([0.99, 1.0], 0.5, [0.5, 1.0]),
+        ([0.5, 0.5, 0.5], 0.5, [1.0, 0.5, 0.0]),
+        ([], 0.5, []),
+    ],
+)
+def test_heights_stay_where_there_is_room_and_keep_their_order(wanted: Any, gap: float, heights: Any) -> None:
+    assert _spread_heights(wanted, gap) == pytest.approx(heights)
 
 
 def test_many_lines_in_several_panels_are_named_at_the_ends_in_each() -> None:
@@ -154,7 +151,7 @@ def test_a_figure_of_ones_own_gets_a_panel() -> None:
     left, right = mine.subplots(1, 2)
     assert plots.draw([curve("a"), curve("b")], ax=right) is mine
     assert len(right.lines) >= 2
-    assert left.lines == [] or len(left.lines) == 0
+    assert len(left.lines) == 0
     assert mine.texts == []
     assert (right.get_xlabel(), right.get_ylabel()) == ("tokens per problem, verifier included", "accuracy")
     with pytest.raises(ConfigError, match=r"ax.*curves.*2"):
@@ -184,16 +181,13 @@ def test_lines_of_one_strategy_have_its_colour_and_differ_otherwise() -> None:
 
     palette = Palette()
     alone = plots.draw([line("vote", "vote"), line("best", "best")], front=False, palette=palette)
-    several = plots.draw(
-        [line("best", "best, small"), line("best", "best, large"), line("vote", "vote, small")],
-        front=False,
-        palette=palette,
-    )
+    lines = [line("best", "best, small"), line("best", "best, large"), line("vote", "vote, small")]
+    several = plots.draw(lines, front=False, palette=palette)
     vote, best = (one.get_color() for one in alone.axes[0].lines)
     assert [one.get_color() for one in several.axes[0].lines] == [best, best, vote]
     small, large, _ = several.axes[0].lines
     assert small.get_marker() != large.get_marker()
-    models = plots.draw([line("best", "best, small"), line("best", "best, large")], front=False, palette=palette)
+    models = plots.draw(lines[:2], front=False, palette=palette)
     assert len({one.get_color() for one in models.axes[0].lines}) == 2
 
 

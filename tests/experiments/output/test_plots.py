@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.experiments.made import made_curve
 from tts.errors import ConfigError, MissingDependency
 from tts.experiments.analysis.comparing import gain
-from tts.experiments.analysis.curves import Curve, accuracies
+from tts.experiments.analysis.curves import Curve
 
 pytest.importorskip("matplotlib", reason="figures need the extra experiments")
 from tts.experiments.output import plots
@@ -23,17 +24,8 @@ def curve(label: str, factor: float = 1.0, **changes) -> Curve:
     rng = np.random.default_rng(zlib.crc32(label.encode()))
     samples = np.array([1.0, 2, 4, 8])
     shares = (rng.random(60)[None, :] < 0.2 + 0.1 * np.log2(samples)[:, None] + factor / 20).astype(float)
-    plain = Curve(
-        label=label,
-        dataset="sums",
-        model="toy",
-        costs={"samples": samples, "tokens": 60 * samples * factor, "usd": 0 * samples},
-        accuracy=accuracies(shares, rng),
-        shares=shares,
-        problems=[str(i) for i in range(60)],
-        seeds=[0, 1],
-    )
-    return dataclasses.replace(plain, **changes)
+    costs = {"samples": samples, "tokens": 60 * samples * factor, "usd": 0 * samples}
+    return dataclasses.replace(made_curve(label, shares, rng, costs=costs, seeds=[0, 1]), **changes)
 
 
 def svg(*curves: Curve, **options) -> str:
@@ -45,9 +37,8 @@ def words(text: str) -> list[str]:
 
 
 def test_a_figure_says_on_what_it_stands():
-    text = " ".join(
-        words(svg(curve("majority"), curve("weighted", 2, verifier="process", kind="replayed"), title="Sums"))
-    )
+    curves = curve("majority"), curve("weighted", 2, verifier="process", kind="replayed")
+    text = " ".join(words(svg(*curves, title="Sums")))
     for part in ("Sums", "majority", "weighted", "Pareto front", "accuracy", "tokens per problem, verifier included"):
         assert part in text
     assert "sums: 60 problems · 2 seeds · model: toy · verifiers: none, process" in text
@@ -145,11 +136,8 @@ def test_the_front_is_marked_on_its_points():
 
 
 def test_small_multiples_share_their_axes_and_styles():
-    curves = [
-        curve(label, group=group)
-        for group in ("10 steps", "2 steps", "3 steps", "4 steps", "1 step")
-        for label in ("a", "b")
-    ]
+    groups = ("10 steps", "2 steps", "3 steps", "4 steps", "1 step")
+    curves = [curve(label, group=group) for group in groups for label in "ab"]
     figure = plots.draw(curves, front=False)
     titles = [panel.get_title(loc="left") for panel in figure.axes]
     assert titles == [f"{name} (60 problems)" for name in ("1 step", "2 steps", "3 steps", "4 steps", "10 steps")]

@@ -35,10 +35,7 @@ class Thinker(FunctionBackend):
 @pytest.fixture
 def study(tmp_path: Path) -> tts.Study:
     """A study of a model that thinks, on a file, in which only texts are recorded."""
-    rows = [
-        {"id": name, "problem": prompt, "answer": answer}
-        for (name, prompt), answer in zip(PROMPTS.items(), ("7", "10"), strict=True)
-    ]
+    rows = [{"id": name, "problem": PROMPTS[name], "answer": answer} for name, answer in (("one", "7"), ("two", "10"))]
     (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
     made = tts.Study(
         name="written",
@@ -67,30 +64,29 @@ def test_tables_have_a_row_for_each_sample(study: tts.Study, tmp_path: Path, end
     assert {row["text"] for row in rows} == {"The answer is \\boxed{7}."}
     assert {row["thought"] for row in rows} == {THOUGHT}
     assert {str(row["tokens"]) for row in rows} == {"12"}
-    assert [int(row["sample"]) for row in rows if row["problem"] == "one" and row["strategy"].startswith("best")] == [
-        0,
-        1,
-        0,
-        1,
-    ]
+    votes = [row for row in rows if row["problem"] == "one" and row["strategy"].startswith("best")]
+    assert [int(row["sample"]) for row in votes] == [0, 1] * 2
     assert {str(row["correct"]) for row in rows if row["problem"] == "one"} == {"True"}
     assert json.loads(rows[0]["budget"]) == {"samples": 2}
 
 
-def test_a_study_without_samples_is_named(tmp_path: Path) -> None:
-    (tmp_path / "problems.jsonl").write_text('{"problem": "3 + 4", "answer": "7"}')
+def test_a_study_without_samples_is_named_and_told_how_they_are_kept(tmp_path: Path) -> None:
     made = tts.Study(
         name="bare",
         models="toy",
-        problems={"dataset": str(tmp_path / "problems.jsonl")},
-        task="arithmetic",
+        problems={"dataset": "arithmetic", "limit": 1},
         strategies="single",
-        budgets=[60],
+        budgets=[100],
         record={"candidates": False, "texts": False},
     )
     made.run(tmp_path / "store.sqlite", progress=False)
+    with Store.existing(tmp_path / "store.sqlite") as store:
+        assert not any(store.source(result.cell.key) for result in store.results(store.find().id))
     with pytest.raises(ConfigError, match=r"result.*'bare'"):
         made.export(tmp_path / "samples.csv", "samples")
+    with pytest.raises(ConfigError, match="no result has samples") as refused:
+        made.samples(tmp_path / "page.html")
+    assert "record: {texts: true}" in refused.value.hint
 
 
 def test_rows_have_all_that_was_written_and_all_that_says_by_whom(study: tts.Study, tmp_path: Path) -> None:
@@ -108,40 +104,6 @@ def test_rows_have_all_that_was_written_and_all_that_says_by_whom(study: tts.Stu
         assert row["answer"] == ["7"] * count
         assert row["correct"] == [row["prompt"] == PROMPTS["one"]] * count
         assert row["tokens"] == [12] * count
-
-
-def test_scores_are_in_the_rows(tmp_path: Path) -> None:
-    made = tts.Study(
-        name="scored",
-        models="toy",
-        problems={"dataset": "arithmetic", "limit": 2},
-        strategies=["best_of_n | best"],
-        budgets=[{"samples": 3}],
-        verifiers={"main": "toy(error=0.2)"},
-    )
-    made.run(tmp_path / "store.sqlite", progress=False)
-    made.export(tmp_path / "rows.jsonl", "samples")
-    for line in (tmp_path / "rows.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        assert [0 <= score <= 1 for score in row["scores"]["main"]] == [True] * 3
-        assert len(row["text"]) == len(row["correct"]) == 3
-
-
-def test_texts_that_are_not_wanted_are_not_kept_and_the_error_says_how_they_are(tmp_path: Path) -> None:
-    made = tts.Study(
-        name="bare",
-        models="toy",
-        problems={"dataset": "arithmetic", "limit": 1},
-        strategies=["single"],
-        budgets=[100],
-        record={"texts": False},
-    )
-    made.run(tmp_path / "store.sqlite", progress=False)
-    with Store.existing(tmp_path / "store.sqlite") as store:
-        assert not any(store.source(result.cell.key) for result in store.results(store.find().id))
-    with pytest.raises(ConfigError, match="no result has samples") as refused:
-        made.samples(tmp_path / "page.html")
-    assert "record: {texts: true}" in refused.value.hint
 
 
 def test_texts_go_with_failed_results_that_run_again(study: tts.Study) -> None:
@@ -240,12 +202,9 @@ def test_texts_of_others_stay_texts(study: tts.Study, tmp_path: Path) -> None:
 
     def hostile(result: Any, body: bytes | None) -> Sampled:
         found, source = with_texts(result, body)
-        texts, cell = (
-            [ATTACK + ODD] * len(source["texts"]),
-            dataclasses.replace(found.cell, strategy=ATTACK, problem=ATTACK),
-        )
-        return dataclasses.replace(found, cell=cell, answer=ATTACK), {
-            **source,
+        texts = [ATTACK + ODD] * len(source["texts"])
+        cell = dataclasses.replace(found.cell, strategy=ATTACK, problem=ATTACK)
+        return dataclasses.replace(found, cell=cell, answer=ATTACK), source | {
             "texts": texts,
             "prompt": ATTACK,
             "thoughts": texts,

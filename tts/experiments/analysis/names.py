@@ -1,4 +1,4 @@
-"""Strategies by the names that users give them, among those that a study stored."""
+"""Strategies by the names that users give them, and the conditions of their runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from tts._common.scopes import file_scope
 from tts.errors import TTSError, unknown_name
+from tts.experiments.study.record import Cell
 from tts.search.plan import parse
 
 
@@ -34,3 +35,8 @@ def strategy_of(name: str, known: Collection[str], kind: str = "strategy") -> st
     if len(matches) != 1:
         raise unknown_name(kind, name, known)
     return matches[0]
+
+
+def condition_of(cell: Cell) -> tuple[object, ...]:
+    """Return the data set, model, setting and verifiers of a run, under which strategies are compared."""
+    return (cell.dataset, cell.model, cell.setting, *sorted(cell.verifiers.items()))

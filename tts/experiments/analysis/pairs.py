@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tts.errors import ConfigError
-from tts.experiments.analysis.names import strategy_of
+from tts.experiments.analysis.names import condition_of, strategy_of
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Difference, Estimate, holm, paired_difference
 
@@ -90,8 +90,7 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
     for result in result_list:
         cell = result.cell
         if result.error is None and result.right is not None and cell.strategy in (first, second):
-            verifiers, budget = sorted(cell.verifiers.items()), sorted(cell.budget.items())
-            condition = (cell.dataset, cell.model, cell.setting, *verifiers, *budget)
+            condition = (*condition_of(cell), *sorted(cell.budget.items()))
             cells.setdefault(condition, cell)
             runs[condition].setdefault(cell.strategy, {}).setdefault(cell.problem, {})[cell.seed] = result.right
     compared: list[tuple[Cell, _Shares, Difference]] = []

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tts.experiments.analysis import curves
+from tts.experiments.analysis.names import condition_of
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Estimate, mean_with_error
 
@@ -27,6 +28,8 @@ _SUMS: Final = (
 )  # fmt: skip
 
 
+# the strategy, the condition, and the limits by unit, which all runs of a row have in common
+_Key = tuple[str, tuple[object, ...], tuple[tuple[str, float], ...]]
 _LEAST_GROUPS = 10  # number of groups below which an error by group is unreliable
 
 
@@ -154,30 +157,31 @@ class _RowSums:
         if not result.reproducible:
             self.notes.add("not reproducible")
 
-    def accuracy(self, rng: np.random.Generator) -> tuple[Estimate | None, str | None]:
-        """Return the accuracy and None, or None and the reason why there is no accuracy."""
-        problems = self.problems.values()
-        num_unanswerable = sum(problem.unanswerable for problem in problems)
+    def accuracy(self, rng: np.random.Generator) -> _Accuracy:
+        """Return the accuracy with its standard errors, or the reason why there is no accuracy."""
+        num_unanswerable = sum(problem.unanswerable for problem in self.problems.values())
         if num_unanswerable:
-            return None, f"{num_unanswerable:,} of {len(problems):,} problems have no reference answer"
+            num_problems = len(self.problems)
+            return _Accuracy(reason=f"{num_unanswerable:,} of {num_problems:,} problems have no reference answer")
         if self.failed == self.runs:
-            return None, "every run failed"
-        shares = [problem.right / problem.judged for problem in problems if problem.judged]
-        return curves.accuracy(shares, rng), None
-
-    def standard_errors(self) -> tuple[float | None, float | None]:
-        """Return the standard error of the accuracy by problem, and by group; None: unknown."""
+            return _Accuracy(reason="every run failed")
         problems = [problem for problem in self.problems.values() if problem.judged]
         shares = [problem.right / problem.judged for problem in problems]
         groups = [problem.group for problem in problems if problem.group is not None]
-        problem_error = mean_with_error(shares).error
         group_error = math.nan
         if len(groups) == len(shares) and len(set(groups)) >= _LEAST_GROUPS:
             group_error = mean_with_error(shares, groups).error
-        return (
-            None if math.isnan(problem_error) else problem_error,
-            None if math.isnan(group_error) else group_error,
-        )
+        errors = [None if math.isnan(error) else error for error in (mean_with_error(shares).error, group_error)]
+        return _Accuracy(curves.accuracy(shares, rng), None, *errors)
+
+
+class _Accuracy(NamedTuple):
+    """An accuracy with its standard errors by problem and by group; None: unknown."""
+
+    value: Estimate | None = None
+    reason: str | None = None  # why there is no accuracy
+    error: float | None = None
+    group_error: float | None = None
 
 
 def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableRow]:
@@ -186,44 +190,23 @@ def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableR
     Random: the intervals' resamples. A row's resamples do not depend on other rows, and equal the resamples of the
     same point of a curve.
     """
-    first_cells: dict[_RowKey, Cell] = {}
-    row_sums: dict[_RowKey, _RowSums] = {}
+    first_cells: dict[_Key, Cell] = {}
+    row_sums: dict[_Key, _RowSums] = {}
     for result in results:
         cell = result.cell
-        key = _RowKey(
-            dataset=cell.dataset,
-            model=cell.model,
-            setting=cell.setting,
-            verifiers=tuple(sorted(cell.verifiers.items())),
-            strategy=cell.strategy,
-            budget=tuple(sorted(cell.budget.items())),
-        )
+        key = (cell.strategy, condition_of(cell), tuple(sorted(cell.budget.items())))
         first_cells.setdefault(key, cell)
         row_sums.setdefault(key, _RowSums()).add(result)
     # a line: rows that differ only in the limits of their budgets
-    line_of = {key: key._replace(budget=tuple((unit, 0.0) for unit, _ in key.budget)) for key in row_sums}
+    line_of = {key: (*key[:2], tuple(unit for unit, _ in key[2])) for key in row_sums}
     rank = {line: i for i, line in enumerate(dict.fromkeys(line_of.values()))}
-    keys = sorted(row_sums, key=lambda key: (rank[line_of[key]], [limit for _, limit in key.budget]))
+    keys = sorted(row_sums, key=lambda key: (rank[line_of[key]], [limit for _, limit in key[2]]))
     return [_row(first_cells[key], row_sums[key], rng) for key in keys]
-
-
-class _RowKey(NamedTuple):
-    """The fields that all runs of a row have in common."""
-
-    dataset: str
-    model: str
-    setting: str
-    verifiers: tuple[tuple[str, str], ...]
-    strategy: str
-    budget: tuple[tuple[str, float], ...]
 
 
 def _row(cell: Cell, sums: _RowSums, rng: np.random.Generator) -> TableRow:
     """Return the row of runs with these sums, whose first run has the given cell."""
-    accuracy, no_accuracy = sums.accuracy(rng)
-    standard_error, group_error = None, None
-    if accuracy is not None:
-        standard_error, group_error = sums.standard_errors()
+    accuracy = sums.accuracy(rng)
     return TableRow(
         dataset=cell.dataset,
         model=cell.model,
@@ -235,10 +218,10 @@ def _row(cell: Cell, sums: _RowSums, rng: np.random.Generator) -> TableRow:
         seeds=len(sums.seeds),
         runs=sums.runs,
         failed=sums.failed,
-        accuracy=accuracy,
-        no_accuracy=no_accuracy,
-        standard_error=standard_error,
-        group_error=group_error,
+        accuracy=accuracy.value,
+        no_accuracy=accuracy.reason,
+        standard_error=accuracy.error,
+        group_error=accuracy.group_error,
         lost_tokens=sums.lost_tokens,
         stops=_rank(sums.stops),
         failures=_rank(sums.failures),

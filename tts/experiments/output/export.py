@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, get_type_hints
@@ -70,7 +70,7 @@ def record(result: Result) -> dict[str, Any]:
     return row
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with nested values as JSON. Characters that UTF-8 lacks are escaped in texts."""
     flat_row: dict[str, Any] = {}
     for name, value in row.items():
@@ -81,16 +81,30 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     return flat_row
 
 
-def _write_csv(rows: Iterator[dict[str, Any]], path: Path) -> int:
-    """Write rows as CSV, and return their number."""
+def write_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str], path: Path) -> int:
+    """Write flat rows as CSV with the columns of these names, and return the number of rows."""
     num_rows = 0
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, _COLUMNS)
+        writer = csv.DictWriter(file, names)
         writer.writeheader()
         for row in rows:
-            writer.writerow({name: inert(value) for name, value in _flat(row).items()})
+            writer.writerow({name: inert(value) for name, value in row.items()})
             num_rows += 1
     return num_rows
+
+
+def import_arrow() -> tuple[Any, Any]:
+    """Return the modules `pyarrow` and `pyarrow.parquet`.
+
+    Raises:
+        MissingDependency: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as missing:
+        raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
+    return pyarrow, parquet
 
 
 def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
@@ -100,11 +114,7 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
         MissingDependency: pyarrow is not installed.
         TTSError: a whole number is too large.
     """
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as missing:
-        raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
+    pa, parquet = import_arrow()
     hints = {**get_type_hints(Cell), **get_type_hints(Result), **get_type_hints(Usage)}
     hints["flops"] = float  # the FLOPs of a large model pass 64 bits
     arrow_types: dict[Any, Any] = {}
@@ -115,7 +125,7 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
     try:
         with parquet.ParquetWriter(path, schema) as writer:
             while True:
-                group = [_flat(row) for row in islice(rows, _GROUP)]
+                group = [flat(row) for row in islice(rows, _GROUP)]
                 if not group:
                     return num_rows
                 for row in group:
@@ -130,6 +140,6 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
 
 _WRITERS: Final[dict[str, Callable[[Iterator[dict[str, Any]], Path], int]]] = {
     ".parquet": _write_parquet,
-    ".csv": _write_csv,
+    ".csv": lambda rows, path: write_csv(map(flat, rows), _COLUMNS, path),
     ".jsonl": write_json_lines,
 }

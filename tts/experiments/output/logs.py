@@ -7,7 +7,6 @@ problem's id for the prompt.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import zipfile
@@ -19,29 +18,18 @@ from typing import Any, Final
 
 from tts._common.characters import join_surrogates
 from tts._common.files import replace_file, write_json_lines
-from tts.errors import ConfigError, missing_extra, unknown_name
-from tts.experiments.output.tables import inert
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.output.export import flat, import_arrow, write_csv
 from tts.experiments.study.record import Result
 from tts.trace.trace import plain_values
 
 # A result with candidates, and their texts as `store.bodies.source_in` gives them; {}: no texts were recorded.
 Sampled = tuple[Result, Mapping[str, Any]]
-_RUN_FIELDS: Final = frozenset(
-    {
-        "problem",
-        "group",
-        "prompt",
-        "reference",
-        "tests",
-        "dataset",
-        "model",
-        "strategy",
-        "budget",
-        "seed",
-        "run_answer",
-        "run_correct",
-    }
-)  # the fields of a row that all samples of a run share
+# the fields of a sample in the order of columns, most of them those of `RecordedSample`
+_SAMPLE_FIELDS: Final = (
+    "answer", "text", "thought", "correct", "tokens", "usd", "truncated", "verifier_tokens", "like", "shared", "same",
+)  # fmt: skip
+_PREFIXES: Final = {"scores": "score", "steps": "steps", "outcomes": "outcomes"}  # of a column for each role
 _GRADE: Final = {True: "C", False: "I", None: "N"}
 
 
@@ -88,10 +76,10 @@ def _texts(result: Result, source: Mapping[str, Any]) -> list[str]:
     return [sample.answer or "" if text is None else text for sample, text in zip(drawn, texts, strict=True)]
 
 
-def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run as a plain row with a list for each field of samples, in the usual fields of an import."""
-    drawn, cell = result.drawn or (), result.cell
-    row: dict[str, Any] = {
+def _run_fields(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that all samples of a run share, in the usual names of an import."""
+    cell = result.cell
+    fields: dict[str, Any] = {
         "problem": cell.problem,
         "group": cell.group,
         "prompt": source.get("prompt"),
@@ -104,31 +92,33 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
         "seed": cell.seed,
         "run_answer": result.answer,
         "run_correct": result.right,
-        "answer": [sample.answer for sample in drawn],
     }
-    has_texts = any(text is not None for text in source.get("texts") or ())
-    row["text"] = source["texts"] if has_texts else None
-    row["thought"] = source.get("thoughts")
-    row["correct"] = [sample.right if sample.given is None else sample.given for sample in drawn]
-    row["tokens"] = [sample.tokens for sample in drawn]
-    if any(sample.usd is not None for sample in drawn):
-        row["usd"] = [sample.usd for sample in drawn]
-    row["truncated"] = [sample.status == "truncated" for sample in drawn]
-    row["verifier_tokens"] = [sample.verifier_tokens for sample in drawn]
-    if any(sample.like is not None for sample in drawn):
-        row["like"] = [sample.like for sample in drawn]
-        row["shared"] = [sample.shared for sample in drawn]
-    if not has_texts and any(sample.same is not None for sample in drawn):
-        row["same"] = [sample.same for sample in drawn]
-    row["scores"] = {
-        role: plain_values([sample.scores.get(role, math.nan) for sample in drawn]) for role in cell.verifiers
-    }
-    row["steps"] = _lists_by_role([sample.steps for sample in drawn], cell.verifiers)
-    row["outcomes"] = _lists_by_role([sample.outcomes for sample in drawn], cell.verifiers)
     kept_names = {"run_answer", "run_correct"}  # fields that the row has even without a value
-    if has_texts:
+    if _has_texts(source):
         kept_names.add("reference")  # without this field, an import might take `answer` for the reference
-    return {name: value for name, value in row.items() if value not in (None, {}) or name in kept_names}
+    return {name: value for name, value in fields.items() if value not in (None, {}) or name in kept_names}
+
+
+def _sample_fields(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a list for each field of samples, or lists by role, in the usual names of an import."""
+    drawn, roles = result.drawn or (), result.cell.verifiers
+    lists: dict[str, Any] = {name: [getattr(sample, name, None) for sample in drawn] for name in _SAMPLE_FIELDS}
+    has_likes = any(like is not None for like in lists["like"])
+    empty_names = [name for name in ("usd", "same") if all(value is None for value in lists[name])]
+    empty_names += [] if has_likes else ["like", "shared"]
+    empty_names += ["same"] if _has_texts(source) else []
+    lists["text"] = source["texts"] if _has_texts(source) else None
+    lists["thought"] = source.get("thoughts")
+    lists["correct"] = [sample.right if sample.given is None else sample.given for sample in drawn]
+    lists["truncated"] = [sample.status == "truncated" for sample in drawn]
+    lists["scores"] = {role: plain_values([sample.scores.get(role, math.nan) for sample in drawn]) for role in roles}
+    lists["steps"] = _lists_by_role([sample.steps for sample in drawn], roles)
+    lists["outcomes"] = _lists_by_role([sample.outcomes for sample in drawn], roles)
+    return {name: value for name, value in lists.items() if value not in (None, {}) and name not in empty_names}
+
+
+def _has_texts(source: Mapping[str, Any]) -> bool:
+    return any(text is not None for text in source.get("texts") or ())
 
 
 def _lists_by_role(
@@ -142,48 +132,28 @@ def _lists_by_role(
 def _each_sample(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
     """Yield a flat row for each sample, with the fields of the problem, and one value of each list."""
     for result, source in pool:
-        row = _row(result, source)
-        run_fields = {name: value for name, value in row.items() if name in _RUN_FIELDS}
-        lists = {name: value for name, value in row.items() if name not in _RUN_FIELDS and isinstance(value, list)}
-        for prefix, name in (("score", "scores"), ("steps", "steps"), ("outcomes", "outcomes")):
-            for role, values in row.get(name, {}).items():
-                lists[f"{prefix}_{role}"] = values
+        run_fields = _run_fields(result, source)
+        lists: dict[str, Any] = {}
+        for name, values in _sample_fields(result, source).items():
+            if name in _PREFIXES:
+                lists |= {f"{_PREFIXES[name]}_{role}": role_values for role, role_values in values.items()}
+            else:
+                lists[name] = values
         for i in range(len(result.drawn or ())):
             yield {**run_fields, "sample": i, **{name: values[i] for name, values in lists.items()}}
 
 
-def _write_each(pool: list[Sampled], path: Path) -> int:
-    """Write a row for each sample as CSV or Parquet. Nested values are JSON."""
-    rows: list[dict[str, Any]] = []
-    names = dict[str, None]()  # of all rows, in order of first appearance
-    for sample_row in _each_sample(pool):
-        row: dict[str, Any] = {}
-        for name, value in sample_row.items():
-            cell = json.dumps(value) if isinstance(value, dict | list) else value
-            row[name] = join_surrogates(cell) if isinstance(cell, str) else cell
-        rows.append(row)
-        names.update(dict.fromkeys(row))
-    if ".parquet" in path.suffixes:
-        try:
-            import pyarrow as pa
-            from pyarrow import parquet
-        except ImportError as missing:
-            raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
-        columns = {name: [row.get(name) for row in rows] for name in names}
-        parquet.write_table(pa.table(columns), path)
-        return len(rows)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(names))
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: inert(cell) for name, cell in row.items()})
-    return len(rows)
-
-
 def _write_samples(pool: list[Sampled], path: Path) -> int:
-    if {".csv", ".parquet"} & set(path.suffixes):
-        return _write_each(pool, path)
-    return write_json_lines((_row(result, source) for result, source in pool), path)
+    """Write a row for each run as JSON lines, or one for each sample as CSV or Parquet, with nested values as JSON."""
+    if ".jsonl" in path.suffixes:
+        return write_json_lines((_run_fields(*sampled) | _sample_fields(*sampled) for sampled in pool), path)
+    rows = [flat(row) for row in _each_sample(pool)]
+    names = dict.fromkeys(name for row in rows for name in row)  # in order of first appearance
+    if ".csv" in path.suffixes:
+        return write_csv(rows, list(names), path)
+    pa, parquet = import_arrow()
+    parquet.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), path)
+    return len(rows)
 
 
 def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
