@@ -42,6 +42,7 @@ def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
         except BaseException as failure:  # noqa: BLE001 - raised in the thread that waits for the result
             result.set_exception(failure)
         finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())  # of replies that were not read to their ends
             loop.close()
 
     threading.Thread(target=run, name="tts-probe", daemon=True).start()
