@@ -191,8 +191,7 @@ async def cancel_response(request: Request) -> Response:
     search = _running(request, name)
     if search is not None:
         search.cancel(ApiError(409, "the response was cancelled by its client", code="cancelled"))
-        while not search.over:
-            await search.signal.wait()
+        await search.wait()
         error = api_error(search.failure or ApiError(409, "", code="cancelled"))
         return JsonReply(responses.failure(head_of(search), error))
     opening = _foreign_response(request, name)

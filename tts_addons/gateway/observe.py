@@ -21,7 +21,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from tts.solver.live import Event
 from tts.trace.html import embed_record
@@ -31,7 +30,7 @@ from tts_addons.gateway.bodies import hold_record
 from tts_addons.gateway.failures import ApiError, JsonReply
 from tts_addons.gateway.gateway import Gateway, cancellation_error
 from tts_addons.gateway.searches import RunningSearch
-from tts_addons.gateway.server_events import PING, EventsReply, leaving
+from tts_addons.gateway.server_events import PING, EventsReply
 from tts_addons.gateway.spending.books import RequestEntry
 
 
@@ -104,9 +103,9 @@ async def events(request: Request) -> Response:
     gateway, owner = _gateway_and_owner(request)
     search = gateway.running.get(request.path_params["number"])
     if search is not None and search.client.owner == owner:
-        return EventStream(gateway, search)
+        return EventsReply(search_events(gateway, search))
     if gateway.books.find(owner, request.path_params["number"]) is not None:
-        return ElsewhereStream(request)
+        return EventsReply(_events_elsewhere(request))
     stored_trace = await _keep(request)
     return Response(await asyncio.to_thread(_whole, stored_trace), media_type="text/event-stream")
 
@@ -128,82 +127,56 @@ async def end(request: Request) -> Response:
     return JsonReply({"id": number, "object": "search", "state": "cancelled"})
 
 
-class EventStream(EventsReply):
-    """The events of a running search, for as long as its client listens.
+async def search_events(gateway: Gateway, search: RunningSearch) -> AsyncGenerator[bytes]:
+    """Yield changed nodes and spends of a running search as they come, pings while nothing happens, and the end.
 
     Listening does not keep a search running.
     """
+    sent_nodes: dict[int, TraceNode] = {}
+    sent_event: Event | None = None
+    with search.follow(tree=True):
+        while True:
+            signal = search.signal
+            changed_nodes = [node for node in search.tree if sent_nodes.get(node.node) != node]
+            if changed_nodes:
+                sent_nodes.update((node.node, node) for node in changed_nodes)
+                yield _event("nodes", plain_values(changed_nodes))
+            event = search.event
+            if event is not None and event is not sent_event:
+                sent_event = event
+                spend = {
+                    "calls": event.calls,
+                    "tokens": event.tokens,
+                    "candidates": event.candidates,
+                    "answer": event.answer,
+                }
+                yield _event("spend", {**spend, "budget": search.order.budget.limits})
+            if search.over:
+                answer = None if search.solution is None else search.solution.answer
+                yield _event("end", {"state": search.state, "answer": answer})
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(signal.wait(), gateway.config.ping_s)
+                continue
+            yield PING
 
-    def __init__(self, gateway: Gateway, search: RunningSearch) -> None:
-        super().__init__()
-        self._gateway, self._search = gateway, search
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the events."""
-        del scope
-        async with leaving(receive, self._search.wake) as gone:
-            await self.write(send, self._events(gone), gone)
-
-    async def _events(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
-        """Yield changed nodes and spends as they come, pings while nothing happens, and the end."""
-        search = self._search
-        sent_nodes: dict[int, TraceNode] = {}
-        sent_event: Event | None = None
-        with search.follow(tree=True):
-            while not gone.is_set():
-                signal = search.signal
-                changed_nodes = [node for node in search.tree if sent_nodes.get(node.node) != node]
-                if changed_nodes:
-                    sent_nodes.update((node.node, node) for node in changed_nodes)
-                    yield _event("nodes", plain_values(changed_nodes))
-                event = search.event
-                if event is not None and event is not sent_event:
-                    sent_event = event
-                    spend = {
-                        "calls": event.calls,
-                        "tokens": event.tokens,
-                        "candidates": event.candidates,
-                        "answer": event.answer,
-                    }
-                    yield _event("spend", {**spend, "budget": search.order.budget.limits})
-                if search.over:
-                    answer = None if search.solution is None else search.solution.answer
-                    yield _event("end", {"state": search.state, "answer": answer})
-                    return
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(signal.wait(), self._gateway.config.ping_s)
-                    continue
+async def _events_elsewhere(request: Request) -> AsyncGenerator[bytes]:
+    """Yield the events of a search that another worker runs: its nodes and its end, when it is over."""
+    gateway, owner = _gateway_and_owner(request)
+    waiting = asyncio.create_task(gateway.wait_elsewhere(owner, request.path_params["number"]))
+    try:
+        while not waiting.done():
+            await asyncio.wait([waiting], timeout=gateway.config.ping_s)
+            if not waiting.done():
                 yield PING
-
-
-class ElsewhereStream(EventsReply):
-    """The events of a search that another worker runs: its nodes and its end, when it is over."""
-
-    def __init__(self, request: Request) -> None:
-        super().__init__()
-        self._request = request
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the events."""
-        del scope
-        async with leaving(receive) as gone:
-            await self.write(send, self._events(), gone)
-
-    async def _events(self) -> AsyncGenerator[bytes]:
-        gateway, owner = _gateway_and_owner(self._request)
-        waiting = asyncio.create_task(gateway.wait_elsewhere(owner, self._request.path_params["number"]))
-        try:
-            while not waiting.done():
-                await asyncio.wait([waiting], timeout=gateway.config.ping_s)
-                if not waiting.done():
-                    yield PING
-            stored_trace = await _keep(self._request)
-        except ApiError:  # the search failed, or its trace is not kept
-            yield _event("end", {"state": "failed", "answer": None})
-            return
-        finally:
-            waiting.cancel()
-        yield await asyncio.to_thread(_whole, stored_trace)
+        stored_trace = await _keep(request)
+    except ApiError:  # the search failed, or its trace is not kept
+        yield _event("end", {"state": "failed", "answer": None})
+        return
+    finally:
+        waiting.cancel()
+    yield await asyncio.to_thread(_whole, stored_trace)
 
 
 def _event(kind: str, value: Any) -> bytes:

@@ -224,6 +224,11 @@ class RunningSearch:
         """The event that is set at the next change; it must be taken before other attributes are read."""
         return self._changed
 
+    async def wait(self) -> None:
+        """Wait until the search is over."""
+        while not self.over:
+            await self._changed.wait()
+
     @property
     def over(self) -> bool:
         """Whether the search has ended, and its spending is booked."""

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -16,7 +15,7 @@ from tts_addons.gateway.failures import ApiError, JsonReply, api_error
 from tts_addons.gateway.gateway import Gateway
 from tts_addons.gateway.replies import head_of, outcome_of
 from tts_addons.gateway.searches import RunningSearch
-from tts_addons.gateway.server_events import EventsReply, leaving
+from tts_addons.gateway.server_events import EventsReply, while_connected
 from tts_addons.gateway.wire.request import AnswerChoice, Frames, Wire
 from tts_addons.gateway.wire.responses import ResponseFrames
 
@@ -40,11 +39,7 @@ async def whole_reply(
         ClientDisconnect: the client has left. Exception: the error that ended the search.
     """
     with gateway.attach(search, linger=linger):
-        async with leaving(receive, search.wake) as gone:
-            while not search.over and not gone.is_set():
-                await search.signal.wait()
-    if not search.over:
-        raise ClientDisconnect
+        await while_connected(receive, search.wait())
     outcome = outcome_of(search, search.result())
     return JsonReply(wire.reply(head_of(search), outcome), headers=bill_headers(gateway, search))
 
@@ -69,7 +64,7 @@ class SearchStream(EventsReply):
     """The response to a streamed request; the search is cancelled when its client leaves."""
 
     def __init__(self, gateway: Gateway, search: RunningSearch, frames: Frames) -> None:
-        super().__init__(search.number)
+        super().__init__(self._chunks(), search.number)
         self.headers.update(gateway.limit_headers(search.client, search.order.request.options.account))
         self._gateway, self._search, self._frames = gateway, search, frames
         self._sent_thought = self._sent_text = ""
@@ -80,21 +75,19 @@ class SearchStream(EventsReply):
         Raises:
             Exception: the error that ended the search before the stream began.
         """
-        del scope
         search = self._search
         with self._gateway.attach(search), search.follow():
-            async with leaving(receive, search.wake) as gone:
-                await _wait_for_begin(search)
-                if search.over and not self._fails_in_stream():
-                    search.result()  # raises the error of a failed search, which then has an HTTP status
-                await self.write(send, self._chunks(gone), gone)
+            await _wait_for_begin(search)
+            if search.over and not self._fails_in_stream():
+                search.result()  # raises the error of a failed search, which then has an HTTP status
+            await super().__call__(scope, receive, send)
 
     def _fails_in_stream(self) -> bool:
         """Return whether clients look for the failure in the stream: for a full context, where they use Responses."""
         failure = self._search.failure if isinstance(self._frames, ResponseFrames) else None
         return failure is not None and api_error(failure).code == "context_length_exceeded"
 
-    async def _chunks(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+    async def _chunks(self) -> AsyncGenerator[bytes]:
         """Yield the bytes of the stream."""
         search = self._search
         # the beginning is sent together with the first frame that is ready, since each part costs processor time
@@ -102,11 +95,10 @@ class SearchStream(EventsReply):
         if search.event is None and not search.over:
             yield unsent_beginning
             unsent_beginning = b""
-        async for frame in self._progress(gone):
+        async for frame in self._progress():
             yield unsent_beginning + frame
             unsent_beginning = b""
-        if not gone.is_set():
-            yield unsent_beginning + self._ending()
+        yield unsent_beginning + self._ending()
 
     def _ending(self) -> bytes:
         """Return the answers and the end of the stream, or the error that ends it."""
@@ -167,8 +159,8 @@ class SearchStream(EventsReply):
         text_frame = self._frames.text(new_text) if new_text else b""
         return thought_frame + text_frame
 
-    async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
-        """Yield frames until the search is over or the client leaves.
+    async def _progress(self) -> AsyncIterator[bytes]:
+        """Yield frames until the search is over.
 
         A search that streams its text yields new text. Any other yields a line of progress, at most one in
         `_PROGRESS_S` seconds. Pings are sent where nothing happens.
@@ -176,7 +168,7 @@ class SearchStream(EventsReply):
         search, loop = self._search, asyncio.get_running_loop()
         shown_event: Event | None = None
         next_line_s = 0.0  # when the next line of progress may be sent, by the loop's clock
-        while not gone.is_set():
+        while True:
             signal, wait_s = search.signal, self._gateway.config.ping_s
             event = None if search.event is shown_event else search.event
             if event is not None and search.streams_text:

@@ -34,7 +34,7 @@ from tts.trace.trace import TraceNode
 from tts.types import Problem
 from tts_addons.gateway.access import Client
 from tts_addons.gateway.archive import Archive, ResponseRecord, SearchRecord
-from tts_addons.gateway.observe import EventStream
+from tts_addons.gateway.observe import search_events
 from tts_addons.gateway.replies import head_of
 from tts_addons.gateway.searches import RunningSearch
 from tts_addons.gateway.server_events import PING
@@ -320,12 +320,10 @@ def test_streams_of_a_search_begin_and_keep_alive_before_anything_happens():
         request = SimpleNamespace(echo={"usage": False}, options=SimpleNamespace(account=None))
         order: Any = SimpleNamespace(offer=SimpleNamespace(name="toy"), request=request)
         search = RunningSearch("a", Client("anna", "anna"), order, 0.0)
-        async with aclosing(
-            SearchStream(gateway, search, chat.frames(head_of(search)))._chunks(asyncio.Event())
-        ) as chunks:
+        async with aclosing(SearchStream(gateway, search, chat.frames(head_of(search)))._chunks()) as chunks:
             begun = await anext(chunks)
             assert await anext(chunks) == PING
-        async with aclosing(EventStream(gateway, search)._events(asyncio.Event())) as events:
+        async with aclosing(search_events(gateway, search)) as events:
             told = [await anext(events)]
             search.state = "done"
             search.wake()

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tts_addons.gateway.config import GatewayLimits
 from tts_addons.gateway.failures import ApiError, refuse_field
-from tts_addons.gateway.server_events import DONE, PING, event
+from tts_addons.gateway.server_events import PING, chunk, ending, event
 from tts_addons.gateway.wire.fields import CHAT
 from tts_addons.gateway.wire.request import (
     AnswerChoice,
@@ -301,9 +301,8 @@ class ChatFrames:
                 chunks.append(self._chunk(delta, place, logprobs=logprobs))
             report = {"tts": outcome.report} if place == last_place else {}
             chunks.append(self._chunk({}, place, _FINISH[choice.finish], **report))
-        if self._usage:
-            chunks.append(event({**self._heading, "choices": [], "usage": usage_of(outcome.counts)}))
-        return b"".join([*chunks, DONE])
+        usage = usage_of(outcome.counts) if self._usage else None
+        return b"".join([*chunks, ending(self._heading, usage)])
 
     def _unsent(self, choice: AnswerChoice) -> dict[str, Any]:
         """Return the first answer as a message, without the texts that were sent."""
@@ -320,9 +319,8 @@ class ChatFrames:
     def _chunk(
         self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, logprobs: Any = None, **more: Any
     ) -> bytes:
-        usage = {"usage": None} if self._usage else {}
         choice = {"index": place, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return event({**self._heading, "choices": [choice], **usage, **more})
+        return chunk(self._heading, choice, usage=self._usage, **more)
 
 
 def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
