@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -33,8 +33,10 @@ class EventsReply(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the events."""
-        async with aclosing(self._events):
-            await super().__call__(scope, receive, send)
+        del scope
+        with suppress(ClientDisconnect):
+            async with aclosing(self._events):
+                await while_connected(receive, self.stream_response(send))
 
 
 def chunk(heading: Mapping[str, Any], choice: Mapping[str, Any], *, usage: bool, **more: Any) -> bytes:

@@ -385,26 +385,17 @@ async def hangs(ask: Any) -> str:
     return "done"
 
 
+HANGS = {"hangs": {"backend": "tests.addons.gateway.test_observe:hangs"}}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "prompt", "stream"),
-    [
-        ("hangs", "slow", False),
-        ("hangs", "slow", True),
-        ("hangs", ["fast", "slow"], True),
-        ("hangs:one", "slow", False),
-        ("hangs:one", "slow", True),
-    ],
-)
-def test_a_server_that_ends_tells_those_who_wait_for_a_completion(model, prompt, stream):
-    models = {
-        "hangs": {"backend": "tests.addons.gateway.test_observe:hangs", "presets": {"one": {"strategy": "single"}}}
-    }
+@pytest.mark.parametrize(("prompt", "stream"), [("slow", False), ("slow", True), (["fast", "slow"], True)])
+def test_a_server_that_ends_tells_those_who_wait_for_a_completion(prompt, stream):
     replies = list[Any]()
-    begun = isinstance(prompt, list) or (stream and model != "hangs")  # then the error stands in the stream
-    with serving(models=models) as server:
+    begun = isinstance(prompt, list)  # then the error stands in the stream
+    with serving(models=HANGS) as server:
         gateway, url = server.config.app.state.gateway, f"{url_of(server)}/completions"
-        body = {"model": model, "prompt": prompt, "stream": stream, "max_tokens": 7}
+        body = {"model": "hangs", "prompt": prompt, "stream": stream, "max_tokens": 7}
         seen = threading.Event()
 
         def post() -> None:
@@ -429,16 +420,10 @@ def test_a_server_that_ends_tells_those_who_wait_for_a_completion(model, prompt,
     assert not gateway.admission.running
 
 
-@pytest.mark.parametrize(("model", "prompt"), [("hangs", ["fast", "slow"]), ("hangs:one", "slow")])
-def test_a_client_that_leaves_a_stream_of_a_completion_is_no_fault_of_the_server(model, prompt):
-    models = {
-        "hangs": {"backend": "tests.addons.gateway.test_observe:hangs", "presets": {"one": {"strategy": "single"}}}
-    }
-    with serving(models=models) as server:
-        gateway, body = (
-            server.config.app.state.gateway,
-            {"model": model, "prompt": prompt, "stream": True, "max_tokens": 7},
-        )
+def test_a_client_that_leaves_a_stream_of_a_completion_is_no_fault_of_the_server():
+    with serving(models=HANGS) as server:
+        gateway = server.config.app.state.gateway
+        body = {"model": "hangs", "prompt": ["fast", "slow"], "stream": True, "max_tokens": 7}
         faults, log = list[str](), logging.getLogger("uvicorn.error")
         noted = logging.Handler(logging.ERROR)
         noted.emit = lambda record: faults.append(record.getMessage())

@@ -9,19 +9,19 @@ from pydantic import Field
 
 from tts_addons.gateway.config import GatewayLimits
 from tts_addons.gateway.failures import ApiError, refuse_field
-from tts_addons.gateway.server_events import PING, chunk, ending, event
+from tts_addons.gateway.server_events import chunk, ending, event
 from tts_addons.gateway.wire.fields import CHAT
 from tts_addons.gateway.wire.request import (
     AnswerChoice,
     BodyPart,
     Counts,
     EffortWord,
+    Frames,
     History,
     Outcome,
     ReplyHead,
     SearchRequest,
     SharedFields,
-    TtsOptions,
     choose_tools,
     flat,
     function_of,
@@ -102,7 +102,6 @@ class ChatBody(RequestBody):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    logprobs: bool | None = None
 
 
 def read(value: Any, limits: GatewayLimits) -> SearchRequest:
@@ -133,25 +132,18 @@ def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) ->
     if isinstance(tool_choice, dict) and tool_choice.get("type") in ("custom", "allowed_tools"):
         tools, tool_choice = choose_tools(tools, tool_choice, {})
     history = history_of(body.messages, limits)
-    return SearchRequest(
-        model=body.model,
-        messages=history.messages(),
-        stream=bool(body.stream),
+    return body.request(
+        history,
+        notes,
         choices=body.choices,
         seed=body.seed,
-        temperature=body.temperature,
-        draws=body.draws,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         stops=body.stops(_MOST_STOPS),
         effort=body.reasoning_effort or "",
-        thinks=body.thinks,
         tools=tools,
         tool_choice=tool_choice,
         parallel=body.parallel_tool_calls is not False,
-        form=body.form(body.response_format, "response_format"),
-        logprobs=bool(body.logprobs),
-        options=body.tts or TtsOptions(),
-        notes=(*notes, *history.notes),
+        form=body.response_format,
         echo={"usage": body.streams_usage},
     )
 
@@ -195,7 +187,7 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
             {
                 "index": place,
                 "message": {"role": "assistant", "refusal": None, **_message(choice, head.request)},
-                "logprobs": _logprobs(choice),
+                "logprobs": None,
                 "finish_reason": _FINISH[choice.finish],
             }
             for place, choice in enumerate(outcome.choices)
@@ -207,13 +199,6 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
 
 def _heading(head: ReplyHead, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{head.number}", "object": kind, "created": int(head.created), "model": head.model}
-
-
-def _logprobs(choice: AnswerChoice) -> dict[str, Any] | None:
-    """Return the log-probabilities of an answer's tokens; None: the answer has none."""
-    if choice.logprobs is None:
-        return None
-    return {"content": [token.value() for token in choice.logprobs], "refusal": None}
 
 
 def _message(choice: AnswerChoice, request: SearchRequest) -> dict[str, Any]:
@@ -248,19 +233,13 @@ def usage_of(counts: Counts) -> dict[str, Any]:
     }
 
 
-def frames(head: ReplyHead) -> ChatFrames:
-    """Return the writer of a stream."""
-    return ChatFrames(head)
-
-
-class ChatFrames:
+class ChatFrames(Frames):
     """Writes a stream: progress as reasoning, then each answer, the usage and `[DONE]`."""
 
     def __init__(self, head: ReplyHead) -> None:
+        super().__init__(head)
         self._heading = _heading(head, _KIND)
         self._usage: bool = head.request.echo["usage"]
-        self._request = head.request
-        self._sent = {"reasoning_content": "", "content": ""}  # the sent texts of the first answer, by field
 
     def begin(self) -> bytes:
         """Return the opening of the first answer."""
@@ -270,21 +249,10 @@ class ChatFrames:
         """Return a line of progress."""
         return self._chunk({"reasoning_content": line})
 
-    def thought(self, piece: str) -> bytes:
-        """Return a piece of the first answer's thought."""
-        return self._piece("reasoning_content", piece)
-
-    def text(self, piece: str) -> bytes:
-        """Return a piece of the first answer's text."""
-        return self._piece("content", piece)
-
-    def _piece(self, name: str, piece: str) -> bytes:
-        self._sent[name] += piece
-        return self._chunk({name: piece})
-
-    def ping(self) -> bytes:
-        """Return a comment."""
-        return PING
+    def text_piece(self, piece: str, *, is_first: bool) -> bytes:
+        """See `Frames.text_piece`."""
+        del is_first
+        return self._chunk({"content": piece})
 
     def end(self, outcome: Outcome) -> bytes:
         """Return the unsent chunks of all answers, the usage if the request asks for it, and the end."""
@@ -294,11 +262,9 @@ class ChatFrames:
             if place == 0:  # the opening of the first answer, and perhaps more of it, was sent
                 message = self._unsent(choice)
             else:
-                message = _message(choice, self._request)
+                message = _message(choice, self.head.request)
                 chunks.append(self._chunk(_OPENING, place))
-            for delta in _deltas(message):
-                logprobs = _logprobs(choice) if "content" in delta else None
-                chunks.append(self._chunk(delta, place, logprobs=logprobs))
+            chunks += [self._chunk(delta, place) for delta in _deltas(message)]
             report = {"tts": outcome.report} if place == last_place else {}
             chunks.append(self._chunk({}, place, _FINISH[choice.finish], **report))
         usage = usage_of(outcome.counts) if self._usage else None
@@ -306,8 +272,8 @@ class ChatFrames:
 
     def _unsent(self, choice: AnswerChoice) -> dict[str, Any]:
         """Return the first answer as a message, without the texts that were sent."""
-        message = _message(choice, self._request)
-        for name, sent_text in self._sent.items():
+        message = _message(choice, self.head.request)
+        for name, sent_text in (("reasoning_content", self.sent_thought), ("content", self.sent_text)):
             if sent_text:
                 message[name] = message[name].removeprefix(sent_text) or None
         return message
@@ -316,10 +282,8 @@ class ChatFrames:
         """Return the error, which ends a stream."""
         return event(error.body())
 
-    def _chunk(
-        self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, logprobs: Any = None, **more: Any
-    ) -> bytes:
-        choice = {"index": place, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, **more: Any) -> bytes:
+        choice = {"index": place, "delta": delta, "logprobs": None, "finish_reason": finish}
         return chunk(self._heading, choice, usage=self._usage, **more)
 
 
@@ -333,3 +297,6 @@ def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if calls:
         deltas.append({"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]})
     return deltas
+
+
+frames = ChatFrames
