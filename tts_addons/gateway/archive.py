@@ -49,27 +49,27 @@ _RETRY_S = 0.02  # between two tries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRecord:
-    """A finished search.
+    """A search.
 
     Args:
         number: The name of the search.
         begun_at: The seconds since the epoch at which it began.
-        seconds: The seconds that it took.
+        seconds: The seconds that it took; None: it runs.
         model: The model as the client named it.
         question: The beginning of the last turn.
         answer: The answer; None: there is none.
         tokens: The tokens that it spent.
-        stopped_by: Why it ended.
+        stopped_by: Why it ended; None: it runs.
     """
 
     number: str
     begun_at: float
-    seconds: float
     model: str
     question: str
-    answer: str | None
     tokens: int
-    stopped_by: str
+    seconds: float | None = None
+    answer: str | None = None
+    stopped_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

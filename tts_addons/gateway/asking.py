@@ -13,7 +13,6 @@ A response is kept for its key in the gateway's store, unless its request has `s
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping
@@ -24,7 +23,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tts.backends.metadata import metadata_of
-from tts.errors import quote
 from tts.solver import telemetry
 from tts.types import prompt_text
 from tts_addons.gateway.archive import ResponseRecord
@@ -43,19 +41,17 @@ _BYTES_A_TOKEN = 4  # of a prompt whose tokenizer is not known
 
 async def chat_completions(request: Request) -> Response:
     """Reply to a request for a chat completion."""
-    raw, limits = await read_body(request), _gateway(request).config.limits
-    return await _reply(request, chat, await read_in_turn(request, lambda: chat.read(parse_json(raw), limits)), raw)
+    return await _search(request, chat)
 
 
 async def create_message(request: Request) -> Response:
     """Reply to a request for a message."""
+    return await _search(request, messages)
+
+
+async def _search(request: Request, wire: Wire) -> Response:
     raw, limits = await read_body(request), _gateway(request).config.limits
-    search_request = await read_in_turn(request, lambda: messages.read(parse_json(raw), limits))
-    beta = request.headers.get("anthropic-beta")
-    if beta:
-        note = f"the header anthropic-beta {quote(beta)} had no effect"
-        search_request = dataclasses.replace(search_request, notes=(*search_request.notes, note))
-    return await _reply(request, messages, search_request, raw)
+    return await _reply(request, wire, await read_in_turn(request, lambda: wire.read(parse_json(raw), limits)), raw)
 
 
 async def count_tokens(request: Request) -> Response:
@@ -72,7 +68,7 @@ async def count_tokens(request: Request) -> Response:
     if tokenizer is None:
         count = math.ceil(len(prompt_text(prompt).encode()) / _BYTES_A_TOKEN)
         return JsonReply({"input_tokens": count, "tts": {"estimated": True}})
-    count = await gateway.run_in_thread(lambda: len(tokenizer.prompt(prompt)))
+    count = await gateway.run_in_thread(request.state.client, lambda: len(tokenizer.prompt(prompt)))
     return JsonReply({"input_tokens": count, "tts": {"estimated": False}})
 
 
@@ -124,12 +120,11 @@ async def _reply(
         raw: The body.
         items: The input items that are kept with the response; None: the response is not kept.
     """
-    gateway = _gateway(request)
-    key, retry = request.headers.get("idempotency-key"), _retry(request)
+    gateway, key = _gateway(request), request.headers.get("idempotency-key")
 
     def read() -> tuple[Order, bytes]:
-        digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
-        return order_of(search_request, gateway), digest
+        body = b"" if key is None else request.url.path.encode() + b"\0" + raw
+        return order_of(search_request, gateway), hashlib.sha256(body).digest()
 
     # the check of schemas may take a second
     order, digest = await read_in_turn(request, read, slow=bool(search_request.tools or search_request.form))
@@ -138,10 +133,10 @@ async def _reply(
     gateway.charge_bytes(request.state.client, len(raw))
     show = _show_response if wire is responses else None
     with telemetry.continue_trace(request.headers):
-        search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry, show=show)
+        search = gateway.begin(request.state.client, order, key=key, digest=digest, show=show)
     if search_request.stream:
         return SearchStream(gateway, search, wire.frames(head_of(search)))
-    return await whole_reply(gateway, search, wire, request.receive, linger=key is not None or retry is not None)
+    return await whole_reply(gateway, search, wire, request.receive, linger=key is not None)
 
 
 def _show_response(search: RunningSearch) -> Mapping[str, Any]:
@@ -247,15 +242,6 @@ async def _find(request: Request) -> ResponseRecord:
 
 def _gateway(request: Request) -> Gateway:
     return request.app.state.gateway
-
-
-def _retry(request: Request) -> int | None:
-    """Return the number of earlier attempts; None: the client does not say.
-
-    The number stands in a header of the vendors' clients.
-    """
-    count = request.headers.get("x-stainless-retry-count", "")
-    return int(count) if count.isdecimal() and len(count) < 4 else None
 
 
 ROUTES = (

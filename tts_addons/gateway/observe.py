@@ -45,12 +45,9 @@ async def searches(request: Request) -> Response:
 
 
 def _running(search: RunningSearch) -> dict[str, Any]:
-    order, event = search.order, search.event
-    return {
-        "id": search.number, "object": "search", "state": search.state, "created": search.begun_at,
-        "model": order.offer.name, "question": search.question, "answer": None,
-        "tokens": 0 if event is None else event.tokens, "stopped_by": None, "seconds": None,
-    }  # fmt: skip
+    tokens = 0 if search.event is None else search.event.tokens
+    record = _unfinished(search.number, search.begun_at, search.order.offer.name, search.question, tokens)
+    return _search_object(record, search.state)
 
 
 def _foreign_search(entry: RequestEntry) -> dict[str, Any]:
@@ -59,21 +56,18 @@ def _foreign_search(entry: RequestEntry) -> dict[str, Any]:
     Its tokens are 0, because only that worker knows the cost.
     """
     about = entry.about
-    return {
-        "id": entry.name, "object": "search", "state": "running", "created": about["begun_at"], "model": about["model"],
-        "question": about["question"], "answer": None, "tokens": 0, "stopped_by": None, "seconds": None,
-    }  # fmt: skip
+    record = _unfinished(entry.name, about["begun_at"], about["model"], about["question"], 0)
+    return _search_object(record, "running")
 
 
-def _search_object(record: SearchRecord) -> dict[str, Any]:
+def _unfinished(number: str, begun_at: float, model: str, question: str, tokens: int) -> SearchRecord:
+    return SearchRecord(number=number, begun_at=begun_at, model=model, question=question, tokens=tokens)
+
+
+def _search_object(record: SearchRecord, state: str = "done") -> dict[str, Any]:
     fields = dataclasses.asdict(record)
-    return {
-        "id": fields.pop("number"),
-        "object": "search",
-        "state": "done",
-        "created": fields.pop("begun_at"),
-        **fields,
-    }
+    names = {"id": fields.pop("number"), "object": "search", "state": state, "created": fields.pop("begun_at")}
+    return {**names, **fields}
 
 
 async def trace(request: Request) -> Response:

@@ -317,7 +317,7 @@ def test_the_tokenizer_runs_beside_the_loop_and_is_bounded(client, monkeypatch):
             "too_long",
             param,
         )
-    gateway.app.state.gateway._num_aside = 5
+    gateway.app.state.gateway.aside.running["another"] = 8
     for path, param, value in (("/tokenize", "prompt", "3"), ("/detokenize", "tokens", tokens)):
         reply = gateway.post(path, json={param: value})
         assert (reply.status_code, reply.json()["error"]["code"]) == (429, "queue_full")

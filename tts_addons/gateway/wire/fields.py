@@ -83,7 +83,7 @@ class FieldRules:
         if isinstance(value, list):
             for index, item in enumerate(value):
                 yield from self._unknown_keys(item, f"{place}[{index}]")
-        elif isinstance(value, dict) and value.get("type", "text") in self.kinds:
+        elif isinstance(value, dict) and str(value.get("type") or "text") in self.kinds:
             for name, inner_value in value.items():
                 inner_place = f"{place}.{_shown(name)}"
                 if name in self.keys:

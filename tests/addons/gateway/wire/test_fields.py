@@ -194,7 +194,8 @@ def test_what_clients_send_by_default_is_not_reported(api):
 # Fields that change what an answer means ------------------------------------------------------------------------------
 
 CHANGES: dict[str, Any] = {
-    "guided_json": CITY, "structured_outputs": {"choice": ["a"]}, "guided_regex": "a+", "guided_choice": ["a", "b"], "guided_grammar": "root ::= x", "grammar": "root ::= x",
+    "guided_json": CITY, "structured_outputs": {"choice": ["a"]}, "guided_regex": "a+", "guided_choice": ["a", "b"],
+    "guided_grammar": "root ::= x", "grammar": "root ::= x",
     "min_tokens": 5, "continue_final_message": True, "add_generation_prompt": False, "ignore_eos": True, "echo": True,
     "best_of": 3, "prefill": "A", "repetition_penalty": 1.2, "bad_words": ["a"], "stop_token_ids": [1],
     "chat_template": "x", "use_beam_search": True, "chat_template_kwargs": {"enable_thinking": False, "x": 1},
