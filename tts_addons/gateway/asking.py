@@ -13,6 +13,7 @@ A response is kept for its key in the gateway's store, unless its request has `s
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping
@@ -23,9 +24,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tts.backends.metadata import metadata_of
+from tts.errors import quote
 from tts.solver import telemetry
 from tts.types import prompt_text
-from tts_addons.gateway.archive import ResponseRecord
 from tts_addons.gateway.bodies import hold_record, read_body, read_in_turn
 from tts_addons.gateway.failures import ApiError, JsonReply, api_error
 from tts_addons.gateway.gateway import Gateway
@@ -51,7 +52,12 @@ async def create_message(request: Request) -> Response:
 
 async def _search(request: Request, wire: Wire) -> Response:
     raw, limits = await read_body(request), _gateway(request).config.limits
-    return await _reply(request, wire, await read_in_turn(request, lambda: wire.read(parse_json(raw), limits)), raw)
+    search_request = await read_in_turn(request, lambda: wire.read(parse_json(raw), limits))
+    beta = request.headers.get("anthropic-beta")
+    if beta:
+        note = f"the header anthropic-beta {quote(beta)} had no effect"
+        search_request = dataclasses.replace(search_request, notes=(*search_request.notes, note))
+    return await _reply(request, wire, search_request, raw)
 
 
 async def count_tokens(request: Request) -> Response:
@@ -103,7 +109,7 @@ async def _items_before(request: Request, name: Any) -> list[Any]:
     if record is None:
         cause = f"previous_response_id is {name[:80]!r}, but no response of this key that is kept has that name"
         raise ApiError(404, cause, param="previous_response_id", code="previous_response_not_found")
-    return [*record.items, *record.reply["output"]]
+    return [*record["items"], *record["reply"]["output"]]
 
 
 async def _reply(
@@ -151,8 +157,9 @@ def _keep(gateway: Gateway, search: RunningSearch, items: list[Any]) -> None:
         reply = responses.reply(head, outcome_of(search, search.result()))
     except Exception as failure:  # noqa: BLE001 - the response is kept with the error
         reply = responses.failure(head, api_error(failure))
-    record = ResponseRecord(number=search.number, begun_at=search.begun_at, items=items, reply=reply)
-    gateway.write(lambda: gateway.archive.add_response(search.client.owner, record))
+    content = {"items": items, "reply": reply}
+    owner, number, begun_at = search.client.owner, search.number, search.begun_at
+    gateway.write(lambda: gateway.archive.add_response(owner, number, begun_at, content))
 
 
 async def get_response(request: Request) -> Response:
@@ -161,12 +168,12 @@ async def get_response(request: Request) -> Response:
         return JsonReply(responses.opening(head_of(search), "in_progress"))
     if (opening := _foreign_response(request, request.path_params["name"])) is not None:
         return JsonReply(opening)
-    return JsonReply((await _find(request)).reply)
+    return JsonReply((await _find(request))["reply"])
 
 
 async def input_items(request: Request) -> Response:
     """List the input items of a response, the newest first, as the API has it."""
-    listed = [_list(place, item) for place, item in enumerate((await _find(request)).items)]
+    listed = [_list(place, item) for place, item in enumerate((await _find(request))["items"])]
     listed.reverse()
     ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
     return JsonReply({"object": "list", "data": listed, **ends, "has_more": False})
@@ -193,8 +200,8 @@ async def cancel_response(request: Request) -> Response:
     if opening is not None:  # another worker runs the search
         await _gateway(request).end_elsewhere(request.state.client.owner, name.removeprefix(responses.PREFIX))
         record = await _find_response(request, name)
-        return JsonReply({**opening, "status": "cancelled"} if record is None else record.reply)
-    return JsonReply((await _find(request)).reply)
+        return JsonReply({**opening, "status": "cancelled"} if record is None else record["reply"])
+    return JsonReply((await _find(request))["reply"])
 
 
 async def delete_response(request: Request) -> Response:
@@ -222,7 +229,7 @@ def _foreign_response(request: Request, name: str) -> dict[str, Any] | None:
     return None if entry is None else entry.about.get("response")
 
 
-async def _find_response(request: Request, name: str) -> ResponseRecord | None:
+async def _find_response(request: Request, name: str) -> dict[str, Any] | None:
     gateway = _gateway(request)
     if not name.startswith(responses.PREFIX):
         return None
@@ -231,7 +238,7 @@ async def _find_response(request: Request, name: str) -> ResponseRecord | None:
     return await gateway.read_archive(gateway.archive.response, request.state.client.owner, number)
 
 
-async def _find(request: Request) -> ResponseRecord:
+async def _find(request: Request) -> dict[str, Any]:
     name = request.path_params["name"]
     if (record := await _find_response(request, name)) is None:
         raise ApiError(

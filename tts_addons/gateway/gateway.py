@@ -24,7 +24,7 @@ from tts.trace.trace import Trace
 from tts.types import Solution
 from tts_addons.gateway.access import Client, read_keys
 from tts_addons.gateway.admission import Admission
-from tts_addons.gateway.archive import Archive, SearchRecord
+from tts_addons.gateway.archive import Archive
 from tts_addons.gateway.bodies import LARGE, ByteShares
 from tts_addons.gateway.config import GatewayConfig
 from tts_addons.gateway.failures import ApiError, server_refusal
@@ -220,7 +220,7 @@ class Gateway:
         join_name = None if key is None else (client.owner, key)
         if join_name in self._by_key:
             known_digest, same_search = self._by_key[join_name]
-            if known_digest != digest:
+            if same_search.cancelled is None and known_digest != digest:
                 cause = "the idempotency key belongs to a request with another body that is under way; use a new key"
                 raise ApiError(409, cause, code="idempotency_key_reused")
             if same_search.cancelled is None:
@@ -431,18 +431,21 @@ class Gateway:
 
         A long prompt is kept once: in the response, else as the problem of the trace.
         """
-        record = SearchRecord(
-            number=search.number,
-            begun_at=search.begun_at,
-            seconds=seconds,
-            model=search.order.offer.name,
-            question=search.question,
-            answer=solution.answer,
-            tokens=solution.usage.tokens,
-            stopped_by=solution.stopped_by,
-        )
+        about = {
+            "seconds": seconds,
+            "model": search.order.offer.name,
+            "question": search.question[:_QUESTION],
+            "answer": solution.answer,
+            "tokens": solution.usage.tokens,
+            "stopped_by": solution.stopped_by,
+        }
         owner, has_response = search.client.owner, search.order.on_end is not None
-        self.write(lambda: self.archive.add(owner, record, _json_of(solution.trace, has_response=has_response)))
+
+        def add() -> None:
+            trace = _json_of(solution.trace, has_response=has_response)
+            self.archive.add_search(owner, search.number, search.begun_at, about, trace)
+
+        self.write(add)
 
     def write(self, add: Callable[[], None]) -> None:
         """Write into the archive, in a thread; `add`: the function that writes."""

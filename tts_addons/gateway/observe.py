@@ -12,7 +12,6 @@ is not found.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -25,49 +24,36 @@ from starlette.routing import Route
 from tts.solver.live import Event
 from tts.trace.html import embed_record
 from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
-from tts_addons.gateway.archive import SearchRecord
 from tts_addons.gateway.bodies import hold_record
 from tts_addons.gateway.failures import ApiError, JsonReply
 from tts_addons.gateway.gateway import Gateway, cancellation_error
 from tts_addons.gateway.searches import RunningSearch
 from tts_addons.gateway.server_events import PING, EventsReply
-from tts_addons.gateway.spending.books import RequestEntry
 
 
 async def searches(request: Request) -> Response:
     """List a client's searches."""
     gateway, owner = _gateway_and_owner(request)
-    running = [_running(search) for search in reversed(gateway.running.values()) if search.client.owner == owner]
-    running += [_foreign_search(entry) for entry in gateway.books.under_way(owner)]
+    own = [search for search in reversed(gateway.running.values()) if search.client.owner == owner]
+    running = [_running(search) for search in own]
+    running += [_search_object(one.name, "running", **one.about) for one in gateway.books.under_way(owner)]
     await gateway.wait_for_archive()
     ended = await asyncio.to_thread(gateway.archive.recent, owner)
-    return JsonReply({"object": "list", "data": [*running, *map(_search_object, ended)]})
+    kept = [_search_object(number, "done", begun_at, **about) for number, begun_at, about in ended]
+    return JsonReply({"object": "list", "data": [*running, *kept]})
 
 
 def _running(search: RunningSearch) -> dict[str, Any]:
     tokens = 0 if search.event is None else search.event.tokens
-    record = _unfinished(search.number, search.begun_at, search.order.offer.name, search.question, tokens)
-    return _search_object(record, search.state)
+    model, question = search.order.offer.name, search.question
+    return _search_object(search.number, search.state, search.begun_at, model=model, question=question, tokens=tokens)
 
 
-def _foreign_search(entry: RequestEntry) -> dict[str, Any]:
-    """Return the object of a search that another worker runs.
-
-    Its tokens are 0, because only that worker knows the cost.
-    """
-    about = entry.about
-    record = _unfinished(entry.name, about["begun_at"], about["model"], about["question"], 0)
-    return _search_object(record, "running")
-
-
-def _unfinished(number: str, begun_at: float, model: str, question: str, tokens: int) -> SearchRecord:
-    return SearchRecord(number=number, begun_at=begun_at, model=model, question=question, tokens=tokens)
-
-
-def _search_object(record: SearchRecord, state: str = "done") -> dict[str, Any]:
-    fields = dataclasses.asdict(record)
-    names = {"id": fields.pop("number"), "object": "search", "state": state, "created": fields.pop("begun_at")}
-    return {**names, **fields}
+def _search_object(number: str, state: str, begun_at: float, **about: Any) -> dict[str, Any]:
+    """Return a search as lists have it; of one that another worker runs, the tokens are not known, and 0."""
+    about.pop("response", None)
+    unknown = {"answer": None, "tokens": 0, "stopped_by": None, "seconds": None}
+    return {"id": number, "object": "search", "state": state, "created": begun_at, **unknown, **about}
 
 
 async def trace(request: Request) -> Response:
