@@ -33,6 +33,27 @@ _WAIT_S = 30.0  # for other processes
 _RETRY_S = 0.02  # between two tries
 
 
+def open_store(path: str | None, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """Return a file of SQLite, after `prepare` was called with it.
+
+    Args:
+        path: The path; None: in memory.
+        prepare: A function that makes the tables. If it fails, the file is closed.
+
+    Raises:
+        ConfigError: the file cannot be opened.
+    """
+    try:
+        with ExitStack() as failing:
+            file = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+            failing.callback(file.close)
+            prepare(file)
+            failing.pop_all()
+            return file
+    except sqlite3.Error as failure:
+        raise ConfigError(f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file") from None
+
+
 def share_file(file: sqlite3.Connection) -> None:
     """Let several processes use a file at once.
 
@@ -67,43 +88,32 @@ class Archive:
         self._kept, self._kept_bytes = kept, kept_bytes
         self._lock, self._packing = threading.Lock(), threading.Lock()
         self._path = path or "memory"
-        try:
-            with ExitStack() as failing:
-                self._file = sqlite3.connect(
-                    path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-                )
-                failing.callback(self._file.close)
-                self._refuse_another_kind(path)
-                share_file(self._file)
-                self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
-                with self._file:  # other workers see a file with none of the tables, or with all
-                    self._file.execute("BEGIN IMMEDIATE")
-                    for statement in _TABLES:
-                        self._file.execute(statement)
-                    self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
-                    self._file.execute(f"PRAGMA user_version = {_VERSION}")
-                failing.pop_all()
-        except sqlite3.Error as failure:
-            raise ConfigError(
-                f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"
-            ) from None
+        self._file = open_store(path, self._prepare)
 
-    def _refuse_another_kind(self, path: str | None) -> None:
-        """Refuse a file that is not empty, and no archive of this version.
+    def _prepare(self, file: sqlite3.Connection) -> None:
+        """Make the tables of a file.
 
         Raises:
-            ConfigError: It is another file.
+            ConfigError: the file is not empty, and no archive of this version.
         """
-        with self._file:
-            self._file.execute("BEGIN")
-            (application,) = self._file.execute("PRAGMA application_id").fetchone()
-            (version,) = self._file.execute("PRAGMA user_version").fetchone()
-            (num_tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        with file:
+            file.execute("BEGIN")
+            (application,) = file.execute("PRAGMA application_id").fetchone()
+            (version,) = file.execute("PRAGMA user_version").fetchone()
+            (num_tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if num_tables and (application, version) != (_APPLICATION, _VERSION):
             raise ConfigError(
-                f"store is {path!r}, but that file is not the store of a gateway of this version",
+                f"store is {self._path!r}, but that file is not the store of a gateway of this version",
                 hint="name another file",
             )
+        share_file(file)
+        file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
+        with file:  # other workers see a file with none of the tables, or with all
+            file.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES:
+                file.execute(statement)
+            file.execute(f"PRAGMA application_id = {_APPLICATION}")
+            file.execute(f"PRAGMA user_version = {_VERSION}")
 
     def add_search(self, owner: str, number: str, begun_at: float, about: Mapping[str, Any], trace: str) -> None:
         """Keep a search.

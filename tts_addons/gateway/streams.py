@@ -67,7 +67,6 @@ class SearchStream(EventsReply):
         super().__init__(self._chunks(), search.number)
         self.headers.update(gateway.limit_headers(search.client, search.order.request.options.account))
         self._gateway, self._search, self._frames = gateway, search, frames
-        self._sent_thought = self._sent_text = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
@@ -101,16 +100,26 @@ class SearchStream(EventsReply):
         yield unsent_beginning + self._ending()
 
     def _ending(self) -> bytes:
-        """Return the answers and the end of the stream, or the error that ends it."""
+        """Return the answers and the end of the stream, or the error that ends it.
+
+        An answer that does not continue the text that was sent is an error. This happens where a model's server broke
+        and wrote the text again.
+        """
         search = self._search
         try:
             outcome = outcome_of(search, search.result())
-            choices = (self._with_sent(outcome.choices[0]), *outcome.choices[1:])
-            outcome = dataclasses.replace(outcome, choices=choices)
-            self._check_sent(outcome.choices[0])
         except Exception as failure:  # noqa: BLE001 - sent in the stream
             return self._frames.fail(api_error(failure))
-        return self._frames.end(outcome)
+        first, *others = outcome.choices
+        first = self._with_sent(first)
+        if self._continues_sent(first.thought, first.text or ""):
+            return self._frames.end(dataclasses.replace(outcome, choices=(first, *others)))
+        cause = (
+            "the model's text was written again in the middle of the stream, so the text so far is not its beginning; "
+            "ask again"
+        )
+        broken = ApiError(502, cause, kind="server_error", code="stream_broken", retry_s=1.0)
+        return self._frames.fail(broken)
 
     def _with_sent(self, choice: AnswerChoice) -> AnswerChoice:
         """Return the first answer as a continuation of what was sent.
@@ -118,43 +127,28 @@ class SearchStream(EventsReply):
         Where the model began to think again after text was sent, this text stays before the response. The later thought
         is left out.
         """
-        has_thought_again = bool(self._sent_text) and self._sent_text.strip() in choice.thought
-        if not has_thought_again or not choice.thought.startswith(self._sent_thought):
+        sent_thought, sent_text = self._frames.sent_thought, self._frames.sent_text
+        has_thought_again = bool(sent_text) and sent_text.strip() in choice.thought
+        if not has_thought_again or not choice.thought.startswith(sent_thought):
             return choice
-        text = f"{self._sent_text}\n\n{choice.text or ''}"
-        return dataclasses.replace(choice, thought=self._sent_thought, text=text)
-
-    def _check_sent(self, choice: AnswerChoice) -> None:
-        """Refuse an answer that does not continue the text that was sent.
-
-        This happens where a model's server broke and wrote the text again.
-
-        Raises:
-            ApiError: 502, the answer does not continue the text.
-        """
-        if not self._continues_sent(choice.thought, choice.text or ""):
-            cause = (
-                "the model's text was written again in the middle of the stream, so the text so far is not its "
-                "beginning; ask again"
-            )
-            raise ApiError(502, cause, kind="server_error", code="stream_broken", retry_s=1.0)
+        return dataclasses.replace(choice, thought=sent_thought, text=f"{sent_text}\n\n{choice.text or ''}")
 
     def _continues_sent(self, thought: str, text: str) -> bool:
         """Return whether a thought and the text after it continue what was sent.
 
         Once text was sent, the thought before it must stay the same.
         """
-        if self._sent_text and thought != self._sent_thought:
+        sent_thought, sent_text = self._frames.sent_thought, self._frames.sent_text
+        if sent_text and thought != sent_thought:
             return False
-        return thought.startswith(self._sent_thought) and text.startswith(self._sent_text)
+        return thought.startswith(sent_thought) and text.startswith(sent_text)
 
     def _new_frames(self, event: Event) -> bytes:
         """Return the frames of the row's new thought and text; b"": the row does not continue what was sent."""
         thought, text = event.marks.split_settled_text(event.writing)
         if not self._continues_sent(thought, text):
             return b""
-        new_thought, new_text = thought[len(self._sent_thought) :], text[len(self._sent_text) :]
-        self._sent_thought, self._sent_text = thought, text
+        new_thought, new_text = thought[len(self._frames.sent_thought) :], text[len(self._frames.sent_text) :]
         thought_frame = self._frames.thought(new_thought) if new_thought else b""
         text_frame = self._frames.text(new_text) if new_text else b""
         return thought_frame + text_frame

@@ -33,7 +33,7 @@ from tts_addons.gateway.completions.work import PIECE, CompletionCost, Completio
 from tts_addons.gateway.failures import ApiError, JsonReply, api_error, refuse_field
 from tts_addons.gateway.gateway import Gateway
 from tts_addons.gateway.offers import Offer
-from tts_addons.gateway.orders import check_draws, read_field
+from tts_addons.gateway.orders import check_choices, check_draws, read_field
 from tts_addons.gateway.searches import Job
 from tts_addons.gateway.server_events import PING, EventsReply, chunk, ending, event, while_connected
 from tts_addons.gateway.spending.accounts import SECONDS_UNIT, SharedAccount
@@ -52,7 +52,7 @@ async def completions(request: Request) -> Response:
     raw, limits = await read_body(request), gateway.config.limits
     value = await read_in_turn(request, lambda: parse_json(raw, MOST_VALUES + limits.characters))
     body = await read_in_turn(request, lambda: validate_body(CompletionBody, value))
-    body.check(limits)
+    check_choices(body.choices, limits, "n")
     offer, notes = _offer(gateway, body), COMPLETIONS.check(value)
     prompts = await read_in_turn(request, lambda: prompts_of(body.prompt, limits))
     gateway.charge_bytes(request.state.client, len(raw))

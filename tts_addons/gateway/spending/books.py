@@ -13,19 +13,17 @@ import secrets
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tts.budget.ledger import Amounts
-from tts.errors import ConfigError
-from tts_addons.gateway.archive import share_file
+from tts_addons.gateway.archive import open_store, share_file
 from tts_addons.gateway.failures import ApiError
 from tts_addons.gateway.spending.accounts import SharedAccount, format_amount, to_budget_unit
 
 DEAD_S: Final = 30.0  # seconds without a sign of life, after which a worker's held amounts count as spent
 LOOK_S: Final = 0.1  # seconds between two tries to hold amounts, which other workers may have freed
-_WAIT_S = 30.0  # the most seconds to wait for the transaction of another process
 _GOES_ON, _SHALL_END, _IS_OVER = range(3)  # phases of a request
 _ENDED = ""  # the name under which the counts of all ended workers are kept
 _TABLES = (
@@ -121,21 +119,15 @@ class SharedBooks:
         # counts of this worker that another worker, which took it for dead, has added to those of ended workers
         self._buried: Mapping[str, float] = {}
         self.held: Counter[str] = Counter()
-        try:
-            with ExitStack() as failing:
-                self._file = sqlite3.connect(
-                    path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-                )
-                failing.callback(self._file.close)
-                share_file(self._file)
-                for statement in _TABLES:
-                    self._file.execute(statement)
-                self.show_life({}, {})
-                failing.pop_all()
-        except sqlite3.Error as failure:
-            raise ConfigError(
-                f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"
-            ) from None
+        self._file = open_store(path, self._prepare)
+
+    def _prepare(self, file: sqlite3.Connection) -> None:
+        """Make the tables of a file, and enter this worker."""
+        self._file = file
+        share_file(file)
+        for statement in _TABLES:
+            file.execute(statement)
+        self.show_life({}, {})
 
     # Workers ----------------------------------------------------------------------------------------------------------
 

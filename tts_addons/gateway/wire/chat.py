@@ -82,15 +82,6 @@ class RequestBody(SharedFields):
         """
         return stop_texts(self.stop, "stop", most)
 
-    def check_choices(self, limits: GatewayLimits) -> None:
-        """Refuse more choices than the server gives.
-
-        Raises:
-            ApiError: 400, with the field.
-        """
-        if self.choices > limits.n:
-            raise refuse_field("n", f"n is {self.n}, but this server gives at most {limits.n} choices; ask for fewer")
-
 
 class ChatBody(RequestBody):
     """A request for a chat completion."""

@@ -171,8 +171,7 @@ CHAT = FieldRules(
 )  # fmt: skip
 COMPLETIONS = FieldRules(
     frozenset((
-        *_SHARED, *_EFFECTLESS, "n", "seed", "stop", "reasoning_effort", "max_tokens", "prompt", "suffix", "best_of",
-        "echo", "logprobs",
+        *_SHARED, *_EFFECTLESS, "n", "seed", "stop", "reasoning_effort", "max_tokens", "prompt", "echo", "logprobs",
     )),
     frozenset(("stream_options",)),
     CHAT.keys,
