@@ -122,15 +122,6 @@ def test_a_client_cannot_spend_more_than_its_share(client, keys):
     assert ask(gateway, bert, tts={"budget": 700}).status_code == 200
 
 
-def test_the_page_needs_no_key_and_allows_its_own_script_alone(client, keys):
-    reply = client(keys=str(keys)).get("/")
-    assert reply.status_code == 200
-    assert reply.headers["content-type"] == "text/html; charset=utf-8"
-    policy = dict(rule.split(" ", 1) for rule in reply.headers["content-security-policy"].split("; "))
-    assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
-    assert all(source.startswith("'sha256-") for name in ("script-src", "style-src") for source in policy[name].split())
-
-
 def test_a_reply_that_has_begun_is_not_begun_again_by_an_error():
     sent: list[Any] = []
 

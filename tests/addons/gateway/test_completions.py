@@ -252,10 +252,6 @@ def test_bad_input_is_refused_in_openais_form_and_spends_nothing(shared, fields,
     assert spent_tokens(shared.app.state.gateway) == before
 
 
-def test_an_unknown_field_is_reported(complete):
-    assert "'top_kk' is not known" in complete(top_kk=3, max_tokens=1)["tts"]["warnings"][0]
-
-
 def test_the_tokenizer_is_that_of_the_model(client):
     gateway = client(models={"pocket": {}, "toy": {}})
     told = gateway.post("/tokenize", json={"prompt": SUM}).json()
