@@ -108,9 +108,9 @@ async def end(request: Request) -> Response:
 
 
 async def search_events(gateway: Gateway, search: RunningSearch) -> AsyncGenerator[bytes]:
-    """Yield changed nodes and spends of a running search as they come, pings while nothing happens, and the end.
+    """Yield changed nodes and spends of a running search as they come, and its end.
 
-    Listening does not keep a search running.
+    Pings are sent where nothing happens. Listening does not keep a search running.
     """
     sent_nodes: dict[int, TraceNode] = {}
     sent_event: Event | None = None

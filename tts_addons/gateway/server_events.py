@@ -36,7 +36,7 @@ class EventsReply(StreamingResponse):
         del scope
         with suppress(ClientDisconnect):
             async with aclosing(self._events):
-                await while_connected(receive, self.stream_response(send))
+                await wait_while_connected(receive, self.stream_response(send))
 
 
 def chunk(heading: Mapping[str, Any], choice: Mapping[str, Any], *, usage: bool, **more: Any) -> bytes:
@@ -67,10 +67,11 @@ def named_event(name: str, value: Any) -> bytes:
     return f"event: {name}\n".encode() + event(value)
 
 
-async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
-    """Await work, and return its result; if the client leaves first, the work is cancelled and awaited to its end.
+async def wait_while_connected(receive: Receive, work: Awaitable[T]) -> T:
+    """Await work, and return its result.
 
-    The request's body must have been read before.
+    If the client leaves first, the work is cancelled and awaited to its end. The request's body must have been read
+    before.
 
     Args:
         receive: The function that receives the request's messages.

@@ -52,7 +52,7 @@ class FieldRules:
         """
         places_by_key: dict[str, list[str]] = {}  # by the place without indices of lists
         for name, value in body.items():
-            for place in self._unknown(name, value):
+            for place in self._find_unknown(name, value):
                 places_by_key.setdefault(re.sub(r"\[\d+\]", "[]", place), []).append(place)
         reports = [_report(places) for places in places_by_key.values()]
         num_omitted = len(reports) - _MOST_REPORTS
@@ -60,7 +60,7 @@ class FieldRules:
             return tuple(reports)
         return (*reports[:_MOST_REPORTS], f"{num_omitted} more fields are not known here and had no effect")
 
-    def _unknown(self, name: str, value: Any) -> Iterable[str]:
+    def _find_unknown(self, name: str, value: Any) -> Iterable[str]:
         """Return the places of what is not known of a field, or in it.
 
         Raises:
@@ -69,30 +69,30 @@ class FieldRules:
         if name in self.fields:
             return ()
         if name in self.nested:
-            return self._unknown_keys(value, name)
+            return self._find_keys(value, name)
         idle_values = self.refused.get(name, _CHANGES_ANSWERS.get(name))
         if idle_values is None:
-            return [_shown(name)]
+            return [_quote_key(name)]
         if value not in idle_values:
             cure = _CURES.get(name, "leave it out")
             raise refuse_field(name, f"{name} is {quote(value)}, but searches cannot honour it; {cure}", "unsupported")
         return ()
 
-    def _unknown_keys(self, value: Any, place: str) -> Iterator[str]:
+    def _find_keys(self, value: Any, place: str) -> Iterator[str]:
         """Yield the places of unknown keys in a value, which may be an object or a list of objects."""
         if isinstance(value, list):
             for index, item in enumerate(value):
-                yield from self._unknown_keys(item, f"{place}[{index}]")
+                yield from self._find_keys(item, f"{place}[{index}]")
         elif isinstance(value, dict) and str(value.get("type") or "text") in self.kinds:
             for name, inner_value in value.items():
-                inner_place = f"{place}.{_shown(name)}"
+                inner_place = f"{place}.{_quote_key(name)}"
                 if name in self.keys:
-                    yield from self._unknown_keys(inner_value, inner_place)
+                    yield from self._find_keys(inner_value, inner_place)
                 elif name not in _OPEN and inner_value not in _NOTHING:
                     yield inner_place
 
 
-def _shown(name: str) -> str:
+def _quote_key(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else quote(name)
 
 

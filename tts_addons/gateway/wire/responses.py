@@ -410,7 +410,7 @@ class ResponseFrames(Frames):
             end_of_reasoning = self._end_reasoning() if self._reasoning_text else b""
             empty_outcome = Outcome((AnswerChoice(text="", finish="stop"),), Counts(0, 0), {})
             (message_item,) = _output(self.head, empty_outcome)
-            item_start = end_of_reasoning + b"".join(self._begin_message(self._message_index, message_item))
+            item_start = end_of_reasoning + b"".join(self._begin_message(message_item))
         return item_start + self._event("output_text.delta", **self._message_place(), logprobs=[], delta=piece)
 
     def end(self, outcome: Outcome) -> bytes:
@@ -429,7 +429,7 @@ class ResponseFrames(Frames):
             output.insert(0, _reasoning(self.head.number, self._reasoning_text))
         for index, item in enumerate(output):
             if item["type"] == "message":
-                events += self._message(index, item)
+                events += self._message(item)
             elif item["type"] in _INPUTS:
                 events += self._call(index, item)
         response = _reply(self.head, outcome, output)
@@ -461,46 +461,41 @@ class ResponseFrames(Frames):
             ]
         )
 
-    @property
-    def _message_index(self) -> int:
-        """The index of the message: after the reasoning item, if there is one."""
-        return 1 if self._reasoning_text else 0
-
     def _message_place(self) -> dict[str, Any]:
-        return {"item_id": f"msg_{self.head.number}", "output_index": self._message_index, "content_index": 0}
+        """Return the place of the message: after the reasoning item, if there is one."""
+        index = 1 if self._reasoning_text else 0
+        return {"item_id": f"msg_{self.head.number}", "output_index": index, "content_index": 0}
 
-    def _begin_message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+    def _begin_message(self, item: Mapping[str, Any]) -> list[bytes]:
         """Return the events that begin a message item, with its part still empty."""
         (part,) = item["content"]
-        empty_part = {**part, "refusal": ""} if part["type"] == "refusal" else {**part, "text": ""}
+        place = self._message_place()
+        empty_part = {**part, ("refusal" if part["type"] == "refusal" else "text"): ""}
+        empty_item = {**item, "status": "in_progress", "content": []}
         return [
-            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}),
-            self._event("content_part.added", item_id=item["id"], output_index=index, content_index=0, part=empty_part),
+            self._event("output_item.added", output_index=place["output_index"], item=empty_item),
+            self._event("content_part.added", **place, part=empty_part),
         ]
 
-    def _message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+    def _message(self, item: Mapping[str, Any]) -> list[bytes]:
         """Return the unsent events of a message item."""
         (part,) = item["content"]
-        place = {"item_id": item["id"], "output_index": index, "content_index": 0}
-        logprobs: dict[str, Any] = {}
+        place = self._message_place()
         if part["type"] == "refusal":
-            field, kind = "refusal", "refusal"
+            field, kind, logprobs = "refusal", "refusal", {}
         else:
-            field, kind = "text", "output_text"
-            logprobs = {"logprobs": []}
+            field, kind, logprobs = "text", "output_text", {"logprobs": []}
         text = part[field]
         unsent_text = text.removeprefix(self.sent_text)
-        events: list[bytes] = []
-        if not self.sent_text:
-            events += self._begin_message(index, item)
+        events = [] if self.sent_text else self._begin_message(item)
         if unsent_text or not self.sent_text:
             events.append(self._event(f"{kind}.delta", **place, **logprobs, delta=unsent_text))
-        events += [
+        return [
+            *events,
             self._event(f"{kind}.done", **place, **logprobs, **{field: text}),
             self._event("content_part.done", **place, part=part),
-            self._event("output_item.done", output_index=index, item=item),
+            self._event("output_item.done", output_index=place["output_index"], item=item),
         ]
-        return events
 
     def _call(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
         """Return all events of the item of a call."""
