@@ -198,7 +198,7 @@ async def cancel_response(request: Request) -> Response:
         return JsonReply(responses.failure(head_of(search), error))
     opening = _foreign_response(request, name)
     if opening is not None:  # another worker runs the search
-        await _gateway(request).end_elsewhere(request.state.client.owner, name.removeprefix(responses.PREFIX))
+        await _gateway(request).end_elsewhere(request.state.client.owner, _number_of(name))
         record = await _find_response(request, name)
         return JsonReply({**opening, "status": "cancelled"} if record is None else record["reply"])
     return JsonReply((await _find(request))["reply"])
@@ -208,32 +208,26 @@ async def delete_response(request: Request) -> Response:
     """Drop a response that is kept."""
     name, gateway = request.path_params["name"], _gateway(request)
     await _find(request)
-    number = name.removeprefix(responses.PREFIX)
+    number = _number_of(name)
     await asyncio.to_thread(gateway.archive.drop_response, request.state.client.owner, number)
     return JsonReply({"id": name, "object": "response", "deleted": True})
 
 
 def _running(request: Request, name: str) -> RunningSearch | None:
     """Return the client's running search of a response; None: there is none."""
-    if not name.startswith(responses.PREFIX):
-        return None
-    search = _gateway(request).running.get(name.removeprefix(responses.PREFIX))
+    search = _gateway(request).running.get(_number_of(name))
     return search if search is not None and search.client.owner == request.state.client.owner else None
 
 
 def _foreign_response(request: Request, name: str) -> dict[str, Any] | None:
     """Return the client's response that another worker works on, without output; None: there is none."""
-    if not name.startswith(responses.PREFIX):
-        return None
-    entry = _gateway(request).books.find(request.state.client.owner, name.removeprefix(responses.PREFIX))
+    entry = _gateway(request).books.find(request.state.client.owner, _number_of(name))
     return None if entry is None else entry.about.get("response")
 
 
 async def _find_response(request: Request, name: str) -> dict[str, Any] | None:
     gateway = _gateway(request)
-    if not name.startswith(responses.PREFIX):
-        return None
-    number = name.removeprefix(responses.PREFIX)
+    number = _number_of(name)
     await hold_record(request, number)
     return await gateway.read_archive(gateway.archive.response, request.state.client.owner, number)
 
@@ -245,6 +239,11 @@ async def _find(request: Request) -> dict[str, Any]:
             404, f"there is no response {name[:80]!r} of this key, or it was not kept", code="response_not_found"
         )
     return record
+
+
+def _number_of(name: str) -> str:
+    """Return the number of a response's search; "": it is no name of a response."""
+    return name.removeprefix(responses.PREFIX) if name.startswith(responses.PREFIX) else ""
 
 
 def _gateway(request: Request) -> Gateway:

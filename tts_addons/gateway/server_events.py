@@ -36,7 +36,7 @@ class EventsReply(StreamingResponse):
         del scope
         with suppress(ClientDisconnect):
             async with aclosing(self._events):
-                await wait_while_connected(receive, self.stream_response(send))
+                await wait_for_work(receive, self.stream_response(send))
 
 
 def chunk(heading: Mapping[str, Any], choice: Mapping[str, Any], *, usage: bool, **more: Any) -> bytes:
@@ -67,7 +67,7 @@ def named_event(name: str, value: Any) -> bytes:
     return f"event: {name}\n".encode() + event(value)
 
 
-async def wait_while_connected(receive: Receive, work: Awaitable[T]) -> T:
+async def wait_for_work(receive: Receive, work: Awaitable[T]) -> T:
     """Await work, and return its result.
 
     If the client leaves first, the work is cancelled and awaited to its end. The request's body must have been read

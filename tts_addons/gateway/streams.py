@@ -15,7 +15,7 @@ from tts_addons.gateway.failures import ApiError, JsonReply, api_error
 from tts_addons.gateway.gateway import Gateway
 from tts_addons.gateway.replies import head_of, outcome_of
 from tts_addons.gateway.searches import RunningSearch
-from tts_addons.gateway.server_events import EventsReply, wait_while_connected
+from tts_addons.gateway.server_events import EventsReply, wait_for_work
 from tts_addons.gateway.wire.request import AnswerChoice, Frames, Wire
 from tts_addons.gateway.wire.responses import ResponseFrames
 
@@ -39,7 +39,7 @@ async def whole_reply(
         ClientDisconnect: the client has left. Exception: the error that ended the search.
     """
     with gateway.attach(search, linger=linger):
-        await wait_while_connected(receive, search.wait())
+        await wait_for_work(receive, search.wait())
     outcome = outcome_of(search, search.result())
     return JsonReply(wire.reply(head_of(search), outcome), headers=bill_headers(gateway, search))
 

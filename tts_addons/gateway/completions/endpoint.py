@@ -35,7 +35,7 @@ from tts_addons.gateway.gateway import Gateway
 from tts_addons.gateway.offers import Offer
 from tts_addons.gateway.orders import check_choices, check_draws, read_field
 from tts_addons.gateway.searches import Job
-from tts_addons.gateway.server_events import PING, EventsReply, chunk, ending, event, wait_while_connected
+from tts_addons.gateway.server_events import PING, EventsReply, chunk, ending, event, wait_for_work
 from tts_addons.gateway.spending.accounts import SECONDS_UNIT, SharedAccount
 from tts_addons.gateway.wire.fields import COMPLETIONS
 from tts_addons.gateway.wire.request import MOST_VALUES, parse_json, validate_body
@@ -61,7 +61,7 @@ async def completions(request: Request) -> Response:
     call = ModelCall(gateway, request.state.client, offer, _order(body, gateway, offer, prompts), notes)
     if body.stream:
         return CompletionStream(call, usage=body.streams_usage)
-    written = await wait_while_connected(request.receive, call.run(None))
+    written = await wait_for_work(request.receive, call.run(None))
     return JsonReply(call.reply(written), headers={"x-request-id": call.number})
 
 
@@ -310,7 +310,7 @@ class CompletionStream(EventsReply):
         self._work = work = asyncio.ensure_future(self._call.run(None if self._sends_at_end else send_text))
         work.add_done_callback(lambda _: pieces.put_nowait(None))
         try:
-            self._first = await wait_while_connected(receive, pieces.get())
+            self._first = await wait_for_work(receive, pieces.get())
             if self._first is None:
                 work.result()  # raises, if the work has failed
             await super().__call__(scope, receive, send)
