@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tts._common.scopes import RegisteredNames
 from tts.backends.base import SAMPLING_CAPABILITIES, Backend, Sampling
+from tts.backends.metadata import Tokenizer, metadata_of
 from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, quote, unknown_name
@@ -182,6 +183,7 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
         sampling=sampling,
         choices=choices,
         chats=_needs_chats(request, gateway, offer, strategy, task),
+        tokenizer=_tokenizer(request, gateway, offer),
         notes=(*request.notes, *notes, *budget_notes),
         keep_trace=options.trace,
     )
@@ -267,6 +269,29 @@ def _needs_chats(
     if capabilities is None or capabilities.chats or not (has_pictures or capabilities.tools):
         return False
     return has_pictures or strategy is None or _STEPWISE.isdisjoint(needs_of(strategy.strategy).capabilities)
+
+
+def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokenizer | None:
+    """Return the tokenizer that gives the texts of tokens; None: no log-probabilities are wanted.
+
+    Raises:
+        ApiError: 400, the model gives no log-probabilities, its tokenizer is not known, or another model may answer.
+    """
+    if not request.logprobs:
+        return None
+    policy = gateway.offers.backends(offer)["policy"]
+    tokenizer, field = metadata_of(policy).tokenizer, request.name_of("logprobs")
+    if offer.settings.fusion is not None or offer.preset.risk is not None:
+        reason = "may answer by several models"
+    elif not policy.caps.logprobs or not policy.caps.token_ids:
+        reason = "gives no log-probabilities of tokens"
+    elif tokenizer is None:
+        reason = "has no tokenizer here"
+    else:
+        return tokenizer
+    raise refuse_field(
+        field, f"{field} asks for log-probabilities, but the model {offer.name!r} {reason}; leave it out", "unsupported"
+    )
 
 
 def _prompt(messages: tuple[Message, ...]) -> str | tuple[Message, ...]:

@@ -18,6 +18,7 @@ from tts.types import Candidate, Solution
 from tts_addons.gateway.request_task import RequestTask
 from tts_addons.gateway.searches import RunningSearch
 from tts_addons.gateway.wire.request import AnswerCall, AnswerChoice, Counts, Outcome, ReplyHead
+from tts_addons.gateway.wire.token_logprobs import token_logprobs
 
 _CAUSE = re.compile(r"^(\d+ (?:rows|replies or scores of verifiers) failed: [^:]*|the run failed)\b.*", re.DOTALL)
 
@@ -127,7 +128,9 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
         refusal = "no candidate has the form that was asked for"
         return AnswerChoice(refusal=refusal, finish="length" if finish == "length" else "refusal", **common)
     answer_text = (candidate.answer or "") if isinstance(task, JsonTask) else text
-    return AnswerChoice(text=answer_text, finish=finish, stop_text=stop_text, **common)
+    tokenizer = search.order.tokenizer
+    logprobs = None if tokenizer is None else token_logprobs(path, answer_text, tokenizer)
+    return AnswerChoice(text=answer_text, finish=finish, stop_text=stop_text, logprobs=logprobs, **common)
 
 
 def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
@@ -171,6 +174,11 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
     if len(choices) != order.choices:
         kind = "distinct answers" if order.request.options.distinct else "answers"
         notes.append(f"n is {order.choices}, but the search found {len(choices)} {kind}")
+    lacks_logprobs = any(choice.text and choice.logprobs is None and not choice.calls for choice in choices)
+    if order.tokenizer is not None and lacks_logprobs:
+        notes.append(
+            "the log-probabilities of an answer are not known: its text is not one that tokens of the model make up"
+        )
     return plain_values(
         {
             "answer": solution.answer,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from tts.backends.base import Sampling
+from tts.backends.metadata import Tokenizer
 from tts.budget.budget import Budget
 from tts.search.parts import Plan
 from tts.solver.live import Event
@@ -46,6 +47,7 @@ class Order:
         sampling: The sampling of the rows.
         choices: The most answers of the reply.
         chats: Whether the policy's server is called by its chat API, which tools and pictures need.
+        tokenizer: The policy's tokenizer, for log-probabilities of the answers' tokens; None: they are not asked for.
         notes: Remarks of the reply on fields without effect.
         keep_trace: Whether the trace is kept for the client.
         links: The orders of a chain of models, where the preset has a risk: this order, and those to which it
@@ -64,6 +66,7 @@ class Order:
     sampling: Sampling = field(default_factory=Sampling)
     choices: int = 1
     chats: bool = False
+    tokenizer: Tokenizer | None = None
     notes: tuple[str, ...] = ()
     keep_trace: bool = True
     links: tuple[Order, ...] = ()
@@ -73,9 +76,9 @@ class Order:
     def is_one_text(self) -> bool:
         """Whether the request asks to stream one answer while the model writes it.
 
-        Such an order has no task or chain of its own.
+        Such an order has no task, tokenizer or chain of its own.
         """
-        is_plain = self.task is None and not self.links
+        is_plain = self.task is None and self.tokenizer is None and not self.links
         return self.request.stream and is_plain and self.choices == 1
 
     def with_end(self, on_end: Callable[[RunningSearch], None]) -> Order:

@@ -93,6 +93,7 @@ class ChatBody(RequestBody):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
 
 
 def read(value: Any, limits: GatewayLimits) -> SearchRequest:
@@ -135,6 +136,7 @@ def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) ->
         tool_choice=tool_choice,
         parallel=body.parallel_tool_calls is not False,
         form=body.response_format,
+        logprobs=bool(body.logprobs),
         echo={"usage": body.streams_usage},
     )
 
@@ -178,7 +180,7 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
             {
                 "index": place,
                 "message": {"role": "assistant", "refusal": None, **_message(choice, head.request)},
-                "logprobs": None,
+                "logprobs": _logprobs(choice),
                 "finish_reason": _FINISH[choice.finish],
             }
             for place, choice in enumerate(outcome.choices)
@@ -190,6 +192,11 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
 
 def _heading(head: ReplyHead, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{head.number}", "object": kind, "created": int(head.created), "model": head.model}
+
+
+def _logprobs(choice: AnswerChoice) -> dict[str, Any] | None:
+    """Return the log-probabilities of an answer's tokens; None: the answer has none."""
+    return None if choice.logprobs is None else {"content": choice.logprobs, "refusal": None}
 
 
 def _message(choice: AnswerChoice, request: SearchRequest) -> dict[str, Any]:
@@ -255,7 +262,9 @@ class ChatFrames(Frames):
             else:
                 message = _message(choice, self.head.request)
                 chunks.append(self._chunk(_OPENING, place))
-            chunks += [self._chunk(delta, place) for delta in _deltas(message)]
+            for delta in _deltas(message):
+                logprobs = _logprobs(choice) if "content" in delta else None
+                chunks.append(self._chunk(delta, place, logprobs=logprobs))
             report = {"tts": outcome.report} if place == last_place else {}
             chunks.append(self._chunk({}, place, _FINISH[choice.finish], **report))
         usage = usage_of(outcome.counts) if self._usage else None
@@ -273,8 +282,10 @@ class ChatFrames(Frames):
         """Return the error, which ends a stream."""
         return event(error.body())
 
-    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, **more: Any) -> bytes:
-        choice = {"index": place, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def _chunk(
+        self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, logprobs: Any = None, **more: Any
+    ) -> bytes:
+        choice = {"index": place, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return chunk(self._heading, choice, usage=self._usage, **more)
 
 

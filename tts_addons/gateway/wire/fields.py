@@ -116,7 +116,7 @@ _CURES = {
         ("chat_template", "chat_template_kwargs", "enable_thinking"),
         "the operator sets it for a model, in extra_body of its options",
     ),
-    **dict.fromkeys(("logprobs", "top_logprobs"), "/v1/completions gives those of a model alone"),
+    "top_logprobs": "logprobs gives those of the tokens that were written",
     "best_of": "a preset, or tts.strategy, chooses the best of several",
     "prefill": "put the turns of the assistant into the history",
 }
@@ -151,7 +151,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 CHAT = FieldRules(
     frozenset((
         *_SHARED, *_EFFECTLESS, "n", "seed", "stop", "reasoning_effort", "max_tokens", "max_completion_tokens",
-        "parallel_tool_calls", "prediction", "enable_thinking",
+        "parallel_tool_calls", "prediction", "enable_thinking", "logprobs",
     )),
     frozenset(("stream_options", "messages", "response_format", "tools", "tool_choice")),
     frozenset((
@@ -160,7 +160,6 @@ CHAT = FieldRules(
     )),
     frozenset(("text", "refusal", "image_url", *_THOUGHTS, "function", "json_object", "json_schema")),
     {
-        "logprobs": (None, False),
         "top_logprobs": (None, 0),
         "modalities": (None, ["text"]),
         "audio": (None,),

@@ -180,6 +180,7 @@ class SearchRequest:
         tool_choice: "auto", "none", "required", or the function that must be called, in that form too.
         parallel: Whether an answer may have several calls.
         form: The form of the answer, as `response_format` of chats has it; None: free text.
+        logprobs: Whether the client asks for the log-probabilities of the answers' tokens.
         options: The object `tts` of the body.
         notes: The notes of the reply on fields without effect.
         fields: The API's names of fields by the names of chat completions, where these differ.
@@ -202,6 +203,7 @@ class SearchRequest:
     tool_choice: str | Mapping[str, Any] = "auto"
     parallel: bool = True
     form: Mapping[str, Any] | None = None
+    logprobs: bool = False
     options: TtsOptions = field(default_factory=TtsOptions)
     notes: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -254,6 +256,7 @@ class AnswerChoice:
         tokens: The number of tokens of the answer's path.
         weight: The answer's share of the selection's weight; None: the selection weighs nothing.
         thought_share: The share of the thought in the characters of the path.
+        logprobs: The tokens of the text, as `token_logprobs` gives them; None: they are not asked for, or not known.
     """
 
     text: str | None = None
@@ -265,6 +268,7 @@ class AnswerChoice:
     tokens: int = 0
     weight: float | None = None
     thought_share: float = 0.0
+    logprobs: Sequence[Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

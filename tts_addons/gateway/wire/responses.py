@@ -47,6 +47,7 @@ _FIELDS = {
     "n": "tts.n",
     "seed": "tts.seed",
     "stop": "tts.stop",
+    "logprobs": "include",
 }
 # the field of a call with its input, and the name of the events that stream it
 _INPUTS = {
@@ -94,9 +95,6 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
         ApiError: 400, a field is not valid or cannot be honoured.
     """
     body = validate_body(ResponsesBody, value)
-    if _LOGPROBS in (body.include or ()):
-        cause = f"include has {_LOGPROBS}, but searches give no log-probabilities; /v1/completions gives those"
-        raise refuse_field("include", f"{cause} of a model alone", "unsupported")
     notes = list(RESPONSES.check(value))
     tools, namespaces = _tools(body.tools or (), _tools_in(items_of(body.input)), notes)
     names = {name: unique_name for unique_name, (_space, name) in namespaces.items()}
@@ -119,6 +117,7 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
         tool_choice=tool_choice,
         parallel=is_parallel,
         form=_form(text.format),
+        logprobs=_LOGPROBS in (body.include or ()),
         fields=_FIELDS,
         echo={
             "instructions": body.instructions,
@@ -367,7 +366,7 @@ def _reasoning(number: str, text: str) -> dict[str, Any]:
 
 
 def _text_part(choice: AnswerChoice) -> dict[str, Any]:
-    return {"type": "output_text", "text": choice.text or "", "annotations": [], "logprobs": []}
+    return {"type": "output_text", "text": choice.text or "", "annotations": [], "logprobs": choice.logprobs or []}
 
 
 def usage_of(counts: Counts) -> dict[str, Any]:
@@ -470,7 +469,7 @@ class ResponseFrames(Frames):
         """Return the events that begin a message item, with its part still empty."""
         (part,) = item["content"]
         place = self._message_place()
-        empty_part = {**part, ("refusal" if part["type"] == "refusal" else "text"): ""}
+        empty_part = {**part, "refusal": ""} if part["type"] == "refusal" else {**part, "text": "", "logprobs": []}
         empty_item = {**item, "status": "in_progress", "content": []}
         return [
             self._event("output_item.added", output_index=place["output_index"], item=empty_item),
@@ -484,7 +483,7 @@ class ResponseFrames(Frames):
         if part["type"] == "refusal":
             field, kind, logprobs = "refusal", "refusal", {}
         else:
-            field, kind, logprobs = "text", "output_text", {"logprobs": []}
+            field, kind, logprobs = "text", "output_text", {"logprobs": part["logprobs"]}
         text = part[field]
         unsent_text = text.removeprefix(self.sent_text)
         events = [] if self.sent_text else self._begin_message(item)

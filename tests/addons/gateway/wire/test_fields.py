@@ -16,6 +16,7 @@ pytest.importorskip("yaml", reason="the extra serve is not installed")
 
 import httpx
 
+import tts
 from tests.addons.gateway.wire.frames import ERROR, PATHS, Found, frames, read, read_stream
 from tests.addons.gateway.wire.started import started
 from tests.addons.gateway.wire.upstream import Upstream, serving_script
@@ -451,14 +452,81 @@ def test_completions_of_a_model_alone_refuse_penalties_by_name(api):
 
 # Log-probabilities ----------------------------------------------------------------------------------------------------
 
+LOGPROBS: dict[str, dict[str, Any]] = {
+    "chat": {"logprobs": True},
+    "responses": {"include": ["message.output_text.logprobs"]},
+}
 
-@pytest.mark.parametrize(
-    ("wire", "fields"),
-    [("chat", {"logprobs": True}), ("responses", {"include": ["message.output_text.logprobs"]})],
-)
-def test_log_probabilities_of_answers_are_refused_by_name(api, wire, fields):
-    assert refusal(api, wire, **fields).startswith(next(iter(fields)))
-    assert "top_logprobs is 3" in refusal(api, wire, top_logprobs=3)
+
+def tokens_of(wire: str, reply: Any, place: int = 0) -> list[tuple[str, float]]:
+    """Return the tokens of an answer, and their log-probabilities."""
+    if wire == "chat":
+        content = reply["choices"][place]["logprobs"]["content"]
+    else:
+        (part,) = next(one for one in reply["output"] if one["type"] == "message")["content"]
+        content = part["logprobs"]
+    assert all(bytes(one["bytes"]).decode() == one["token"] and one["top_logprobs"] == [] for one in content)
+    return [(one["token"], one["logprob"]) for one in content]
+
+
+@pytest.mark.parametrize("wire", LOGPROBS)
+def test_the_tokens_of_the_winner_have_their_log_probabilities(api, wire):
+    """They are those that the same search has in the library."""
+    body = body_of(wire, ["3 + 4 - 2"], "toy", tts={"seed": 3, "budget": 2000}, **LOGPROBS[wire])
+    reply = api.post(PATHS[wire], json=body)
+    found = read(wire, reply)
+    tokens = tokens_of(wire, reply.json())
+    assert "".join(text for text, _ in tokens) == found.text
+    assert found.report["warnings"] == []
+    solution = tts.solve("3 + 4 - 2", 2000, model="toy", strategy="best_of_n(n=4) | majority", seed=3)
+    expected = [value for node in solution.candidates[0].trajectory.path[1:] for value in node.logprobs]
+    assert [value for _, value in tokens] == pytest.approx(expected[: len(tokens)])
+    assert len(tokens) >= 5
+    assert any(value < -0.001 for _, value in tokens)
+
+
+@pytest.mark.parametrize("wire", LOGPROBS)
+def test_streams_have_the_same_log_probabilities(api, wire):
+    body = body_of(wire, ["3 + 4 - 2"], "toy", tts={"seed": 3}, **LOGPROBS[wire])
+    whole = tokens_of(wire, api.post(PATHS[wire], json=body).json())
+    reply = api.post(PATHS[wire], json={**body, "stream": True})
+    events = [json.loads(data) for _, data in frames(reply.text) if data != "[DONE]"]
+    if wire == "chat":
+        (content,) = [one["logprobs"]["content"] for event in events for one in event["choices"] if one["logprobs"]]
+    else:
+        (content,) = [event["logprobs"] for event in events if event["type"] == "response.output_text.delta"]
+        (done,) = [event["logprobs"] for event in events if event["type"] == "response.output_text.done"]
+        assert done == content == events[-1]["response"]["output"][-1]["content"][0]["logprobs"]
+    assert [(one["token"], one["logprob"]) for one in content] == whole
+
+
+def test_each_choice_has_its_log_probabilities(api):
+    reply = api.post(PATHS["chat"], json=body_of("chat", ["3 + 4 - 2"], "toy", logprobs=True, n=3)).json()
+    assert [sum(len(text) for text, _ in tokens_of("chat", reply, place)) for place in range(3)] == [
+        len(one["message"]["content"]) for one in reply["choices"]
+    ]
+    plain = api.post(PATHS["chat"], json=body_of("chat", ["3 + 4 - 2"], "toy")).json()
+    assert plain["choices"][0]["logprobs"] is None
+
+
+@pytest.mark.slow
+def test_only_the_tokens_of_the_text_that_is_shown_are_given(api):
+    body = body_of("chat", ["3 + 4 - 2"], "toy:single", logprobs=True, stop=["A: "])
+    reply = api.post(PATHS["chat"], json=body).json()
+    text = reply["choices"][0]["message"]["content"]
+    tokens = "".join(one for one, _ in tokens_of("chat", reply))
+    assert tokens.startswith(text)
+    assert len(tokens) - len(text) < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", LOGPROBS)
+@pytest.mark.parametrize("model", ["texts", "served"])
+def test_models_without_log_probabilities_refuse_them_by_name(api, wire, model):
+    field = {"chat": "logprobs", "responses": "include"}[wire]
+    told = refusal(api, wire, model=model, **LOGPROBS[wire])
+    assert told.startswith(f"{field} asks for log-probabilities, but the model {model!r} gives no")
+    assert "top_logprobs is 3" in refusal(api, wire, model="toy", top_logprobs=3, **LOGPROBS[wire])
 
 
 # Completions ----------------------------------------------------------------------------------------------------------
