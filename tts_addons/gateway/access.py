@@ -12,14 +12,12 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tts._core.logs import get_logger
@@ -33,12 +31,7 @@ ACCESS_LOG = get_logger("tts.serve.access")  # a line a request, at INFO
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS = ("/", "/health", "/ready")  # without a key: the page holds no data
 EVERY_ADDRESS = ("0.0.0.0", "::")  # addresses that listen at all of a machine's
-_EXPOSED = (  # headers that pages of other origins may read
-    "x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, x-tts-tokens, x-tts-usd, x-tts-seconds, "
-    "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
-)
 _LONGEST_PATH = 200  # characters of a path in the access log
-_HEADER_NAMES = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +140,6 @@ class Access:
         hosts: The names, without port, that requests may address; "*": any.
         origins: The origins of web pages that may call, beside the server's own.
         count: A function that is called with the status of each reply.
-        names: A function that draws the number of a request.
-        clock: The time in seconds, for the access log.
     """
 
     def __init__(
@@ -159,10 +150,8 @@ class Access:
         hosts: Sequence[str],
         origins: Sequence[str],
         count: Callable[[int], None],
-        names: Callable[[], str] = lambda: f"req_{secrets.token_urlsafe(18)}",
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._app, self._keys, self._count, self._names, self._clock = app, keys, count, names, clock
+        self._app, self._keys, self._count = app, keys, count
         self._hosts = {host.lower() for host in hosts}
         self._origins = {origin.lower() for origin in origins}
         self._by_address = not self._hosts.isdisjoint(EVERY_ADDRESS)
@@ -172,10 +161,8 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, has_begun, begun_s = Headers(scope=scope), False, self._clock()
-        number = scope.setdefault("state", {})["number"] = self._names()
-        origin = headers.get("origin", "")
-        may_call = origin.lower() in self._origins
+        headers, has_begun, begun_s = Headers(scope=scope), False, time.monotonic()
+        number = scope.setdefault("state", {})["number"] = f"req_{secrets.token_urlsafe(18)}"
 
         async def send_message(message: Message) -> None:
             nonlocal has_begun
@@ -183,7 +170,8 @@ class Access:
                 has_begun = True
                 self._count(message["status"])
                 reply_headers = MutableHeaders(scope=message)
-                _harden(reply_headers, origin if may_call else None)
+                reply_headers.setdefault("x-content-type-options", "nosniff")
+                reply_headers.setdefault("cache-control", "no-store")
                 reply_headers.setdefault("x-request-id", number)
                 scope["state"]["replied"] = message["status"], reply_headers["x-request-id"]
                 if is_messages(scope["path"]):
@@ -192,9 +180,6 @@ class Access:
 
         try:
             self._check(scope, headers)
-            if scope["method"] == "OPTIONS" and may_call:
-                await Response(status_code=204, headers=_preflight(headers))(scope, receive, send_message)
-                return
             await self._app(scope, receive, send_message)
         except Exception as failure:
             error = api_error(failure)
@@ -206,7 +191,7 @@ class Access:
         finally:
             scope["state"].pop("free", _no_share)()
             if ACCESS_LOG.isEnabledFor(logging.INFO):
-                _write_access(scope, self._clock() - begun_s)
+                _write_access(scope, time.monotonic() - begun_s)
 
     def _is_own_host(self, host: str) -> bool:
         """Return whether a request may address this host.
@@ -253,7 +238,7 @@ class Access:
         api_key = headers.get("x-api-key")  # Anthropic's clients send the key here
         authorization = headers.get("authorization") if api_key is None else f"Bearer {api_key}"
         client = self._keys().client(authorization)
-        if client is None and scope["path"] not in OPEN_PATHS and scope["method"] != "OPTIONS":
+        if client is None and scope["path"] not in OPEN_PATHS:
             raise ApiError(
                 401,
                 "the key is missing or unknown; send it as Authorization: Bearer KEY, or as x-api-key",
@@ -291,30 +276,6 @@ def _write_access(scope: Scope, seconds: float) -> None:
         seconds,
         number,
     )
-
-
-def _preflight(headers: Headers) -> dict[str, str]:
-    """Return the headers of a reply to a browser that asks which headers a page may send.
-
-    All headers that the browser names are allowed, because none of them has the key of another client.
-    """
-    asked = headers.get("access-control-request-headers", "")
-    allowed = asked if _HEADER_NAMES.fullmatch(asked) else "authorization, x-api-key, content-type, idempotency-key"
-    return {
-        "access-control-allow-methods": "GET, POST, DELETE",
-        "access-control-allow-headers": allowed,
-        "access-control-max-age": "600",
-        "vary": "access-control-request-headers",
-    }
-
-
-def _harden(headers: MutableHeaders, origin: str | None) -> None:
-    headers.setdefault("x-content-type-options", "nosniff")
-    headers.setdefault("cache-control", "no-store")
-    if origin is not None:
-        headers["access-control-allow-origin"] = origin
-        headers["access-control-expose-headers"] = _EXPOSED
-        headers.add_vary_header("origin")
 
 
 def _without_port(host: str) -> str:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -32,6 +33,10 @@ ROUTES: tuple[Route, ...] = (
     *statements.ROUTES,
     *page.ROUTES,
 )
+_EXPOSED = (  # headers that pages of other origins may read
+    "x-request-id", "request-id", "retry-after", "retry-after-ms", "x-should-retry", "x-tts-tokens", "x-tts-usd",
+    "x-tts-seconds", "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
+)  # fmt: skip
 
 
 def create_app(
@@ -66,9 +71,16 @@ def create_app(
     access = Middleware(
         Access, count=app_gateway.metrics.reply, keys=lambda: app_gateway.keys, hosts=names, origins=config.origins
     )
+    pages = Middleware(
+        CORSMiddleware,
+        allow_origins=[origin.lower() for origin in config.origins],
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],  # none of them has the key of another client
+        expose_headers=_EXPOSED,
+    )
     app = Starlette(
         routes=routes,
-        middleware=[access],
+        middleware=[pages, access],
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, ApiError: _api_error, ClientDisconnect: _disconnect_response},
     )

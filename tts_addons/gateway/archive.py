@@ -10,9 +10,8 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tts.errors import ConfigError, TTSError
@@ -21,72 +20,38 @@ from tts.trace.trace import Trace
 from tts_addons.gateway.config import KEPT_BYTES
 
 T = TypeVar("T")
-_APPLICATION, _VERSION = 0x74747367, 1  # "ttsg", in the header of the file
-_TABLE = """
-CREATE TABLE IF NOT EXISTS searches (
-    number TEXT PRIMARY KEY, owner TEXT NOT NULL, begun_at REAL NOT NULL, seconds REAL NOT NULL, model TEXT NOT NULL,
-    question TEXT NOT NULL, answer TEXT, tokens INTEGER NOT NULL, stopped_by TEXT NOT NULL, trace BLOB
+_APPLICATION, _VERSION = 0x74747367, 2  # "ttsg", in the header of the file
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS kept (kind TEXT, number TEXT, owner TEXT, begun_at REAL, about TEXT, body BLOB, "
+    "PRIMARY KEY (kind, number))",
+    "CREATE INDEX IF NOT EXISTS kept_by_owner ON kept (owner, kind, begun_at)",
 )
-"""
-_RESPONSES = """
-CREATE TABLE IF NOT EXISTS responses (
-    number TEXT PRIMARY KEY, owner TEXT NOT NULL, begun_at REAL NOT NULL, body BLOB NOT NULL
-)
-"""
-_INDEXES = tuple(
-    f"CREATE INDEX IF NOT EXISTS {table}_by_owner ON {table} (owner, begun_at)" for table in ("searches", "responses")
-)
-# the bytes of a row that count, by table
-_SIZES = {
-    "searches": "coalesce(length(trace), 0) + length(CAST(question || coalesce(answer, '') AS BLOB))",
-    "responses": "length(body)",
-}
+_SIZE = "length(about) + coalesce(length(body), 0)"  # the bytes of a row that count
+_SEARCH, _RESPONSE = "the trace of the search", "the response"  # kinds of rows, as errors name their bodies
 _OWNERS = 16  # the bytes of all owners together, in those that one may have
-_QUESTION = 2000  # characters of a question in a list
 _WAIT_S = 30.0  # for other processes
 _RETRY_S = 0.02  # between two tries
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRecord:
-    """A finished search.
+def open_store(path: str | None, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """Return a file of SQLite, after `prepare` was called with it.
 
     Args:
-        number: The name of the search.
-        begun_at: The seconds since the epoch at which it began.
-        seconds: The seconds that it took.
-        model: The model as the client named it.
-        question: The beginning of the last turn.
-        answer: The answer; None: there is none.
-        tokens: The tokens that it spent.
-        stopped_by: Why it ended.
+        path: The path; None: in memory.
+        prepare: A function that makes the tables. If it fails, the file is closed.
+
+    Raises:
+        ConfigError: the file cannot be opened.
     """
-
-    number: str
-    begun_at: float
-    seconds: float
-    model: str
-    question: str
-    answer: str | None
-    tokens: int
-    stopped_by: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseRecord:
-    """A response that is kept.
-
-    Args:
-        number: The name of its search.
-        begun_at: The seconds since the epoch at which it began.
-        items: The input items of its request, those of earlier responses included.
-        reply: The response.
-    """
-
-    number: str
-    begun_at: float
-    items: list[Any]
-    reply: dict[str, Any]
+    try:
+        with ExitStack() as failing:
+            file = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+            failing.callback(file.close)
+            prepare(file)
+            failing.pop_all()
+            return file
+    except sqlite3.Error as failure:
+        raise ConfigError(f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file") from None
 
 
 def share_file(file: sqlite3.Connection) -> None:
@@ -123,115 +88,109 @@ class Archive:
         self._kept, self._kept_bytes = kept, kept_bytes
         self._lock, self._packing = threading.Lock(), threading.Lock()
         self._path = path or "memory"
-        try:
-            with ExitStack() as failing:
-                self._file = sqlite3.connect(
-                    path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-                )
-                failing.callback(self._file.close)
-                self._refuse_another_kind(path)
-                share_file(self._file)
-                self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
-                with self._file:  # other workers see a file with none of the tables, or with all
-                    self._file.execute("BEGIN IMMEDIATE")
-                    for statement in (_TABLE, _RESPONSES, *_INDEXES):
-                        self._file.execute(statement)
-                    self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
-                    self._file.execute(f"PRAGMA user_version = {_VERSION}")
-                failing.pop_all()
-        except sqlite3.Error as failure:
-            raise ConfigError(
-                f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"
-            ) from None
+        self._file = open_store(path, self._prepare)
 
-    def _refuse_another_kind(self, path: str | None) -> None:
-        """Refuse a file that is not empty, and no archive of this version.
+    def _prepare(self, file: sqlite3.Connection) -> None:
+        """Make the tables of a file.
 
         Raises:
-            ConfigError: It is another file.
+            ConfigError: the file is not empty, and no archive of this version.
         """
-        with self._file:
-            self._file.execute("BEGIN")
-            (application,) = self._file.execute("PRAGMA application_id").fetchone()
-            (version,) = self._file.execute("PRAGMA user_version").fetchone()
-            (num_tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        with file:
+            file.execute("BEGIN")
+            (application,) = file.execute("PRAGMA application_id").fetchone()
+            (version,) = file.execute("PRAGMA user_version").fetchone()
+            (num_tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if num_tables and (application, version) != (_APPLICATION, _VERSION):
             raise ConfigError(
-                f"store is {path!r}, but that file is not the store of a gateway of this version",
+                f"store is {self._path!r}, but that file is not the store of a gateway of this version",
                 hint="name another file",
             )
+        share_file(file)
+        file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
+        with file:  # other workers see a file with none of the tables, or with all
+            file.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES:
+                file.execute(statement)
+            file.execute(f"PRAGMA application_id = {_APPLICATION}")
+            file.execute(f"PRAGMA user_version = {_VERSION}")
 
-    def add(self, owner: str, record: SearchRecord, trace: str | None) -> None:
+    def add_search(self, owner: str, number: str, begun_at: float, about: Mapping[str, Any], trace: str) -> None:
         """Keep a search.
 
         Args:
             owner: The owner of the search's client.
-            record: The search.
-            trace: The trace of the search as JSON; None: no trace is kept.
+            number: The name of the search.
+            begun_at: The seconds since the epoch at which it began.
+            about: Its description in lists.
+            trace: Its trace as JSON.
 
         Raises:
             TTSError: The file cannot be written, the trace is too large to be read again, or there is no room. A search
                 without room for its trace is kept without it.
         """
-        row = (
-            record.number, owner, record.begun_at, record.seconds, record.model, record.question[:_QUESTION],
-            record.answer, record.tokens, record.stopped_by,
-        )  # fmt: skip
-        size = len(f"{record.question[:_QUESTION]}{record.answer or ''}".encode(errors="replace"))
         try:
-            packed = None if trace is None else self._pack(f"the trace of the search {record.number}", trace)
-            self._insert("searches", owner, (*row, packed), size + len(packed or b""))
+            self._add(_SEARCH, owner, number, begun_at, about, trace)
         except TTSError:
-            self._insert("searches", owner, (*row, None), size)
+            self._add(_SEARCH, owner, number, begun_at, about, None)
             raise
 
-    def _pack(self, what: str, text: str) -> bytes:
-        """Return a text, packed; one is packed at a time, so that the rest of the server finds a processor.
-
-        Raises:
-            ConfigError: The text is too large to be read again.
-        """
-        with self._packing:
-            return pack(what, text.encode())
-
-    def _insert(self, table: str, owner: str, row: Sequence[Any], size: int) -> None:
-        """Insert a row; the oldest rows of its owner give way where a bound is reached.
+    def add_response(self, owner: str, number: str, begun_at: float, content: Mapping[str, Any]) -> None:
+        """Keep a response for the owner of its client.
 
         Args:
-            table: The table.
             owner: The owner.
-            row: The values.
-            size: The bytes of the row that count.
+            number: The name of the search.
+            begun_at: The seconds since the epoch at which it began.
+            content: The input `items`, those of earlier responses included, and the `reply`.
 
         Raises:
-            TTSError: There is no room for the row, and nothing is dropped.
+            TTSError: The file cannot be written, the response is too large to be read again, or there is no room.
         """
+        self._add(_RESPONSE, owner, number, begun_at, {}, json.dumps(content))
+
+    def _add(
+        self, kind: str, owner: str, number: str, begun_at: float, about: Mapping[str, Any], text: str | None
+    ) -> None:
+        """Insert a row; the oldest rows of its owner and kind give way where a bound is reached.
+
+        Raises:
+            TTSError: There is no room for the row, and nothing is dropped, or its text is too large to be read again.
+        """
+        about_text, body = json.dumps(about), None
+        if text is not None:
+            with self._packing:  # one at a time, so that the rest of the server finds a processor
+                body = pack(f"{kind} {number}", text.encode())
+        size = len(about_text) + len(body or b"")
         with self._use_file() as file, file:
             file.execute("BEGIN IMMEDIATE")
-            query = f"SELECT number, {_SIZES[table]} FROM {table} WHERE owner = ? ORDER BY begun_at, rowid"
-            kept = file.execute(query, (owner,)).fetchall()
+            query = f"SELECT number, {_SIZE} FROM kept WHERE owner = ? AND kind = ? ORDER BY begun_at, rowid"
+            kept = file.execute(query, (owner, kind)).fetchall()
             names = ("page_count", "freelist_count", "page_size")
             pages, free_pages, page_size = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
             room = _OWNERS * self._kept_bytes - (pages - free_pages) * page_size
             own_room = self._kept_bytes - sum(kept_size for _, kept_size in kept)
-            dropped: list[tuple[str]] = []
-            for number, kept_size in kept:
+            dropped: list[tuple[str, str]] = []
+            for kept_number, kept_size in kept:
                 if size <= min(room, own_room) and len(kept) - len(dropped) < self._kept:
                     break
-                dropped.append((number,))
+                dropped.append((kind, kept_number))
                 room, own_room = room + kept_size, own_room + kept_size
             if size > min(room, own_room):
-                raise TTSError(f"kept_bytes leaves no room for {size:,} bytes more of {table}")
-            file.executemany(f"DELETE FROM {table} WHERE number = ?", dropped)
-            file.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+                raise TTSError(f"kept_bytes leaves no room for {size:,} bytes more: {kind} {number}")
+            file.executemany("DELETE FROM kept WHERE kind = ? AND number = ?", dropped)
+            row = (kind, number, owner, begun_at, about_text, body)
+            file.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?)", row)
 
-    def recent(self, owner: str, most: int = 50) -> list[SearchRecord]:
-        """Return the last searches of a client, the newest first."""
-        columns = "number, begun_at, seconds, model, question, answer, tokens, stopped_by"
-        query = f"SELECT {columns} FROM searches WHERE owner = ? ORDER BY begun_at DESC, rowid DESC LIMIT ?"
+    def recent(self, owner: str, most: int = 50) -> list[tuple[str, float, dict[str, Any]]]:
+        """Return the names, begins and descriptions of the last searches of a client, the newest first."""
+        query = (
+            "SELECT number, begun_at, about FROM kept WHERE owner = ? AND kind = ? ORDER BY begun_at DESC, rowid DESC "
+            "LIMIT ?"
+        )
         with self._use_file() as file:
-            rows = file.execute(query, (owner, most)).fetchall()
-        return [SearchRecord(**dict(zip(columns.split(", "), row, strict=True))) for row in rows]
+            rows = file.execute(query, (owner, _SEARCH, most)).fetchall()
+        return [(number, begun_at, json.loads(about)) for number, begun_at, about in rows]
 
     def trace(self, owner: str, number: str) -> Trace | None:
         """Return the trace of a search; None: the client has no such search, or it has no trace.
@@ -239,75 +198,56 @@ class Archive:
         Raises:
             TTSError: The trace is damaged or too large, or the file cannot be read.
         """
-        with self._use_file() as file:
-            row = file.execute("SELECT trace FROM searches WHERE number = ? AND owner = ?", (number, owner)).fetchone()
-        packed = None if row is None else row[0]
-        return None if packed is None else self._read(f"the trace of the search {number}", packed, Trace.from_json)
+        return self._read(_SEARCH, owner, number, Trace.from_json)
 
-    def add_response(self, owner: str, record: ResponseRecord) -> None:
-        """Keep a response for the owner of its client.
-
-        Raises:
-            TTSError: The file cannot be written, the response is too large to be read again, or there is no room.
-        """
-        content = json.dumps({"items": record.items, "reply": record.reply})
-        body = self._pack(f"the response {record.number}", content)
-        self._insert("responses", owner, (record.number, owner, record.begun_at, body), len(body))
-
-    def response(self, owner: str, number: str) -> ResponseRecord | None:
-        """Return a response; None: the client has no such response.
+    def response(self, owner: str, number: str) -> dict[str, Any] | None:
+        """Return the content of a response (see `add_response`); None: the client has no such response.
 
         Raises:
             TTSError: The response is damaged or too large, or the file cannot be read.
         """
-        query = "SELECT begun_at, body FROM responses WHERE number = ? AND owner = ?"
-        with self._use_file() as file:
-            row = file.execute(query, (number, owner)).fetchone()
-        if row is None:
-            return None
-        begun_at, body = row
-        return self._read(
-            f"the response {number}",
-            body,
-            lambda text: ResponseRecord(number=number, begun_at=begun_at, **json.loads(text)),
-        )
+        return self._read(_RESPONSE, owner, number, _content_of)
 
     def largest_size(self, owner: str, number: str) -> int:
         """Return the packed bytes of an owner's response or trace, whichever is larger; 0: there is neither."""
-        queries = [f"SELECT {size} FROM {table} WHERE number = :key AND owner = :who" for table, size in _SIZES.items()]
-        whose = {"key": number, "who": owner}
+        query = f"SELECT coalesce(max({_SIZE}), 0) FROM kept WHERE number = ? AND owner = ?"
         with self._use_file() as file:
-            return max((size for (size,) in file.execute(" UNION ALL ".join(queries), whose)), default=0)
+            return file.execute(query, (number, owner)).fetchone()[0]
 
     def drop_response(self, owner: str, number: str) -> None:
         """Drop a response of a client."""
         with self._use_file() as file:
-            file.execute("DELETE FROM responses WHERE number = ? AND owner = ?", (number, owner))
+            file.execute("DELETE FROM kept WHERE kind = ? AND number = ? AND owner = ?", (_RESPONSE, number, owner))
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._file.close()
 
-    def _read(self, what: str, packed: Any, read: Callable[[str], T]) -> T:
-        """Return the value in a column, after a check, since another person may have written the file.
+    def _read(self, kind: str, owner: str, number: str, read: Callable[[str], T]) -> T | None:
+        """Return the value in a body, after a check, since another person may have written the file.
 
         Args:
-            what: The value in errors, such as "the response 12".
-            packed: The content of the column.
+            kind: The kind of the row.
+            owner: The owner.
+            number: The name of the search.
             read: A function that makes the value of a text.
+
+        Returns:
+            The value; None: there is no such row, or it has no body.
 
         Raises:
             TTSError: The content is damaged.
         """
-        place = f"{what} in the store {self._path}"
+        with self._use_file() as file:
+            query = "SELECT body FROM kept WHERE kind = ? AND number = ? AND owner = ?"
+            row = file.execute(query, (kind, number, owner)).fetchone()
+        if row is None or row[0] is None:
+            return None
+        place = f"{kind} {number} in the store {self._path}"
         try:
-            text = unpack(place, packed).decode()
-        except (zlib.error, UnicodeDecodeError, TypeError) as failure:
-            raise TTSError(f"{place} is damaged: {failure}") from failure
-        try:
-            return read(text)
-        except (ValueError, TypeError, RecursionError) as failure:
+            return read(unpack(place, row[0]).decode())
+        except (zlib.error, ValueError, TypeError, RecursionError) as failure:
             reason = failure.cause if isinstance(failure, ConfigError) else failure
             raise TTSError(f"{place} is damaged: {reason}") from failure
 
@@ -318,3 +258,10 @@ class Archive:
                 yield self._file
             except sqlite3.Error as failure:
                 raise TTSError(f"the store {self._path} cannot be used: {failure}") from failure
+
+
+def _content_of(text: str) -> dict[str, Any]:
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.keys() != {"items", "reply"}:
+        raise ValueError("it has no items, or no reply")
+    return content

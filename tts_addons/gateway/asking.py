@@ -27,7 +27,6 @@ from tts.backends.metadata import metadata_of
 from tts.errors import quote
 from tts.solver import telemetry
 from tts.types import prompt_text
-from tts_addons.gateway.archive import ResponseRecord
 from tts_addons.gateway.bodies import hold_record, read_body, read_in_turn
 from tts_addons.gateway.failures import ApiError, JsonReply, api_error
 from tts_addons.gateway.gateway import Gateway
@@ -43,19 +42,22 @@ _BYTES_A_TOKEN = 4  # of a prompt whose tokenizer is not known
 
 async def chat_completions(request: Request) -> Response:
     """Reply to a request for a chat completion."""
-    raw, limits = await read_body(request), _gateway(request).config.limits
-    return await _reply(request, chat, await read_in_turn(request, lambda: chat.read(parse_json(raw), limits)), raw)
+    return await _search(request, chat)
 
 
 async def create_message(request: Request) -> Response:
     """Reply to a request for a message."""
+    return await _search(request, messages)
+
+
+async def _search(request: Request, wire: Wire) -> Response:
     raw, limits = await read_body(request), _gateway(request).config.limits
-    search_request = await read_in_turn(request, lambda: messages.read(parse_json(raw), limits))
+    search_request = await read_in_turn(request, lambda: wire.read(parse_json(raw), limits))
     beta = request.headers.get("anthropic-beta")
     if beta:
         note = f"the header anthropic-beta {quote(beta)} had no effect"
         search_request = dataclasses.replace(search_request, notes=(*search_request.notes, note))
-    return await _reply(request, messages, search_request, raw)
+    return await _reply(request, wire, search_request, raw)
 
 
 async def count_tokens(request: Request) -> Response:
@@ -72,7 +74,7 @@ async def count_tokens(request: Request) -> Response:
     if tokenizer is None:
         count = math.ceil(len(prompt_text(prompt).encode()) / _BYTES_A_TOKEN)
         return JsonReply({"input_tokens": count, "tts": {"estimated": True}})
-    count = await gateway.run_in_thread(lambda: len(tokenizer.prompt(prompt)))
+    count = await gateway.run_in_thread(request.state.client, lambda: len(tokenizer.prompt(prompt)))
     return JsonReply({"input_tokens": count, "tts": {"estimated": False}})
 
 
@@ -107,7 +109,7 @@ async def _items_before(request: Request, name: Any) -> list[Any]:
     if record is None:
         cause = f"previous_response_id is {name[:80]!r}, but no response of this key that is kept has that name"
         raise ApiError(404, cause, param="previous_response_id", code="previous_response_not_found")
-    return [*record.items, *record.reply["output"]]
+    return [*record["items"], *record["reply"]["output"]]
 
 
 async def _reply(
@@ -124,12 +126,11 @@ async def _reply(
         raw: The body.
         items: The input items that are kept with the response; None: the response is not kept.
     """
-    gateway = _gateway(request)
-    key, retry = request.headers.get("idempotency-key"), _retry(request)
+    gateway, key = _gateway(request), request.headers.get("idempotency-key")
 
     def read() -> tuple[Order, bytes]:
-        digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
-        return order_of(search_request, gateway), digest
+        body = b"" if key is None else request.url.path.encode() + b"\0" + raw
+        return order_of(search_request, gateway), hashlib.sha256(body).digest()
 
     # the check of schemas may take a second
     order, digest = await read_in_turn(request, read, slow=bool(search_request.tools or search_request.form))
@@ -138,10 +139,10 @@ async def _reply(
     gateway.charge_bytes(request.state.client, len(raw))
     show = _show_response if wire is responses else None
     with telemetry.continue_trace(request.headers):
-        search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry, show=show)
+        search = gateway.begin(request.state.client, order, key=key, digest=digest, show=show)
     if search_request.stream:
         return SearchStream(gateway, search, wire.frames(head_of(search)))
-    return await whole_reply(gateway, search, wire, request.receive, linger=key is not None or retry is not None)
+    return await whole_reply(gateway, search, wire, request.receive, linger=key is not None)
 
 
 def _show_response(search: RunningSearch) -> Mapping[str, Any]:
@@ -156,8 +157,9 @@ def _keep(gateway: Gateway, search: RunningSearch, items: list[Any]) -> None:
         reply = responses.reply(head, outcome_of(search, search.result()))
     except Exception as failure:  # noqa: BLE001 - the response is kept with the error
         reply = responses.failure(head, api_error(failure))
-    record = ResponseRecord(number=search.number, begun_at=search.begun_at, items=items, reply=reply)
-    gateway.write(lambda: gateway.archive.add_response(search.client.owner, record))
+    content = {"items": items, "reply": reply}
+    owner, number, begun_at = search.client.owner, search.number, search.begun_at
+    gateway.write(lambda: gateway.archive.add_response(owner, number, begun_at, content))
 
 
 async def get_response(request: Request) -> Response:
@@ -166,12 +168,12 @@ async def get_response(request: Request) -> Response:
         return JsonReply(responses.opening(head_of(search), "in_progress"))
     if (opening := _foreign_response(request, request.path_params["name"])) is not None:
         return JsonReply(opening)
-    return JsonReply((await _find(request)).reply)
+    return JsonReply((await _find(request))["reply"])
 
 
 async def input_items(request: Request) -> Response:
     """List the input items of a response, the newest first, as the API has it."""
-    listed = [_list(place, item) for place, item in enumerate((await _find(request)).items)]
+    listed = [_list(place, item) for place, item in enumerate((await _find(request))["items"])]
     listed.reverse()
     ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
     return JsonReply({"object": "list", "data": listed, **ends, "has_more": False})
@@ -191,53 +193,46 @@ async def cancel_response(request: Request) -> Response:
     search = _running(request, name)
     if search is not None:
         search.cancel(ApiError(409, "the response was cancelled by its client", code="cancelled"))
-        while not search.over:
-            await search.signal.wait()
+        await search.wait()
         error = api_error(search.failure or ApiError(409, "", code="cancelled"))
         return JsonReply(responses.failure(head_of(search), error))
     opening = _foreign_response(request, name)
     if opening is not None:  # another worker runs the search
-        await _gateway(request).end_elsewhere(request.state.client.owner, name.removeprefix(responses.PREFIX))
+        await _gateway(request).end_elsewhere(request.state.client.owner, _number_of(name))
         record = await _find_response(request, name)
-        return JsonReply({**opening, "status": "cancelled"} if record is None else record.reply)
-    return JsonReply((await _find(request)).reply)
+        return JsonReply({**opening, "status": "cancelled"} if record is None else record["reply"])
+    return JsonReply((await _find(request))["reply"])
 
 
 async def delete_response(request: Request) -> Response:
     """Drop a response that is kept."""
     name, gateway = request.path_params["name"], _gateway(request)
     await _find(request)
-    number = name.removeprefix(responses.PREFIX)
+    number = _number_of(name)
     await asyncio.to_thread(gateway.archive.drop_response, request.state.client.owner, number)
     return JsonReply({"id": name, "object": "response", "deleted": True})
 
 
 def _running(request: Request, name: str) -> RunningSearch | None:
     """Return the client's running search of a response; None: there is none."""
-    if not name.startswith(responses.PREFIX):
-        return None
-    search = _gateway(request).running.get(name.removeprefix(responses.PREFIX))
+    search = _gateway(request).running.get(_number_of(name))
     return search if search is not None and search.client.owner == request.state.client.owner else None
 
 
 def _foreign_response(request: Request, name: str) -> dict[str, Any] | None:
     """Return the client's response that another worker works on, without output; None: there is none."""
-    if not name.startswith(responses.PREFIX):
-        return None
-    entry = _gateway(request).books.find(request.state.client.owner, name.removeprefix(responses.PREFIX))
+    entry = _gateway(request).books.find(request.state.client.owner, _number_of(name))
     return None if entry is None else entry.about.get("response")
 
 
-async def _find_response(request: Request, name: str) -> ResponseRecord | None:
+async def _find_response(request: Request, name: str) -> dict[str, Any] | None:
     gateway = _gateway(request)
-    if not name.startswith(responses.PREFIX):
-        return None
-    number = name.removeprefix(responses.PREFIX)
+    number = _number_of(name)
     await hold_record(request, number)
     return await gateway.read_archive(gateway.archive.response, request.state.client.owner, number)
 
 
-async def _find(request: Request) -> ResponseRecord:
+async def _find(request: Request) -> dict[str, Any]:
     name = request.path_params["name"]
     if (record := await _find_response(request, name)) is None:
         raise ApiError(
@@ -246,17 +241,13 @@ async def _find(request: Request) -> ResponseRecord:
     return record
 
 
+def _number_of(name: str) -> str:
+    """Return the number of a response's search; "": it is no name of a response."""
+    return name.removeprefix(responses.PREFIX) if name.startswith(responses.PREFIX) else ""
+
+
 def _gateway(request: Request) -> Gateway:
     return request.app.state.gateway
-
-
-def _retry(request: Request) -> int | None:
-    """Return the number of earlier attempts; None: the client does not say.
-
-    The number stands in a header of the vendors' clients.
-    """
-    count = request.headers.get("x-stainless-retry-count", "")
-    return int(count) if count.isdecimal() and len(count) < 4 else None
 
 
 ROUTES = (

@@ -7,7 +7,6 @@ take turns. So one key leaves the others their time.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +20,6 @@ from tts_addons.gateway.config import GatewayLimits
 from tts_addons.gateway.failures import ApiError
 
 T = TypeVar("T")
-_WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window sizes by which zlib knows each encoding
 LARGE = 65_536  # bytes; the reading of larger bodies takes the loop's time
 _SHARE = 8 << 20  # the most bytes of a key's large bodies under work
 _UNPACKED = 64  # the bytes that are expected of each packed byte
@@ -100,13 +98,17 @@ async def read_in_turn(request: Request, read: Callable[[], T], *, slow: bool = 
 
 
 async def read_body(request: Request) -> bytes:
-    """Return a request's body, decompressed if it is in gzip or deflate.
+    """Return a request's body.
 
     Raises:
-        ApiError: 413, the body is longer than the operator allows. 408: the body takes too long to come. 415: the
-            encoding is not known. 400: the bytes are not in the encoding that the header names.
+        ApiError: 413, the body is longer than the operator allows. 408: the body takes too long to come. 415: the body
+            is compressed.
     """
     limits: GatewayLimits = request.app.state.gateway.config.limits
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", ""):
+        cause = f"the body's encoding is {quote(encoding)}, but must be identity; send it as it is"
+        raise ApiError(415, cause, code="unsupported_media_type")
     most, seconds = limits.body_bytes, limits.body_seconds
     declared_length = request.headers.get("content-length", "")
     if declared_length.isdecimal():
@@ -129,41 +131,7 @@ async def read_body(request: Request) -> bytes:
         raise ApiError(
             408, f"the body did not come within {seconds:g} seconds; send it at once", code="body_too_slow"
         ) from None
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    body = b"".join(parts)
-    if encoding not in ("identity", ""):
-        await hold_bytes(request, min(most, _UNPACKED * len(body)))
-        body = await read_in_turn(request, partial(_decompress, body, encoding, most))
-    return body
-
-
-def _decompress(body: bytes, encoding: str, most: int) -> bytes:
-    """Return a body, decoded.
-
-    Raises:
-        ApiError: 413, the decoded body has more than `most` bytes. 415: the encoding is not known. 400: the body is not
-            in that encoding.
-    """
-    if encoding not in _WINDOWS:
-        raise ApiError(
-            415,
-            f"the body's encoding is {quote(encoding)}, but must be gzip, deflate or identity",
-            code="unsupported_media_type",
-        )
-    reader = zlib.decompressobj(_WINDOWS[encoding])
-    try:
-        text = reader.decompress(body, most + 1)
-    except zlib.error:
-        raise ApiError(
-            400, f"the body is not in {encoding}, its content-encoding; send what the header names", code="invalid_body"
-        ) from None
-    if len(text) > most:
-        raise _too_large(most)
-    if not reader.eof or reader.unused_data:
-        raise ApiError(
-            400, f"the body in {encoding} has no end, or goes on behind it; send it whole", code="invalid_body"
-        )
-    return text
+    return b"".join(parts)
 
 
 def _too_large(most: int) -> ApiError:

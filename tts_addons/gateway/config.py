@@ -237,8 +237,8 @@ class GatewayConfig(Section):
             16 times as many.
         limits: What an operator allows.
         ping_s: The seconds between keep-alive comments of a stream.
-        linger_s: The seconds for which a search goes on after its client has left, where such a client retries by
-            itself.
+        linger_s: The seconds for which a search goes on after its client has left, where its request has an
+            idempotency key.
         telemetry: Whether OpenTelemetry spans are made.
         access_log: Whether each request is a line on standard error, in all workers.
     """

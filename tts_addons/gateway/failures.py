@@ -75,19 +75,13 @@ class ApiError(Exception):
 
     def headers(self) -> Mapping[str, str]:
         """Return the headers that state whether and when a client shall retry; openai-python reads all three."""
-        if self.retry_s is None:
-            return {"x-should-retry": "false", **self.limit_headers}
-        return {
-            **self.limit_headers,
-            "x-should-retry": "true",
-            "retry-after": str(max(1, round(self.retry_s))),
-            "retry-after-ms": str(round(self.retry_s * 1000)),
-        }
-
-    def response(self) -> Response:
-        """Return the response."""
-        more = {"www-authenticate": "Bearer"} if self.status == 401 else {}
-        return JsonReply(self.body(), self.status, {**self.headers(), **more})
+        headers = {**self.limit_headers, "x-should-retry": "false" if self.retry_s is None else "true"}
+        if self.retry_s is not None:
+            headers["retry-after"] = str(max(1, round(self.retry_s)))
+            headers["retry-after-ms"] = str(round(self.retry_s * 1000))
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return headers
 
 
 def refuse_field(param: str | None, message: str, code: str = "invalid_value") -> ApiError:

@@ -24,14 +24,14 @@ from tts.trace.trace import Trace
 from tts.types import Solution
 from tts_addons.gateway.access import Client, read_keys
 from tts_addons.gateway.admission import Admission
-from tts_addons.gateway.archive import Archive, SearchRecord
+from tts_addons.gateway.archive import Archive
 from tts_addons.gateway.bodies import LARGE, ByteShares
 from tts_addons.gateway.config import GatewayConfig
 from tts_addons.gateway.failures import ApiError, server_refusal
 from tts_addons.gateway.metrics import Metrics
 from tts_addons.gateway.offers import Offers
 from tts_addons.gateway.risk.chains import CalibratedChains, prepare_run, with_earlier
-from tts_addons.gateway.searches import Job, Joining, Order, RunningSearch
+from tts_addons.gateway.searches import Job, Order, RunningSearch
 from tts_addons.gateway.spending.accounts import Accounts, SharedAccount, amounts_of, part_spending
 from tts_addons.gateway.spending.books import DEAD_S, LOOK_S, Part, RequestEntry, SharedBooks
 
@@ -97,11 +97,11 @@ class Gateway:
         self._life: asyncio.Task[None] | None = None
         self._shown_at = now()  # the time of the last sign of life
         self._writing: set[asyncio.Future[None]] = set()  # finished searches on their way to the archive
-        self._joining = Joining()
+        # searches under way with an idempotency key, and the hash of the body, by the owner and key
+        self._by_key: dict[tuple[str, str], tuple[bytes, RunningSearch]] = {}
         self._closing = False
         self._calls: set[asyncio.Task[Any]] = set()  # calls of a model without a search
-        self._aside = asyncio.Semaphore(_THREADS)
-        self._num_aside = 0
+        self.aside = Admission(config.limits.model_copy(update={"searches": _THREADS}), clock)
 
     async def open(self) -> None:
         """Load all models.
@@ -200,17 +200,15 @@ class Gateway:
         *,
         key: str | None = None,
         digest: bytes = b"",
-        retry: int | None = None,
         show: Callable[[RunningSearch], Mapping[str, Any]] | None = None,
     ) -> RunningSearch:
-        """Return the search of an order: a new one, or one that this request repeats (see `Joining`).
+        """Return the search of an order: a new one, or the running one of the same client and idempotency key.
 
         Args:
             client: The client.
             order: The order.
             key: The request's `Idempotency-Key`; None: none is given.
-            digest: The hash of the body.
-            retry: The number of earlier attempts; None: unknown.
+            digest: The hash of the body, where a key is given.
             show: A function that returns the response that other workers show while the search runs; None: the request
                 is not for a response.
 
@@ -219,9 +217,14 @@ class Gateway:
                 belongs to another body.
         """
         self.refuse_if_closing()
-        same_search = self._joining.find(client, key, digest, retry)
-        if same_search is not None:
-            return same_search
+        join_name = None if key is None else (client.owner, key)
+        if join_name in self._by_key:
+            known_digest, same_search = self._by_key[join_name]
+            if same_search.cancelled is None and known_digest != digest:
+                cause = "the idempotency key belongs to a request with another body that is under way; use a new key"
+                raise ApiError(409, cause, code="idempotency_key_reused")
+            if same_search.cancelled is None:
+                return same_search
         self.refuse_if_full(client)
         options = order.request.options
         payer = self.accounts.paying_account(client.name, options.account)
@@ -235,9 +238,10 @@ class Gateway:
             refusal.limit_headers = self.limit_headers(client, options.account)
             raise
         self.running[search.number] = search
-        forget = self._joining.add(search, key, digest, retry)
+        if join_name is not None:
+            self._by_key[join_name] = digest, search
         search.task = asyncio.create_task(self._run(search, part, account))
-        search.task.add_done_callback(lambda _: self._end(search, part, account, forget))
+        search.task.add_done_callback(lambda _: self._end(search, part, account))
         return search
 
     def pay(self, client: Client, order: Order) -> tuple[Order, Account]:
@@ -373,16 +377,15 @@ class Gateway:
         search.job = Job(lambda: solve_problem(run))
         return search.job
 
-    def _end(self, search: RunningSearch, part: Part, account: Account, forget: Callable[[], None]) -> None:
+    def _end(self, search: RunningSearch, part: Part, account: Account) -> None:
         """Book a search that is over, whichever way it ended; called once.
 
         Args:
             search: The search.
             part: The amounts that are held for it.
             account: The account that has paid for it.
-            forget: The function that keeps further requests from joining the search.
         """
-        forget()
+        self._by_key = {name: entry for name, entry in self._by_key.items() if entry[1] is not search}
         del self.running[search.number]
         earlier_writes = set(self._writing)
         solution, seconds = search.solution, self.now() - search.begun_at
@@ -428,18 +431,21 @@ class Gateway:
 
         A long prompt is kept once: in the response, else as the problem of the trace.
         """
-        record = SearchRecord(
-            number=search.number,
-            begun_at=search.begun_at,
-            seconds=seconds,
-            model=search.order.offer.name,
-            question=search.question,
-            answer=solution.answer,
-            tokens=solution.usage.tokens,
-            stopped_by=solution.stopped_by,
-        )
+        about = {
+            "seconds": seconds,
+            "model": search.order.offer.name,
+            "question": search.question[:_QUESTION],
+            "answer": solution.answer,
+            "tokens": solution.usage.tokens,
+            "stopped_by": solution.stopped_by,
+        }
         owner, has_response = search.client.owner, search.order.on_end is not None
-        self.write(lambda: self.archive.add(owner, record, _json_of(solution.trace, has_response=has_response)))
+
+        def add() -> None:
+            trace = _json_of(solution.trace, has_response=has_response)
+            self.archive.add_search(owner, search.number, search.begun_at, about, trace)
+
+        self.write(add)
 
     def write(self, add: Callable[[], None]) -> None:
         """Write into the archive, in a thread; `add`: the function that writes."""
@@ -493,28 +499,18 @@ class Gateway:
         finally:
             self._calls.discard(task)
 
-    async def run_in_thread(self, function: Callable[..., T], *given: Any) -> T:
+    async def run_in_thread(self, client: Client, function: Callable[..., T], *given: Any) -> T:
         """Run a function that takes processor time, such as a tokenizer, in a thread, and return its result.
 
-        Few such threads run at once.
+        Few such threads run at once; clients take turns.
 
         Raises:
             ApiError: 429, too many such calls wait. Exception: what the function raises.
         """
-        if self._num_aside >= _THREADS + self.config.limits.queue:
-            raise ApiError(
-                429,
-                f"{self._num_aside} requests to the tokenizers are under way; try again later",
-                kind="rate_limit_error",
-                code="queue_full",
-                retry_s=1.0,
-            )
-        self._num_aside += 1
-        try:
-            async with self._aside:
-                return await asyncio.to_thread(function, *given)
-        finally:
-            self._num_aside -= 1
+        entered = self.aside.count_by_client()
+        self.aside.refuse_if_full(entered.total(), entered[client.owner])
+        async with self.aside.place(client.owner):
+            return await asyncio.to_thread(function, *given)
 
     async def read_archive(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
         """Return an entry of the archive; None: there is no such entry.

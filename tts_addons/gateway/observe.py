@@ -12,7 +12,6 @@ is not found.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -21,60 +20,40 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from tts.solver.live import Event
 from tts.trace.html import embed_record
 from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
-from tts_addons.gateway.archive import SearchRecord
 from tts_addons.gateway.bodies import hold_record
 from tts_addons.gateway.failures import ApiError, JsonReply
 from tts_addons.gateway.gateway import Gateway, cancellation_error
 from tts_addons.gateway.searches import RunningSearch
-from tts_addons.gateway.server_events import PING, EventsReply, leaving
-from tts_addons.gateway.spending.books import RequestEntry
+from tts_addons.gateway.server_events import PING, EventsReply
 
 
 async def searches(request: Request) -> Response:
     """List a client's searches."""
     gateway, owner = _gateway_and_owner(request)
-    running = [_running(search) for search in reversed(gateway.running.values()) if search.client.owner == owner]
-    running += [_foreign_search(entry) for entry in gateway.books.under_way(owner)]
+    own = [search for search in reversed(gateway.running.values()) if search.client.owner == owner]
+    running = [_running(search) for search in own]
+    running += [_search_object(one.name, "running", **one.about) for one in gateway.books.under_way(owner)]
     await gateway.wait_for_archive()
     ended = await asyncio.to_thread(gateway.archive.recent, owner)
-    return JsonReply({"object": "list", "data": [*running, *map(_search_object, ended)]})
+    kept = [_search_object(number, "done", begun_at, **about) for number, begun_at, about in ended]
+    return JsonReply({"object": "list", "data": [*running, *kept]})
 
 
 def _running(search: RunningSearch) -> dict[str, Any]:
-    order, event = search.order, search.event
-    return {
-        "id": search.number, "object": "search", "state": search.state, "created": search.begun_at,
-        "model": order.offer.name, "question": search.question, "answer": None,
-        "tokens": 0 if event is None else event.tokens, "stopped_by": None, "seconds": None,
-    }  # fmt: skip
+    tokens = 0 if search.event is None else search.event.tokens
+    model, question = search.order.offer.name, search.question
+    return _search_object(search.number, search.state, search.begun_at, model=model, question=question, tokens=tokens)
 
 
-def _foreign_search(entry: RequestEntry) -> dict[str, Any]:
-    """Return the object of a search that another worker runs.
-
-    Its tokens are 0, because only that worker knows the cost.
-    """
-    about = entry.about
-    return {
-        "id": entry.name, "object": "search", "state": "running", "created": about["begun_at"], "model": about["model"],
-        "question": about["question"], "answer": None, "tokens": 0, "stopped_by": None, "seconds": None,
-    }  # fmt: skip
-
-
-def _search_object(record: SearchRecord) -> dict[str, Any]:
-    fields = dataclasses.asdict(record)
-    return {
-        "id": fields.pop("number"),
-        "object": "search",
-        "state": "done",
-        "created": fields.pop("begun_at"),
-        **fields,
-    }
+def _search_object(number: str, state: str, begun_at: float, **about: Any) -> dict[str, Any]:
+    """Return a search as lists have it; of one that another worker runs, the tokens are not known, and 0."""
+    about.pop("response", None)
+    unknown = {"answer": None, "tokens": 0, "stopped_by": None, "seconds": None}
+    return {"id": number, "object": "search", "state": state, "created": begun_at, **unknown, **about}
 
 
 async def trace(request: Request) -> Response:
@@ -104,9 +83,9 @@ async def events(request: Request) -> Response:
     gateway, owner = _gateway_and_owner(request)
     search = gateway.running.get(request.path_params["number"])
     if search is not None and search.client.owner == owner:
-        return EventStream(gateway, search)
+        return EventsReply(search_events(gateway, search))
     if gateway.books.find(owner, request.path_params["number"]) is not None:
-        return ElsewhereStream(request)
+        return EventsReply(_events_elsewhere(request))
     stored_trace = await _keep(request)
     return Response(await asyncio.to_thread(_whole, stored_trace), media_type="text/event-stream")
 
@@ -128,82 +107,56 @@ async def end(request: Request) -> Response:
     return JsonReply({"id": number, "object": "search", "state": "cancelled"})
 
 
-class EventStream(EventsReply):
-    """The events of a running search, for as long as its client listens.
+async def search_events(gateway: Gateway, search: RunningSearch) -> AsyncGenerator[bytes]:
+    """Yield changed nodes and spends of a running search as they come, and its end.
 
-    Listening does not keep a search running.
+    Pings are sent where nothing happens. Listening does not keep a search running.
     """
+    sent_nodes: dict[int, TraceNode] = {}
+    sent_event: Event | None = None
+    with search.follow(tree=True):
+        while True:
+            signal = search.signal
+            changed_nodes = [node for node in search.tree if sent_nodes.get(node.node) != node]
+            if changed_nodes:
+                sent_nodes.update((node.node, node) for node in changed_nodes)
+                yield _event("nodes", plain_values(changed_nodes))
+            event = search.event
+            if event is not None and event is not sent_event:
+                sent_event = event
+                spend = {
+                    "calls": event.calls,
+                    "tokens": event.tokens,
+                    "candidates": event.candidates,
+                    "answer": event.answer,
+                }
+                yield _event("spend", {**spend, "budget": search.order.budget.limits})
+            if search.over:
+                answer = None if search.solution is None else search.solution.answer
+                yield _event("end", {"state": search.state, "answer": answer})
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(signal.wait(), gateway.config.ping_s)
+                continue
+            yield PING
 
-    def __init__(self, gateway: Gateway, search: RunningSearch) -> None:
-        super().__init__()
-        self._gateway, self._search = gateway, search
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the events."""
-        del scope
-        async with leaving(receive, self._search.wake) as gone:
-            await self.write(send, self._events(gone), gone)
-
-    async def _events(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
-        """Yield changed nodes and spends as they come, pings while nothing happens, and the end."""
-        search = self._search
-        sent_nodes: dict[int, TraceNode] = {}
-        sent_event: Event | None = None
-        with search.follow(tree=True):
-            while not gone.is_set():
-                signal = search.signal
-                changed_nodes = [node for node in search.tree if sent_nodes.get(node.node) != node]
-                if changed_nodes:
-                    sent_nodes.update((node.node, node) for node in changed_nodes)
-                    yield _event("nodes", plain_values(changed_nodes))
-                event = search.event
-                if event is not None and event is not sent_event:
-                    sent_event = event
-                    spend = {
-                        "calls": event.calls,
-                        "tokens": event.tokens,
-                        "candidates": event.candidates,
-                        "answer": event.answer,
-                    }
-                    yield _event("spend", {**spend, "budget": search.order.budget.limits})
-                if search.over:
-                    answer = None if search.solution is None else search.solution.answer
-                    yield _event("end", {"state": search.state, "answer": answer})
-                    return
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(signal.wait(), self._gateway.config.ping_s)
-                    continue
+async def _events_elsewhere(request: Request) -> AsyncGenerator[bytes]:
+    """Yield the events of a search that another worker runs: its nodes and its end, when it is over."""
+    gateway, owner = _gateway_and_owner(request)
+    waiting = asyncio.create_task(gateway.wait_elsewhere(owner, request.path_params["number"]))
+    try:
+        while not waiting.done():
+            await asyncio.wait([waiting], timeout=gateway.config.ping_s)
+            if not waiting.done():
                 yield PING
-
-
-class ElsewhereStream(EventsReply):
-    """The events of a search that another worker runs: its nodes and its end, when it is over."""
-
-    def __init__(self, request: Request) -> None:
-        super().__init__()
-        self._request = request
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the events."""
-        del scope
-        async with leaving(receive) as gone:
-            await self.write(send, self._events(), gone)
-
-    async def _events(self) -> AsyncGenerator[bytes]:
-        gateway, owner = _gateway_and_owner(self._request)
-        waiting = asyncio.create_task(gateway.wait_elsewhere(owner, self._request.path_params["number"]))
-        try:
-            while not waiting.done():
-                await asyncio.wait([waiting], timeout=gateway.config.ping_s)
-                if not waiting.done():
-                    yield PING
-            stored_trace = await _keep(self._request)
-        except ApiError:  # the search failed, or its trace is not kept
-            yield _event("end", {"state": "failed", "answer": None})
-            return
-        finally:
-            waiting.cancel()
-        yield await asyncio.to_thread(_whole, stored_trace)
+        stored_trace = await _keep(request)
+    except ApiError:  # the search failed, or its trace is not kept
+        yield _event("end", {"state": "failed", "answer": None})
+        return
+    finally:
+        waiting.cancel()
+    yield await asyncio.to_thread(_whole, stored_trace)
 
 
 def _event(kind: str, value: Any) -> bytes:

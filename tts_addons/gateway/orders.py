@@ -25,7 +25,7 @@ from tts.tasks.json import JsonTask
 from tts.tasks.schemas.limits import SchemaLimits
 from tts.types import Message, Problem, pictures_in
 from tts.verifiers.compatibility import RATED, check_rates
-from tts_addons.gateway.config import budget_of
+from tts_addons.gateway.config import GatewayLimits, budget_of
 from tts_addons.gateway.failures import api_error, refuse_field
 from tts_addons.gateway.gateway import Gateway, limit_budget
 from tts_addons.gateway.offers import Offer
@@ -159,11 +159,7 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     """
     offer, limits, options = gateway.offers.get(request.model), gateway.config.limits, request.options
     choices = options.n or request.choices
-    if choices > limits.n:
-        field = request.name_of("n")
-        raise refuse_field(
-            field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer"
-        )
+    check_choices(choices, limits, request.name_of("n"))
     strategy = _name_strategy(gateway, offer, options.strategy)
     sampling, notes = _sampling(request, gateway, offer, strategy)
     task = _task(request, gateway, offer)
@@ -191,6 +187,18 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
         notes=(*request.notes, *notes, *budget_notes),
         keep_trace=options.trace,
     )
+
+
+def check_choices(choices: int, limits: GatewayLimits, field: str) -> None:
+    """Refuse more choices than the server gives.
+
+    Raises:
+        ApiError: 400, with the field.
+    """
+    if choices > limits.n:
+        raise refuse_field(
+            field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer"
+        )
 
 
 def _widen(plan: Plan | None, choices: int, task: Task, *, has_verifier: bool) -> Plan | None:

@@ -23,7 +23,6 @@ from tts.tasks.base import Task
 from tts.trace.trace import TraceNode
 from tts.types import Problem, Solution
 from tts_addons.gateway.access import Client
-from tts_addons.gateway.failures import ApiError
 from tts_addons.gateway.offers import Offer
 from tts_addons.gateway.wire.request import SearchRequest
 
@@ -130,7 +129,6 @@ class RunningSearch:
         solution: The solution; None: there is none yet, or the search failed.
         failure: The error that ended the search; None: there is none.
         cancelled: The error for which the search was cancelled; None: it was not cancelled.
-        retries: The highest number of earlier attempts that a joined request has announced.
         listeners: The number of requests that wait for the solution.
         followers: The number of requests that get the progress.
         watchers: The number of followers that also get the tree.
@@ -145,7 +143,6 @@ class RunningSearch:
         self.solution: Solution | None = None
         self.failure: Exception | None = None
         self.cancelled: Exception | None = None
-        self.retries = 0
         self.listeners = 0
         self.followers = 0
         self.watchers = 0
@@ -224,6 +221,11 @@ class RunningSearch:
         """The event that is set at the next change; it must be taken before other attributes are read."""
         return self._changed
 
+    async def wait(self) -> None:
+        """Wait until the search is over."""
+        while not self.over:
+            await self._changed.wait()
+
     @property
     def over(self) -> bool:
         """Whether the search has ended, and its spending is booked."""
@@ -248,78 +250,3 @@ class RunningSearch:
             self.job.cancel()
         elif self.task is not None:
             self.task.cancel()
-
-
-class Joining:
-    """Searches under way that a repeated request of the same client can join.
-
-    A request joins by the same idempotency key, or by an equal body with an announced retry. An equal body alone
-    never joins.
-    """
-
-    def __init__(self) -> None:
-        self._by_key: dict[tuple[str, str], tuple[bytes, RunningSearch]] = {}
-        self._by_body: dict[tuple[str, bytes], list[RunningSearch]] = {}
-
-    def find(self, client: Client, key: str | None, digest: bytes, retry: int | None) -> RunningSearch | None:
-        """Return the search that a request joins; None: there is none, or it was cancelled.
-
-        Args:
-            client: The client that sends the request.
-            key: The request's `Idempotency-Key`.
-            digest: The hash of the body.
-            retry: The number of earlier attempts; None: unknown.
-
-        Raises:
-            ApiError: 409, the key belongs to another body.
-        """
-        if key is not None:
-            known_digest, search = self._by_key.get((client.owner, key), (digest, None))
-            if search is None or search.cancelled is not None:
-                return None
-            if known_digest != digest:
-                cause = "the idempotency key belongs to a request with another body that is under way; use a new key"
-                raise ApiError(409, cause, code="idempotency_key_reused")
-            return search
-        if not retry:
-            return None
-        same_body = self._by_body.get((client.owner, digest), ())
-        joinable = [search for search in same_body if search.retries < retry and search.cancelled is None]
-        if not joinable:
-            return None
-        chosen = min(joinable, key=lambda search: (search.listeners, search.begun_at))
-        chosen.retries = retry
-        return chosen
-
-    def add(self, search: RunningSearch, key: str | None, digest: bytes, retry: int | None) -> Callable[[], None]:
-        """Make a search joinable, and return the function that removes it again.
-
-        Args:
-            search: The search.
-            key: The `Idempotency-Key` of its request; None: only retries with an equal body may join.
-            digest: The hash of the request's body.
-            retry: The number of earlier attempts; None: the request announces none, and its body is not kept.
-        """
-        owner = search.client.owner
-        if key is not None:
-            entry = (digest, search)
-            self._by_key[owner, key] = entry
-
-            def remove_key() -> None:
-                # after this search was cancelled, another search may have taken the key
-                if self._by_key.get((owner, key)) is entry:
-                    del self._by_key[owner, key]
-
-            return remove_key
-        if retry is None:
-            return lambda: None
-        search.retries = retry
-        same_body = self._by_body.setdefault((owner, digest), [])
-        same_body.append(search)
-
-        def remove_search() -> None:
-            same_body.remove(search)
-            if not same_body:
-                self._by_body.pop((owner, digest), None)
-
-        return remove_search

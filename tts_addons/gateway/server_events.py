@@ -4,59 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, Final, TypeVar
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
-from starlette.types import Receive, Send
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+T = TypeVar("T")
 PING: Final = b": ping\n\n"
 DONE: Final = b"data: [DONE]\n\n"
 
 
-class EventsReply(Response):
-    """A reply of server-sent events.
-
-    Before a subclass calls `write`, it may still refuse the request with an HTTP status.
+class EventsReply(StreamingResponse):
+    """A reply of server-sent events, whose source is closed when the client leaves.
 
     Args:
+        events: The encoded events as they come.
         number: The number of the request, for the header `x-request-id`; "": there is no such header.
-        usage: Whether the last chunk has the usage.
     """
 
-    def __init__(self, number: str = "", *, usage: bool = False) -> None:
-        self._usage = usage
+    def __init__(self, events: AsyncGenerator[bytes], number: str = "") -> None:
         request_header = {"x-request-id": number} if number else {}
-        super().__init__(media_type="text/event-stream", headers={**request_header, "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        headers = {**request_header, "x-accel-buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._events = events
 
-    def chunk(self, heading: Mapping[str, Any], choice: Mapping[str, Any], **more: Any) -> bytes:
-        """Return a chunk with one choice, as the API has it; `more`: its further members."""
-        usage = {"usage": None} if self._usage else {}
-        return event({**heading, "choices": [choice], **usage, **more})
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the events."""
+        del scope
+        with suppress(ClientDisconnect):
+            async with aclosing(self._events):
+                await wait_for_work(receive, self.stream_response(send))
 
-    def ending(self, heading: Mapping[str, Any], usage: Mapping[str, Any]) -> bytes:
-        """Return the end of a stream: the usage, if the request asks for it, and `[DONE]`."""
-        usage_chunk = event({**heading, "choices": [], "usage": usage}) if self._usage else b""
-        return usage_chunk + DONE
 
-    async def write(self, send: Send, parts: AsyncGenerator[bytes], gone: asyncio.Event) -> None:
-        """Send the headers, the parts as they come, and the end, unless the client leaves.
+def chunk(heading: Mapping[str, Any], choice: Mapping[str, Any], *, usage: bool, **more: Any) -> bytes:
+    """Return a chunk of OpenAI's streams with one choice.
 
-        Args:
-            send: The function that sends a message of the reply.
-            parts: The encoded events.
-            gone: An event that is set when the client leaves.
-        """
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        with suppress(ClientDisconnect):  # the client has left
-            async with aclosing(parts) as chunks:
-                async for chunk in chunks:
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        if not gone.is_set():
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+    Args:
+        heading: The members with which every chunk begins.
+        choice: The choice.
+        usage: Whether the last chunk of the stream has the usage.
+        more: Further members.
+    """
+    no_usage = {"usage": None} if usage else {}
+    return event({**heading, "choices": [choice], **no_usage, **more})
+
+
+def ending(heading: Mapping[str, Any], usage: Mapping[str, Any] | None) -> bytes:
+    """Return the end of such a stream: the usage, unless it is None, and `[DONE]`."""
+    return (b"" if usage is None else event({**heading, "choices": [], "usage": usage})) + DONE
 
 
 def event(value: Any) -> bytes:
@@ -69,26 +67,32 @@ def named_event(name: str, value: Any) -> bytes:
     return f"event: {name}\n".encode() + event(value)
 
 
-@asynccontextmanager
-async def leaving(receive: Receive, then: Callable[[], None] = lambda: None) -> AsyncGenerator[asyncio.Event]:
-    """Yield an event that is set when the client leaves.
+async def wait_for_work(receive: Receive, work: Awaitable[T]) -> T:
+    """Await work, and return its result.
 
-    The request's body must have been read before.
+    If the client leaves first, the work is cancelled and awaited to its end. The request's body must have been read
+    before.
 
     Args:
         receive: The function that receives the request's messages.
-        then: A function that is called when the client has left.
-    """
-    gone = asyncio.Event()
+        work: The work.
 
-    async def watch() -> None:
+    Raises:
+        ClientDisconnect: the client has left.
+    """
+
+    async def leave() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        gone.set()
-        then()
 
-    watcher = asyncio.create_task(watch())
+    work_task, leave_task = asyncio.ensure_future(work), asyncio.create_task(leave())
     try:
-        yield gone
+        await asyncio.wait((work_task, leave_task), return_when=asyncio.FIRST_COMPLETED)
+        if not work_task.done():
+            raise ClientDisconnect
+        return work_task.result()
     finally:
-        watcher.cancel()
+        leave_task.cancel()
+        if not work_task.done():
+            work_task.cancel()
+            await asyncio.gather(work_task, return_exceptions=True)

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -16,7 +15,7 @@ from tts_addons.gateway.failures import ApiError, JsonReply, api_error
 from tts_addons.gateway.gateway import Gateway
 from tts_addons.gateway.replies import head_of, outcome_of
 from tts_addons.gateway.searches import RunningSearch
-from tts_addons.gateway.server_events import EventsReply, leaving
+from tts_addons.gateway.server_events import EventsReply, wait_for_work
 from tts_addons.gateway.wire.request import AnswerChoice, Frames, Wire
 from tts_addons.gateway.wire.responses import ResponseFrames
 
@@ -40,11 +39,7 @@ async def whole_reply(
         ClientDisconnect: the client has left. Exception: the error that ended the search.
     """
     with gateway.attach(search, linger=linger):
-        async with leaving(receive, search.wake) as gone:
-            while not search.over and not gone.is_set():
-                await search.signal.wait()
-    if not search.over:
-        raise ClientDisconnect
+        await wait_for_work(receive, search.wait())
     outcome = outcome_of(search, search.result())
     return JsonReply(wire.reply(head_of(search), outcome), headers=bill_headers(gateway, search))
 
@@ -69,10 +64,9 @@ class SearchStream(EventsReply):
     """The response to a streamed request; the search is cancelled when its client leaves."""
 
     def __init__(self, gateway: Gateway, search: RunningSearch, frames: Frames) -> None:
-        super().__init__(search.number)
+        super().__init__(self._chunks(), search.number)
         self.headers.update(gateway.limit_headers(search.client, search.order.request.options.account))
         self._gateway, self._search, self._frames = gateway, search, frames
-        self._sent_thought = self._sent_text = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
@@ -80,21 +74,19 @@ class SearchStream(EventsReply):
         Raises:
             Exception: the error that ended the search before the stream began.
         """
-        del scope
         search = self._search
         with self._gateway.attach(search), search.follow():
-            async with leaving(receive, search.wake) as gone:
-                await _wait_for_begin(search)
-                if search.over and not self._fails_in_stream():
-                    search.result()  # raises the error of a failed search, which then has an HTTP status
-                await self.write(send, self._chunks(gone), gone)
+            await _wait_for_begin(search)
+            if search.over and not self._fails_in_stream():
+                search.result()  # raises the error of a failed search, which then has an HTTP status
+            await super().__call__(scope, receive, send)
 
     def _fails_in_stream(self) -> bool:
         """Return whether clients look for the failure in the stream: for a full context, where they use Responses."""
         failure = self._search.failure if isinstance(self._frames, ResponseFrames) else None
         return failure is not None and api_error(failure).code == "context_length_exceeded"
 
-    async def _chunks(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+    async def _chunks(self) -> AsyncGenerator[bytes]:
         """Yield the bytes of the stream."""
         search = self._search
         # the beginning is sent together with the first frame that is ready, since each part costs processor time
@@ -102,23 +94,32 @@ class SearchStream(EventsReply):
         if search.event is None and not search.over:
             yield unsent_beginning
             unsent_beginning = b""
-        async for frame in self._progress(gone):
+        async for frame in self._progress():
             yield unsent_beginning + frame
             unsent_beginning = b""
-        if not gone.is_set():
-            yield unsent_beginning + self._ending()
+        yield unsent_beginning + self._ending()
 
     def _ending(self) -> bytes:
-        """Return the answers and the end of the stream, or the error that ends it."""
+        """Return the answers and the end of the stream, or the error that ends it.
+
+        An answer that does not continue the text that was sent is an error. This happens where a model's server broke
+        and wrote the text again.
+        """
         search = self._search
         try:
             outcome = outcome_of(search, search.result())
-            choices = (self._with_sent(outcome.choices[0]), *outcome.choices[1:])
-            outcome = dataclasses.replace(outcome, choices=choices)
-            self._check_sent(outcome.choices[0])
         except Exception as failure:  # noqa: BLE001 - sent in the stream
             return self._frames.fail(api_error(failure))
-        return self._frames.end(outcome)
+        first, *others = outcome.choices
+        first = self._with_sent(first)
+        if self._continues_sent(first.thought, first.text or ""):
+            return self._frames.end(dataclasses.replace(outcome, choices=(first, *others)))
+        cause = (
+            "the model's text was written again in the middle of the stream, so the text so far is not its beginning; "
+            "ask again"
+        )
+        broken = ApiError(502, cause, kind="server_error", code="stream_broken", retry_s=1.0)
+        return self._frames.fail(broken)
 
     def _with_sent(self, choice: AnswerChoice) -> AnswerChoice:
         """Return the first answer as a continuation of what was sent.
@@ -126,49 +127,34 @@ class SearchStream(EventsReply):
         Where the model began to think again after text was sent, this text stays before the response. The later thought
         is left out.
         """
-        has_thought_again = bool(self._sent_text) and self._sent_text.strip() in choice.thought
-        if not has_thought_again or not choice.thought.startswith(self._sent_thought):
+        sent_thought, sent_text = self._frames.sent_thought, self._frames.sent_text
+        has_thought_again = bool(sent_text) and sent_text.strip() in choice.thought
+        if not has_thought_again or not choice.thought.startswith(sent_thought):
             return choice
-        text = f"{self._sent_text}\n\n{choice.text or ''}"
-        return dataclasses.replace(choice, thought=self._sent_thought, text=text)
-
-    def _check_sent(self, choice: AnswerChoice) -> None:
-        """Refuse an answer that does not continue the text that was sent.
-
-        This happens where a model's server broke and wrote the text again.
-
-        Raises:
-            ApiError: 502, the answer does not continue the text.
-        """
-        if not self._continues_sent(choice.thought, choice.text or ""):
-            cause = (
-                "the model's text was written again in the middle of the stream, so the text so far is not its "
-                "beginning; ask again"
-            )
-            raise ApiError(502, cause, kind="server_error", code="stream_broken", retry_s=1.0)
+        return dataclasses.replace(choice, thought=sent_thought, text=f"{sent_text}\n\n{choice.text or ''}")
 
     def _continues_sent(self, thought: str, text: str) -> bool:
         """Return whether a thought and the text after it continue what was sent.
 
         Once text was sent, the thought before it must stay the same.
         """
-        if self._sent_text and thought != self._sent_thought:
+        sent_thought, sent_text = self._frames.sent_thought, self._frames.sent_text
+        if sent_text and thought != sent_thought:
             return False
-        return thought.startswith(self._sent_thought) and text.startswith(self._sent_text)
+        return thought.startswith(sent_thought) and text.startswith(sent_text)
 
     def _new_frames(self, event: Event) -> bytes:
         """Return the frames of the row's new thought and text; b"": the row does not continue what was sent."""
         thought, text = event.marks.split_settled_text(event.writing)
         if not self._continues_sent(thought, text):
             return b""
-        new_thought, new_text = thought[len(self._sent_thought) :], text[len(self._sent_text) :]
-        self._sent_thought, self._sent_text = thought, text
+        new_thought, new_text = thought[len(self._frames.sent_thought) :], text[len(self._frames.sent_text) :]
         thought_frame = self._frames.thought(new_thought) if new_thought else b""
         text_frame = self._frames.text(new_text) if new_text else b""
         return thought_frame + text_frame
 
-    async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
-        """Yield frames until the search is over or the client leaves.
+    async def _progress(self) -> AsyncIterator[bytes]:
+        """Yield frames until the search is over.
 
         A search that streams its text yields new text. Any other yields a line of progress, at most one in
         `_PROGRESS_S` seconds. Pings are sent where nothing happens.
@@ -176,7 +162,7 @@ class SearchStream(EventsReply):
         search, loop = self._search, asyncio.get_running_loop()
         shown_event: Event | None = None
         next_line_s = 0.0  # when the next line of progress may be sent, by the loop's clock
-        while not gone.is_set():
+        while True:
             signal, wait_s = search.signal, self._gateway.config.ping_s
             event = None if search.event is shown_event else search.event
             if event is not None and search.streams_text:

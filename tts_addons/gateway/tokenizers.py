@@ -55,7 +55,7 @@ async def tokenize(request: Request) -> Response:
     size, max_characters = len(body.prompt or ""), gateway.config.limits.characters
     if size > max_characters:
         raise too_long("prompt", f"{size} characters", max_characters)
-    return JsonReply(await gateway.run_in_thread(_tokenize, body, messages, backend, tokenizer))
+    return JsonReply(await gateway.run_in_thread(request.state.client, _tokenize, body, messages, backend, tokenizer))
 
 
 def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -84,7 +84,7 @@ async def detokenize(request: Request) -> Response:
     if size > max_tokens:
         raise too_long("tokens", f"{size} tokens", max_tokens)
     _backend, tokenizer = await _tokenizer(gateway, body.model)
-    return JsonReply({"prompt": await gateway.run_in_thread(_detokenize, body.tokens, tokenizer)})
+    return JsonReply({"prompt": await gateway.run_in_thread(request.state.client, _detokenize, body.tokens, tokenizer)})
 
 
 def _detokenize(tokens: list[int], tokenizer: Tokenizer) -> str:

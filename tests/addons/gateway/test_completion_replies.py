@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,11 +16,9 @@ from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.backends.toy.language import ToyTokenizer
 from tts.errors import ConfigError, EngineError
-from tts_addons.gateway.access import Client
 from tts_addons.gateway.completions import work
 from tts_addons.gateway.completions.endpoint import CompletionStream
 from tts_addons.gateway.completions.replies import prompt_text
-from tts_addons.gateway.completions.searches import SearchCompletion
 from tts_addons.gateway.searches import Job
 from tts_addons.gateway.server_events import PING
 
@@ -45,32 +42,21 @@ def test_prompts_are_bounded_in_number_and_length(client, prompt, told):
 
 def test_a_stream_of_a_completion_keeps_alive_while_nothing_is_written():
     async def run() -> list[bytes]:
-        call: Any = SimpleNamespace(number="n", config=SimpleNamespace(ping_s=0.001), heading=lambda: {"id": "n"})
-        pieces: asyncio.Queue[Any] = asyncio.Queue()
-        parts = list[bytes]()
-        async for part in CompletionStream(call, usage=False)._chunks(
-            asyncio.Event(), (0, "a"), pieces, lambda: [b"end"]
-        ):
+        order = SimpleNamespace(echo=False, top=None)
+        config = SimpleNamespace(ping_s=0.001)
+        call: Any = SimpleNamespace(number="n", config=config, heading=lambda: {"id": "n"}, order=order)
+        stream, parts = CompletionStream(call, usage=False), list[bytes]()
+        stream._first, stream._last = (0, "a"), lambda: b"end"
+        async for part in stream._chunks():
             parts.append(part)
             if part == PING and len(parts) == 3:
-                pieces.put_nowait(None)
+                stream._pieces.put_nowait(None)
         return parts
 
     first, *pings, last = asyncio.run(run())
     assert b'"choices":[{"index":0,"text":"a"' in first
     assert set(pings) == {PING}
     assert last == b"end"
-
-
-def test_searches_of_a_completion_keep_their_stream_alive():
-    async def run() -> list[bytes]:
-        gateway: Any = SimpleNamespace(config=SimpleNamespace(ping_s=0.001))
-        search: Any = SimpleNamespace(over=False, signal=asyncio.Event())
-        reply = SearchCompletion(gateway, Client("anna", "anna"), [], stream=True, usage=False)
-        async with aclosing(reply._chunks([search], asyncio.Event())) as chunks:
-            return [await anext(chunks) for _ in range(3)]
-
-    assert asyncio.run(run()) == [PING] * 3
 
 
 def test_a_backend_that_gives_no_next_token_is_an_error_of_the_model(monkeypatch):

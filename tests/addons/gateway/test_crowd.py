@@ -88,14 +88,12 @@ def test_a_retry_after_a_timeout_finds_its_search():
         gateway, url = server.config.app.state.gateway, f"{url_of(server)}/chat/completions"
         body = {"model": "forever", "messages": QUESTION}
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(
-                url, json=body, headers={"x-stainless-retry-count": "0"}, timeout=httpx.Timeout(LIMIT_S, read=0.5)
-            )
+            httpx.post(url, json=body, headers={"idempotency-key": "a"}, timeout=httpx.Timeout(LIMIT_S, read=0.5))
         while next(iter(gateway.running.values())).listeners:
             pass
         (search,) = gateway.running.values()
         again = threading.Thread(
-            target=lambda: httpx.post(url, json=body, headers={"x-stainless-retry-count": "1"}, timeout=LIMIT_S)
+            target=lambda: httpx.post(url, json=body, headers={"idempotency-key": "a"}, timeout=LIMIT_S)
         )
         again.start()
         while not search.listeners:

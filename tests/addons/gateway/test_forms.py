@@ -38,12 +38,6 @@ def gateway(client):
     return client(models={**models, "toy": {"strategy": "best_of_n(n=4) | majority"}})
 
 
-def test_an_object_is_an_object(gateway):
-    pytest.importorskip("jsonschema")
-    reply = ask(gateway, model="lists", response_format={"type": "json_object"}).json()
-    assert json.loads(reply["choices"][0]["message"]["content"]) == {"city": "Oslo"}
-
-
 def test_calls_of_tools_are_voted_on_as_values(gateway):
     pytest.importorskip("jsonschema")
     reply = ask(gateway, model="calls", tools=[WEATHER], n=2, tts={"distinct": True}).json()
@@ -108,11 +102,6 @@ def test_answers_of_a_schema_win_and_are_all_of_the_content(gateway):
     assert (wrong["content"], bool(wrong["refusal"])) == (None, True)
 
 
-def test_any_json_needs_no_schema(gateway):
-    reply = ask(gateway, model="objects", response_format={"type": "json_object"}).json()
-    json.loads(reply["choices"][0]["message"]["content"])
-
-
 def test_a_stop_text_ends_the_answer_and_is_no_part_of_it(gateway):
     reply = ask(gateway, model="stopped", stop=["\nQuestion:", "never"]).json()
     assert reply["choices"][0]["message"]["content"] == "Paris"
@@ -150,12 +139,7 @@ def test_rows_are_drawn_as_the_preset_and_the_request_state(client):
 
 
 def test_effort_is_a_budget_and_tts_overrides_it(gateway):
-    assert ask(gateway, reasoning_effort="low").json()["tts"]["budget"] == {"tokens": 1000}
-    unknown = ask(gateway, reasoning_effort="xhigh").json()["tts"]
-    assert (unknown["budget"], unknown["warnings"]) == (
-        {"tokens": 16_384},
-        ["reasoning_effort 'xhigh' is no effort of this server and had no effect"],
-    )
+    assert ask(gateway, reasoning_effort="xhigh").json()["tts"]["budget"] == {"tokens": 16_384}
     assert ask(gateway, reasoning_effort="low", tts={"budget": {"samples": 2}}).json()["tts"]["budget"] == {
         "samples": 2,
         "tokens": 100_000,

@@ -50,8 +50,7 @@ def test_books_are_equal_and_nothing_stays_behind(requests):
         assert booked["generated"] + booked["cancelled"] == spent_tokens(gateway)
         assert not gateway.books.held
         assert (gateway.admission.running.total(), gateway.admission.waiting) == (0, 0)
-        assert not gateway._joining._by_key
-        assert not gateway._joining._by_body
+        assert not gateway._by_key
         assert grown < 30_000, f"{grown} KiB more after as many requests again"
 
 

@@ -33,14 +33,15 @@ from tts.solver.live import Event
 from tts.trace.trace import TraceNode
 from tts.types import Problem
 from tts_addons.gateway.access import Client
-from tts_addons.gateway.archive import Archive, ResponseRecord, SearchRecord
-from tts_addons.gateway.observe import EventStream
+from tts_addons.gateway.archive import Archive
+from tts_addons.gateway.observe import search_events
 from tts_addons.gateway.replies import head_of
 from tts_addons.gateway.searches import RunningSearch
 from tts_addons.gateway.server_events import PING
 from tts_addons.gateway.streams import SearchStream
 from tts_addons.gateway.wire import chat
 
+ABOUT = {"model": "toy", "question": "?"}
 ANNA, BERT = ({"authorization": f"Bearer key-of-{name}-0123456789"} for name in ("anna", "bert"))
 
 
@@ -107,41 +108,19 @@ def test_finished_searches_outlive_the_server(client, tmp_path):
 def test_an_archive_keeps_the_last_searches(tmp_path):
     archive = Archive(str(tmp_path / "a.sqlite"), kept=3)
     for number in range(5):
-        record = SearchRecord(
-            number=str(number),
-            begun_at=number,
-            seconds=1,
-            model="toy",
-            question="?",
-            answer=None,
-            tokens=1,
-            stopped_by="done",
-        )
-        archive.add("anna", record, "{}")
-    assert [record.number for record in archive.recent("anna")] == ["4", "3", "2"]
+        archive.add_search("anna", str(number), number, ABOUT, "{}")
+    assert [number for number, _begun_at, _about in archive.recent("anna")] == ["4", "3", "2"]
     assert archive.recent("bert") == []
     archive.close()
 
 
-def archived(path: Path | None = None, **given: Any) -> Archive:
-    """Return an archive of one search."""
-    record = SearchRecord(
-        number="1", begun_at=1, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done"
-    )
-    archive = Archive(None if path is None else str(path), kept=3)
-    archive.add("anna", record, given.get("trace", "{}"))
-    return archive
-
-
 def test_a_trace_that_is_too_large_to_read_again_is_not_kept_but_its_search_is(monkeypatch):
     monkeypatch.setenv("TTS_LARGEST_ROW", "1")
-    record = SearchRecord(
-        number="2", begun_at=2, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done"
-    )
-    archive = archived()
+    archive = Archive(None, kept=3)
+    archive.add_search("anna", "1", 1, ABOUT, "{}")
     with pytest.raises(TTSError, match=r"trace.*2:.*1 MiB.*TTS_LARGEST_ROW"):
-        archive.add("anna", record, " " * (1 << 20) + "{}")
-    assert [one.number for one in archive.recent("anna")] == ["2", "1"]
+        archive.add_search("anna", "2", 2, ABOUT, " " * (1 << 20) + "{}")
+    assert [number for number, _begun_at, _about in archive.recent("anna")] == ["2", "1"]
     assert archive.trace("anna", "2") is None
     archive.close()
 
@@ -150,7 +129,8 @@ def test_a_trace_that_is_too_large_to_read_again_is_not_kept_but_its_search_is(m
 def test_a_large_trace_is_read_again():
     whole = tts.solve("3 + 4", tts.Budget(samples=2), model="toy").trace
     large = dataclasses.replace(whole, problem="".join(map(str, range(3_000_000))))
-    archive = archived(trace=large.to_json())
+    archive = Archive(None, kept=3)
+    archive.add_search("anna", "1", 1, ABOUT, large.to_json())
     assert archive.trace("anna", "1") == large
     archive.close()
 
@@ -175,7 +155,7 @@ def test_a_trace_that_no_gateway_wrote_takes_bounded_memory_and_is_not_found(cli
     number = ask(gateway).json()["tts"]["search"]
     kept(gateway, number)
     archive = gateway.app.state.gateway.archive
-    archive._file.execute("UPDATE searches SET trace = ?", (body,))
+    archive._file.execute("UPDATE kept SET body = ?", (body,))
     tracemalloc.start()
     try:
         for end in ("trace", "trace?format=html", "events"):
@@ -195,7 +175,7 @@ def test_a_response_that_no_gateway_wrote_is_not_found(client, caplog, body):
     gateway = client()
     name = gateway.post("/v1/responses", json={"model": "toy", "input": "3 + 4"}).json()["id"]
     gateway.get(f"/v1/responses/{name}").raise_for_status()
-    gateway.app.state.gateway.archive._file.execute("UPDATE responses SET body = ?", (body,))
+    gateway.app.state.gateway.archive._file.execute("UPDATE kept SET body = ?", (body,))
     refused(gateway.get(f"/v1/responses/{name}"), 404, None, "response_not_found")
     assert f"the store cannot be read: the response {name.partition('_')[2]} in the store memory" in caplog.text
 
@@ -214,7 +194,7 @@ def test_a_file_of_another_kind_is_no_archive(tmp_path):
 def test_a_store_that_fails_costs_no_reply_and_is_in_the_log(client, caplog):
     gateway = client()
     archive = gateway.app.state.gateway.archive
-    archive._file.execute("DROP TABLE searches")
+    archive._file.execute("DROP TABLE kept")
     assert ask(gateway).status_code == 200
     with pytest.raises(TTSError, match=r"memory.*used:.*table"):
         archive.recent("anyone")
@@ -320,12 +300,10 @@ def test_streams_of_a_search_begin_and_keep_alive_before_anything_happens():
         request = SimpleNamespace(echo={"usage": False}, options=SimpleNamespace(account=None))
         order: Any = SimpleNamespace(offer=SimpleNamespace(name="toy"), request=request)
         search = RunningSearch("a", Client("anna", "anna"), order, 0.0)
-        async with aclosing(
-            SearchStream(gateway, search, chat.frames(head_of(search)))._chunks(asyncio.Event())
-        ) as chunks:
+        async with aclosing(SearchStream(gateway, search, chat.frames(head_of(search)))._chunks()) as chunks:
             begun = await anext(chunks)
             assert await anext(chunks) == PING
-        async with aclosing(EventStream(gateway, search)._events(asyncio.Event())) as events:
+        async with aclosing(search_events(gateway, search)) as events:
             told = [await anext(events)]
             search.state = "done"
             search.wake()
@@ -387,26 +365,17 @@ async def hangs(ask: Any) -> str:
     return "done"
 
 
+HANGS = {"hangs": {"backend": "tests.addons.gateway.test_observe:hangs"}}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "prompt", "stream"),
-    [
-        ("hangs", "slow", False),
-        ("hangs", "slow", True),
-        ("hangs", ["fast", "slow"], True),
-        ("hangs:one", "slow", False),
-        ("hangs:one", "slow", True),
-    ],
-)
-def test_a_server_that_ends_tells_those_who_wait_for_a_completion(model, prompt, stream):
-    models = {
-        "hangs": {"backend": "tests.addons.gateway.test_observe:hangs", "presets": {"one": {"strategy": "single"}}}
-    }
+@pytest.mark.parametrize(("prompt", "stream"), [("slow", False), ("slow", True), (["fast", "slow"], True)])
+def test_a_server_that_ends_tells_those_who_wait_for_a_completion(prompt, stream):
     replies = list[Any]()
-    begun = isinstance(prompt, list) or (stream and model != "hangs")  # then the error stands in the stream
-    with serving(models=models) as server:
+    begun = isinstance(prompt, list)  # then the error stands in the stream
+    with serving(models=HANGS) as server:
         gateway, url = server.config.app.state.gateway, f"{url_of(server)}/completions"
-        body = {"model": model, "prompt": prompt, "stream": stream, "max_tokens": 7}
+        body = {"model": "hangs", "prompt": prompt, "stream": stream, "max_tokens": 7}
         seen = threading.Event()
 
         def post() -> None:
@@ -431,16 +400,10 @@ def test_a_server_that_ends_tells_those_who_wait_for_a_completion(model, prompt,
     assert not gateway.admission.running
 
 
-@pytest.mark.parametrize(("model", "prompt"), [("hangs", ["fast", "slow"]), ("hangs:one", "slow")])
-def test_a_client_that_leaves_a_stream_of_a_completion_is_no_fault_of_the_server(model, prompt):
-    models = {
-        "hangs": {"backend": "tests.addons.gateway.test_observe:hangs", "presets": {"one": {"strategy": "single"}}}
-    }
-    with serving(models=models) as server:
-        gateway, body = (
-            server.config.app.state.gateway,
-            {"model": model, "prompt": prompt, "stream": True, "max_tokens": 7},
-        )
+def test_a_client_that_leaves_a_stream_of_a_completion_is_no_fault_of_the_server():
+    with serving(models=HANGS) as server:
+        gateway = server.config.app.state.gateway
+        body = {"model": "hangs", "prompt": ["fast", "slow"], "stream": True, "max_tokens": 7}
         faults, log = list[str](), logging.getLogger("uvicorn.error")
         noted = logging.Handler(logging.ERROR)
         noted.emit = lambda record: faults.append(record.getMessage())
@@ -536,15 +499,13 @@ def test_processes_open_a_new_store_at_once(tmp_path):
 # Bounds of what is kept -----------------------------------------------------------------------------------------------
 
 
-def record(number: str, begun_at: float = 0.0, question: str = "q") -> SearchRecord:
-    return SearchRecord(
-        number=number, begun_at=begun_at, seconds=1, model="toy", question=question, answer="5", tokens=1, stopped_by=""
-    )
-
-
 def noise(size: int, seed: int = 0) -> str:
     """A text that cannot be packed."""
     return np.random.default_rng(seed).bytes(size // 2).hex()
+
+
+def content(size: int, seed: int) -> dict[str, Any]:
+    return {"items": [noise(size, seed)], "reply": {}}
 
 
 @hypothesis.given(
@@ -560,11 +521,10 @@ def test_each_owner_keeps_its_newest_within_its_bytes_and_number_and_drops_nothi
     archive = Archive(None, kept=4, kept_bytes=10_000)
     kept: dict[str, list[tuple[str, int]]] = {}
     for place, (owner, size) in enumerate(added):
-        response = ResponseRecord(number=f"{place}", begun_at=float(place), items=[noise(size, place)], reply={})
         before = {other: [number for number, _ in rows] for other, rows in kept.items() if other != owner}
         with suppress(TTSError):
-            archive.add_response(owner, response)
-            kept.setdefault(owner, []).append((response.number, size))
+            archive.add_response(owner, f"{place}", place, content(size, place))
+            kept.setdefault(owner, []).append((f"{place}", size))
         for other, numbers in before.items():
             assert all(archive.response(other, number) is not None for number in numbers)
         rows = kept.setdefault(owner, [])
@@ -580,16 +540,13 @@ def test_where_all_owners_fill_the_archive_nothing_of_others_is_dropped():
     archive = Archive(None, kept=100, kept_bytes=40_000)
     for place in range(60):
         with suppress(TTSError):
-            archive.add_response(
-                f"owner {place}",
-                ResponseRecord(number=f"{place}", begun_at=float(place), items=[noise(60_000, place)], reply={}),
-            )
+            archive.add_response(f"owner {place}", f"{place}", place, content(60_000, place))
     kept = [place for place in range(60) if archive.response(f"owner {place}", f"{place}") is not None]
     assert kept == list(range(len(kept)))
     assert 10 <= len(kept) <= 20
     with pytest.raises(TTSError, match="no room"):
-        archive.add("late", record("late"), noise(60_000))
-    archive.add_response("owner 0", ResponseRecord(number="new", begun_at=99.0, items=[noise(60_000, 99)], reply={}))
+        archive.add_search("late", "late", 0, ABOUT, noise(60_000))
+    archive.add_response("owner 0", "new", 99, content(60_000, 99))
     assert archive.response("owner 0", "0") is None, "a newcomer takes the place of its own oldest"
     assert archive.response("owner 1", "1") is not None
     archive.close()
@@ -598,8 +555,8 @@ def test_where_all_owners_fill_the_archive_nothing_of_others_is_dropped():
 def test_a_search_without_room_for_its_trace_is_kept_without_it():
     archive = Archive(None, kept=10, kept_bytes=5_000)
     with pytest.raises(TTSError, match="no room"):
-        archive.add("a", record("1"), noise(20_000))
-    assert [found.number for found in archive.recent("a")] == ["1"]
+        archive.add_search("a", "1", 0, ABOUT, noise(20_000))
+    assert [number for number, _begun_at, _about in archive.recent("a")] == ["1"]
     assert archive.trace("a", "1") is None
     archive.close()
 
@@ -623,11 +580,7 @@ def test_one_key_drops_no_response_of_another_and_a_prompt_is_kept_once(client, 
         gateway.get(f"/v1/responses/{long.json()['id']}", headers=headers).status_code == 200
     )  # it waits for the write
     archive = gateway.app.state.gateway.archive
-    sizes = [
-        archive._file.execute(f"SELECT sum(length({column})) FROM {table}").fetchone()[0]
-        for table, column in (("searches", "trace"), ("responses", "body"))
-    ]
-    assert 100_000 < sum(sizes) < 150_000
+    assert 100_000 < archive._file.execute("SELECT sum(length(body)) FROM kept").fetchone()[0] < 150_000
     for _ in range(5):
         assert respond("alicekey1", "1 + 1").status_code == 200
     assert respond("bobkey123", "and 3?", previous_response_id=first).status_code == 200

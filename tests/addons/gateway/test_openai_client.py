@@ -48,10 +48,6 @@ def test_chat(api):
     assert reply._request_id == reply.tts["search"]
 
 
-def test_models(api):
-    assert {one.id for one in api.models.list()} == {"toy", "toy:single", "forever", "fails"}
-
-
 def test_a_stream_gives_progress_then_the_answer_of_the_same_seed(api):
     whole = api.chat.completions.create(model="toy", messages=QUESTION, seed=3)
     options = {"include_usage": True}
@@ -168,7 +164,6 @@ def test_a_queue_that_stays_full_is_the_clients_error_after_its_retries(waits):
         first.start()
         asyncio.run(until(lambda: searches(server).running))
         with pytest.raises(openai.RateLimitError) as refused:
-            # a retry of the same would join
             api.chat.completions.create(model="gated", messages=[{"role": "user", "content": "another"}])
         parts.GATE.set()
         first.join(LIMIT_S)
@@ -237,9 +232,7 @@ def test_a_retry_joins_the_search_under_way(server):
         threads = [
             threading.Thread(target=ask, kwargs=headers)
             for headers in (
-                {"x-stainless-retry-count": "0"},
-                {"x-stainless-retry-count": "0"},
-                {"x-stainless-retry-count": "1"},
+                {},
                 {"idempotency-key": "a"},
                 {"idempotency-key": "a"},
                 {"idempotency-key": "b"},
@@ -249,8 +242,7 @@ def test_a_retry_joins_the_search_under_way(server):
             thread.start()
             waited = lambda number=number: sum(one.listeners for one in list(gateway.running.values())) == number  # noqa: E731
             asyncio.run(until(waited))
-        assert len(gateway.running) == 4  # two first tries, one of which the retry joined; two keys
-        assert sorted(one.listeners for one in gateway.running.values()) == [1, 1, 2, 2]
+        assert sorted(one.listeners for one in gateway.running.values()) == [1, 1, 2]
         for one in list(gateway.running.values()):
             server.loop.call_soon_threadsafe(one.cancel, RuntimeError("enough"))
         for thread in threads:

@@ -1,4 +1,4 @@
 """The package of `POST /v1/completions`.
 
-`endpoint.py` has its routes. `work.py` has what a model does, and `searches.py` what a preset does.
+`endpoint.py` has its routes, and `work.py` what a model does.
 """

@@ -26,28 +26,8 @@ class CompletionBody(RequestBody):
 
     prompt: Any
     max_tokens: int | None = Field(default=None, ge=0)
-    best_of: int | None = Field(default=None, ge=1)
     logprobs: int | None = Field(default=None, ge=0, le=MOST_TOPS)
     echo: bool | None = None
-    suffix: str | None = None
-
-    def check(self, limits: GatewayLimits) -> None:
-        """Refuse a field that cannot be honoured.
-
-        Raises:
-            ApiError: 400, with the field.
-        """
-        self.check_choices(limits)
-        if self.suffix:
-            raise refuse_field(
-                "suffix", "suffix is given, but models here only continue a prompt; leave it out", "unsupported"
-            )
-        if self.best_of not in (None, self.choices):
-            cause = (
-                f"best_of is {self.best_of} and n is {self.choices}, but they must be equal; a preset chooses the "
-                "best of several"
-            )
-            raise refuse_field("best_of", cause, "unsupported")
 
 
 def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """`POST /v1/completions`: what a model writes after texts or tokens.
 
-The reply may have log-probabilities. For a preset, the reply is that of a search. A model's own name stands for the
-model alone, without task, chat template or strategy. `MODEL:PRESET`, or an object `tts` in the body, is a search, whose
-prompts are problems.
+The reply may have log-probabilities. A model's name stands for the model alone, without task, chat template or
+strategy. Presets, and an object `tts` in the body, are refused, since they are searches.
 """
 
 from __future__ import annotations
@@ -30,14 +29,13 @@ from tts_addons.gateway.access import Client
 from tts_addons.gateway.bodies import read_body, read_in_turn
 from tts_addons.gateway.completions.body import CompletionBody, prompts_of
 from tts_addons.gateway.completions.replies import choice_of, report_of, usage_of
-from tts_addons.gateway.completions.searches import heading, search_response, wait_for_disconnect
 from tts_addons.gateway.completions.work import PIECE, CompletionCost, CompletionOrder, Told, Written, complete
-from tts_addons.gateway.failures import ApiError, JsonReply, api_error
+from tts_addons.gateway.failures import ApiError, JsonReply, api_error, refuse_field
 from tts_addons.gateway.gateway import Gateway
 from tts_addons.gateway.offers import Offer
-from tts_addons.gateway.orders import check_draws, read_field
+from tts_addons.gateway.orders import check_choices, check_draws, read_field
 from tts_addons.gateway.searches import Job
-from tts_addons.gateway.server_events import PING, EventsReply, event, leaving
+from tts_addons.gateway.server_events import PING, EventsReply, chunk, ending, event, wait_for_work
 from tts_addons.gateway.spending.accounts import SECONDS_UNIT, SharedAccount
 from tts_addons.gateway.wire.fields import COMPLETIONS
 from tts_addons.gateway.wire.request import MOST_VALUES, parse_json, validate_body
@@ -54,20 +52,34 @@ async def completions(request: Request) -> Response:
     raw, limits = await read_body(request), gateway.config.limits
     value = await read_in_turn(request, lambda: parse_json(raw, MOST_VALUES + limits.characters))
     body = await read_in_turn(request, lambda: validate_body(CompletionBody, value))
-    body.check(limits)
-    offer, notes = gateway.offers.get(body.model), COMPLETIONS.check(value)
+    check_choices(body.choices, limits, "n")
+    offer, notes = _offer(gateway, body), COMPLETIONS.check(value)
     prompts = await read_in_turn(request, lambda: prompts_of(body.prompt, limits))
     gateway.charge_bytes(request.state.client, len(raw))
-    if offer.name != offer.model or body.tts is not None:
-        return search_response(request, gateway, body, prompts, notes)
     if body.reasoning_effort is not None:
         notes = (*notes, "reasoning_effort had no effect: it is the budget of a search, and this model writes alone")
     call = ModelCall(gateway, request.state.client, offer, _order(body, gateway, offer, prompts), notes)
     if body.stream:
         return CompletionStream(call, usage=body.streams_usage)
-    async with leaving(request.receive) as client_left:
-        written = await wait_for_disconnect(client_left, call.run(None))
+    written = await wait_for_work(request.receive, call.run(None))
     return JsonReply(call.reply(written), headers={"x-request-id": call.number})
+
+
+def _offer(gateway: Gateway, body: CompletionBody) -> Offer:
+    """Return the model that a request names.
+
+    Raises:
+        ApiError: 404, the model is unknown. 400: the request asks for a search.
+    """
+    offer = gateway.offers.get(body.model)
+    if offer.name != offer.model or body.tts is not None:
+        field = "tts" if offer.name == offer.model else "model"
+        cause = (
+            f"{field} asks for a search, but a completion is by a model alone; name {offer.model!r} without tts, or "
+            "ask /v1/chat/completions"
+        )
+        raise refuse_field(field, cause, "unsupported")
+    return offer
 
 
 def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[str, ...]) -> CompletionOrder:
@@ -226,7 +238,12 @@ class ModelCall:
 
     def heading(self) -> dict[str, Any]:
         """Return the members with which every reply begins."""
-        return heading(self.number, self.begun_at, self._offer.name)
+        return {
+            "id": f"cmpl-{self.number}",
+            "object": "text_completion",
+            "created": int(self.begun_at),
+            "model": self._offer.name,
+        }
 
     def choices(self, written: list[Written]) -> list[dict[str, Any]]:
         """Return the choices of a reply."""
@@ -271,78 +288,66 @@ class CompletionStream(EventsReply):
     """
 
     def __init__(self, call: ModelCall, *, usage: bool) -> None:
-        super().__init__(call.number, usage=usage)
-        self._call = call
+        super().__init__(self._chunks(), call.number)
+        self._call, self._usage = call, usage
+        self._sends_at_end = call.order.echo or call.order.top is not None
+        # the places of choices and their new texts; None: the end
+        self._pieces = asyncio.Queue[tuple[int, str] | None]()
+        self._first: tuple[int, str] | None = None
+        self._work: asyncio.Future[list[Written]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
 
         The stream begins with the first text, so an earlier refusal still has its own HTTP status.
         """
-        del scope
-        call, loop = self._call, asyncio.get_running_loop()
-        pieces = asyncio.Queue[tuple[int, str] | None]()  # the place of a choice and its new text; None: the end
-        sends_at_end = call.order.echo or call.order.top is not None
+        pieces, loop = self._pieces, asyncio.get_running_loop()
 
         def send_text(place: int, text: str) -> None:  # in the library's thread
             with suppress(RuntimeError):  # the server's loop has ended
                 loop.call_soon_threadsafe(pieces.put_nowait, (place, text))
 
-        async with leaving(receive) as client_left:
-            work = asyncio.ensure_future(call.run(None if sends_at_end else send_text))
-            work.add_done_callback(lambda _: pieces.put_nowait(None))
-            try:
-                first_piece = await wait_for_disconnect(client_left, pieces.get())
-                if first_piece is None:
-                    work.result()  # raises, if the work has failed
-                chunks = self._chunks(client_left, first_piece, pieces, lambda: self._last(work, whole=sends_at_end))
-                await self.write(send, chunks, client_left)
-            finally:
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
+        self._work = work = asyncio.ensure_future(self._call.run(None if self._sends_at_end else send_text))
+        work.add_done_callback(lambda _: pieces.put_nowait(None))
+        try:
+            self._first = await wait_for_work(receive, pieces.get())
+            if self._first is None:
+                work.result()  # raises, if the work has failed
+            await super().__call__(scope, receive, send)
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
 
-    async def _chunks(
-        self, client_left: asyncio.Event, piece: Any, pieces: asyncio.Queue[Any], last: Callable[[], list[bytes]]
-    ) -> AsyncGenerator[bytes]:
-        """Yield a chunk for each piece of text, pings while nothing comes, and the end.
-
-        Args:
-            client_left: The event that is set when the client leaves.
-            piece: The first piece, (index of a choice, new text); None: there is no piece.
-            pieces: The queue of further pieces. The item None ends it.
-            last: A function that returns the last chunks.
-        """
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        """Yield a chunk for each piece of text, pings while nothing comes, and the end."""
+        piece: Any = self._first
         while piece is not None:
             if piece is PING:
                 yield PING
             else:
                 place, text = piece
                 choice = {"index": place, "text": text, "logprobs": None, "finish_reason": None}
-                yield self.chunk(self._call.heading(), choice)
+                yield chunk(self._call.heading(), choice, usage=self._usage)
             try:
-                piece = await asyncio.wait_for(wait_for_disconnect(client_left, pieces.get()), self._call.config.ping_s)
+                piece = await asyncio.wait_for(self._pieces.get(), self._call.config.ping_s)
             except TimeoutError:
                 piece = PING
-        yield b"".join(last())
+        yield self._last()
 
-    def _last(self, work: asyncio.Future[list[Written]], *, whole: bool) -> list[bytes]:
-        """Return the last chunks of the stream: the ends of the choices and the usage, or an error.
-
-        Args:
-            work: The work of the model, which has ended.
-            whole: Whether the chunks have the whole texts; if False, all text was sent before.
-        """
+    def _last(self) -> bytes:
+        """Return the last chunks of the stream: the ends of the choices and the usage, or an error."""
         call, heading = self._call, self._call.heading()
+        assert self._work is not None, "the stream has begun"
         try:
-            choices = call.choices(work.result())
+            choices = call.choices(self._work.result())
         except Exception as failure:  # noqa: BLE001 - sent in the stream
-            return [event(api_error(failure).body())]
-        if not whole:
+            return event(api_error(failure).body())
+        if not self._sends_at_end:  # all text was sent before
             choices = [{**choice, "text": ""} for choice in choices]
         *earlier_choices, last_choice = choices
-        chunks = [self.chunk(heading, choice) for choice in earlier_choices]
-        last_chunk = self.chunk(heading, last_choice, tts=call.report())
-        return [*chunks, last_chunk, self.ending(heading, usage_of(call.cost))]
+        chunks = [chunk(heading, choice, usage=self._usage) for choice in earlier_choices]
+        last_chunk = chunk(heading, last_choice, usage=self._usage, tts=call.report())
+        return b"".join([*chunks, last_chunk, ending(heading, usage_of(call.cost) if self._usage else None)])
 
 
 ROUTES = (Route("/v1/completions", completions, methods=["POST"]),)

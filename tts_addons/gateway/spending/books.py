@@ -13,19 +13,17 @@ import secrets
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tts.budget.ledger import Amounts
-from tts.errors import ConfigError
-from tts_addons.gateway.archive import share_file
+from tts_addons.gateway.archive import open_store, share_file
 from tts_addons.gateway.failures import ApiError
 from tts_addons.gateway.spending.accounts import SharedAccount, format_amount, to_budget_unit
 
 DEAD_S: Final = 30.0  # seconds without a sign of life, after which a worker's held amounts count as spent
 LOOK_S: Final = 0.1  # seconds between two tries to hold amounts, which other workers may have freed
-_WAIT_S = 30.0  # the most seconds to wait for the transaction of another process
 _GOES_ON, _SHALL_END, _IS_OVER = range(3)  # phases of a request
 _ENDED = ""  # the name under which the counts of all ended workers are kept
 _TABLES = (
@@ -121,21 +119,15 @@ class SharedBooks:
         # counts of this worker that another worker, which took it for dead, has added to those of ended workers
         self._buried: Mapping[str, float] = {}
         self.held: Counter[str] = Counter()
-        try:
-            with ExitStack() as failing:
-                self._file = sqlite3.connect(
-                    path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-                )
-                failing.callback(self._file.close)
-                share_file(self._file)
-                for statement in _TABLES:
-                    self._file.execute(statement)
-                self.show_life({}, {})
-                failing.pop_all()
-        except sqlite3.Error as failure:
-            raise ConfigError(
-                f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"
-            ) from None
+        self._file = open_store(path, self._prepare)
+
+    def _prepare(self, file: sqlite3.Connection) -> None:
+        """Make the tables of a file, and enter this worker."""
+        self._file = file
+        share_file(file)
+        for statement in _TABLES:
+            file.execute(statement)
+        self.show_life({}, {})
 
     # Workers ----------------------------------------------------------------------------------------------------------
 
@@ -200,8 +192,6 @@ class SharedBooks:
 
     def find(self, owner: str, name: str) -> RequestEntry | None:
         """Return a client's request that another worker works on; None where there is none."""
-        if not self.is_shared:
-            return None
         entries = self._entries(
             "owner = ? AND worker != ? AND about != '{}' AND name = ? AND phase != ?",
             owner,
@@ -213,8 +203,6 @@ class SharedBooks:
 
     def is_being_written(self, owner: str, name: str) -> bool:
         """Return whether a client's request is over, but another worker still writes it into the archive."""
-        if not self.is_shared:
-            return False
         query = "SELECT 1 FROM requests WHERE owner = ? AND name = ? AND worker != ? AND phase = ?"
         return self._file.execute(query, (owner, name, self._worker, _IS_OVER)).fetchone() is not None
 
@@ -241,9 +229,8 @@ class SharedBooks:
         return [name for (name,) in self._file.execute(query, (self._worker, _SHALL_END))]
 
     def forget(self, name: str) -> None:
-        """Drop a request that is over; in books of one worker `settle` has dropped it already."""
-        if self.is_shared:
-            self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
+        """Drop a request that is over."""
+        self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
 
     # Accounts ---------------------------------------------------------------------------------------------------------
 
@@ -343,27 +330,19 @@ class SharedBooks:
         part.is_held = False
         with self._transaction():
             # `_free` returns False if this worker was taken for dead; then all held amounts are booked already
-            if self._free(entry.name, was_held=was_held):
+            if self._free(entry.name):
                 self._book(entry.account, entry.client, {unit: amount for unit, amount in spent.items() if amount})
         if was_held:
             self.held[entry.account.name] -= part.amounts.get("tokens", 0)
             self.held += Counter()  # drops names with the count 0
         self._wake(entry.account.name)
 
-    def _free(self, name: str, *, was_held: bool) -> bool:
-        """Free the amounts of a request, and return whether the books still had them as held.
-
-        Args:
-            name: The name of the request.
-            was_held: Whether this worker held the amounts.
-        """
-        if self.is_shared:
-            query = "SELECT 1 FROM requests WHERE name = ? AND worker = ? AND amounts IS NOT NULL"
-            is_held = self._file.execute(query, (name, self._worker)).fetchone() is not None
-            self._file.execute("UPDATE requests SET amounts = NULL, phase = ? WHERE name = ?", (_IS_OVER, name))
-            return is_held
-        self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
-        return was_held
+    def _free(self, name: str) -> bool:
+        """Free the amounts of a request, and return whether the books still had them as held."""
+        query = "SELECT 1 FROM requests WHERE name = ? AND worker = ? AND amounts IS NOT NULL"
+        is_held = self._file.execute(query, (name, self._worker)).fetchone() is not None
+        self._file.execute("UPDATE requests SET amounts = NULL, phase = ? WHERE name = ?", (_IS_OVER, name))
+        return is_held
 
     def _try(self, part: Part) -> bool:
         """Hold the amounts of a waiting part if they are free, and return whether they are held."""
@@ -438,9 +417,6 @@ class SharedBooks:
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        if not self.is_shared:  # no other process reads the books in memory
-            yield
-            return
         with self._file:
             self._file.execute("BEGIN IMMEDIATE")
             yield

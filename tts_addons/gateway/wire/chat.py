@@ -9,19 +9,19 @@ from pydantic import Field
 
 from tts_addons.gateway.config import GatewayLimits
 from tts_addons.gateway.failures import ApiError, refuse_field
-from tts_addons.gateway.server_events import DONE, PING, event
+from tts_addons.gateway.server_events import chunk, ending, event
 from tts_addons.gateway.wire.fields import CHAT
 from tts_addons.gateway.wire.request import (
     AnswerChoice,
     BodyPart,
     Counts,
     EffortWord,
+    Frames,
     History,
     Outcome,
     ReplyHead,
     SearchRequest,
     SharedFields,
-    TtsOptions,
     choose_tools,
     flat,
     function_of,
@@ -82,15 +82,6 @@ class RequestBody(SharedFields):
         """
         return stop_texts(self.stop, "stop", most)
 
-    def check_choices(self, limits: GatewayLimits) -> None:
-        """Refuse more choices than the server gives.
-
-        Raises:
-            ApiError: 400, with the field.
-        """
-        if self.choices > limits.n:
-            raise refuse_field("n", f"n is {self.n}, but this server gives at most {limits.n} choices; ask for fewer")
-
 
 class ChatBody(RequestBody):
     """A request for a chat completion."""
@@ -133,25 +124,19 @@ def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) ->
     if isinstance(tool_choice, dict) and tool_choice.get("type") in ("custom", "allowed_tools"):
         tools, tool_choice = choose_tools(tools, tool_choice, {})
     history = history_of(body.messages, limits)
-    return SearchRequest(
-        model=body.model,
-        messages=history.messages(),
-        stream=bool(body.stream),
+    return body.request(
+        history,
+        notes,
         choices=body.choices,
         seed=body.seed,
-        temperature=body.temperature,
-        draws=body.draws,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         stops=body.stops(_MOST_STOPS),
         effort=body.reasoning_effort or "",
-        thinks=body.thinks,
         tools=tools,
         tool_choice=tool_choice,
         parallel=body.parallel_tool_calls is not False,
-        form=body.form(body.response_format, "response_format"),
+        form=body.response_format,
         logprobs=bool(body.logprobs),
-        options=body.tts or TtsOptions(),
-        notes=(*notes, *history.notes),
         echo={"usage": body.streams_usage},
     )
 
@@ -211,9 +196,7 @@ def _heading(head: ReplyHead, kind: str) -> dict[str, Any]:
 
 def _logprobs(choice: AnswerChoice) -> dict[str, Any] | None:
     """Return the log-probabilities of an answer's tokens; None: the answer has none."""
-    if choice.logprobs is None:
-        return None
-    return {"content": [token.value() for token in choice.logprobs], "refusal": None}
+    return None if choice.logprobs is None else {"content": choice.logprobs, "refusal": None}
 
 
 def _message(choice: AnswerChoice, request: SearchRequest) -> dict[str, Any]:
@@ -248,19 +231,13 @@ def usage_of(counts: Counts) -> dict[str, Any]:
     }
 
 
-def frames(head: ReplyHead) -> ChatFrames:
-    """Return the writer of a stream."""
-    return ChatFrames(head)
-
-
-class ChatFrames:
+class ChatFrames(Frames):
     """Writes a stream: progress as reasoning, then each answer, the usage and `[DONE]`."""
 
     def __init__(self, head: ReplyHead) -> None:
+        super().__init__(head)
         self._heading = _heading(head, _KIND)
         self._usage: bool = head.request.echo["usage"]
-        self._request = head.request
-        self._sent = {"reasoning_content": "", "content": ""}  # the sent texts of the first answer, by field
 
     def begin(self) -> bytes:
         """Return the opening of the first answer."""
@@ -270,21 +247,10 @@ class ChatFrames:
         """Return a line of progress."""
         return self._chunk({"reasoning_content": line})
 
-    def thought(self, piece: str) -> bytes:
-        """Return a piece of the first answer's thought."""
-        return self._piece("reasoning_content", piece)
-
-    def text(self, piece: str) -> bytes:
-        """Return a piece of the first answer's text."""
-        return self._piece("content", piece)
-
-    def _piece(self, name: str, piece: str) -> bytes:
-        self._sent[name] += piece
-        return self._chunk({name: piece})
-
-    def ping(self) -> bytes:
-        """Return a comment."""
-        return PING
+    def text_piece(self, piece: str, *, is_first: bool) -> bytes:
+        """See `Frames.text_piece`."""
+        del is_first
+        return self._chunk({"content": piece})
 
     def end(self, outcome: Outcome) -> bytes:
         """Return the unsent chunks of all answers, the usage if the request asks for it, and the end."""
@@ -294,21 +260,20 @@ class ChatFrames:
             if place == 0:  # the opening of the first answer, and perhaps more of it, was sent
                 message = self._unsent(choice)
             else:
-                message = _message(choice, self._request)
+                message = _message(choice, self.head.request)
                 chunks.append(self._chunk(_OPENING, place))
             for delta in _deltas(message):
                 logprobs = _logprobs(choice) if "content" in delta else None
                 chunks.append(self._chunk(delta, place, logprobs=logprobs))
             report = {"tts": outcome.report} if place == last_place else {}
             chunks.append(self._chunk({}, place, _FINISH[choice.finish], **report))
-        if self._usage:
-            chunks.append(event({**self._heading, "choices": [], "usage": usage_of(outcome.counts)}))
-        return b"".join([*chunks, DONE])
+        usage = usage_of(outcome.counts) if self._usage else None
+        return b"".join([*chunks, ending(self._heading, usage)])
 
     def _unsent(self, choice: AnswerChoice) -> dict[str, Any]:
         """Return the first answer as a message, without the texts that were sent."""
-        message = _message(choice, self._request)
-        for name, sent_text in self._sent.items():
+        message = _message(choice, self.head.request)
+        for name, sent_text in (("reasoning_content", self.sent_thought), ("content", self.sent_text)):
             if sent_text:
                 message[name] = message[name].removeprefix(sent_text) or None
         return message
@@ -320,9 +285,8 @@ class ChatFrames:
     def _chunk(
         self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, logprobs: Any = None, **more: Any
     ) -> bytes:
-        usage = {"usage": None} if self._usage else {}
         choice = {"index": place, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return event({**self._heading, "choices": [choice], **usage, **more})
+        return chunk(self._heading, choice, usage=self._usage, **more)
 
 
 def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -335,3 +299,6 @@ def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if calls:
         deltas.append({"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]})
     return deltas
+
+
+frames = ChatFrames

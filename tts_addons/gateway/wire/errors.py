@@ -21,7 +21,5 @@ def error_reply(error: ApiError, path: str, number: str) -> Response:
         path: The path of the request.
         number: The number of the request.
     """
-    if is_messages(path):
-        authentication = {"www-authenticate": "Bearer"} if error.status == 401 else {}
-        return JsonReply(messages.error_body(error, number), error.status, {**error.headers(), **authentication})
-    return error.response()
+    body = messages.error_body(error, number) if is_messages(path) else error.body()
+    return JsonReply(body, error.status, error.headers())

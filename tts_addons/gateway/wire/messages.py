@@ -22,12 +22,12 @@ from tts_addons.gateway.wire.request import (
     BodyPart,
     Counts,
     EffortWord,
+    Frames,
     History,
     Outcome,
     ReplyHead,
     SearchRequest,
     SharedFields,
-    TtsOptions,
     report_with_answers,
     stop_texts,
     text_of,
@@ -141,13 +141,9 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
                 "thinking.budget_tokens is missing, but must be given where thinking is enabled",
                 "missing",
             )
-    history = _history(body, limits)
-    return SearchRequest(
-        model=body.model,
-        messages=history.messages(),
-        stream=bool(body.stream),
-        temperature=body.temperature,
-        draws=body.draws,
+    return body.request(
+        _history(body, limits),
+        notes,
         max_tokens=body.max_tokens,
         stops=stop_texts(body.stop_sequences, "stop_sequences", _MOST_STOPS),
         effort=output.effort or "",
@@ -156,9 +152,7 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
         tools=tools,
         tool_choice=tool_choice,
         parallel=parallel,
-        form=body.form(_form(output.format), "output_config.format"),
-        options=body.tts or TtsOptions(),
-        notes=(*notes, *history.notes),
+        form=_form(output.format),
         fields=_FIELDS,
     )
 
@@ -309,28 +303,21 @@ def error_body(error: ApiError, number: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": number or None}
 
 
-def frames(head: ReplyHead) -> MessageFrames:
-    """Return the writer of a stream."""
-    return MessageFrames(head)
-
-
-class MessageFrames:
+class MessageFrames(Frames):
     """Writes a stream: progress, the blocks of the answer, its end and the usage.
 
     Progress is written as the deltas of a thinking block.
     """
 
     def __init__(self, head: ReplyHead) -> None:
-        self._head = head
+        super().__init__(head)
         self._index = 0  # the index of the open block, or else of the next block
         self._thinks = False  # whether a thinking block was begun
-        self._thought = ""  # the model's thought that was sent
-        self._text = ""  # the text of the open text block
 
     def begin(self) -> bytes:
         """Return the empty message."""
         usage = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
-        empty = {**_opening(self._head), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        empty = {**_opening(self.head), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         return _event("message_start", message=empty)
 
     def progress(self, line: str) -> bytes:
@@ -339,21 +326,12 @@ class MessageFrames:
         self._thinks = True
         return block_start + self._delta({"type": "thinking_delta", "thinking": line})
 
-    def thought(self, piece: str) -> bytes:
-        """Return a piece of the model's thought."""
-        self._thought += piece
-        return self.progress(piece)
-
-    def text(self, piece: str) -> bytes:
-        """Return a piece of the answer's text.
-
-        The first piece ends the thinking block and begins the block of the text.
-        """
+    def text_piece(self, piece: str, *, is_first: bool) -> bytes:
+        """See `Frames.text_piece`; the first piece ends the thinking block and begins the block of the text."""
         block_start = b""
-        if not self._text:
+        if is_first:
             end_of_thinking = self._end_of_thinking("") if self._thinks else b""
             block_start = end_of_thinking + self._start({"type": "text", "text": ""})
-        self._text += piece
         return block_start + self._delta({"type": "text_delta", "text": piece})
 
     def ping(self) -> bytes:
@@ -364,14 +342,14 @@ class MessageFrames:
         """Return the events that are not sent yet: the rest of the best answer, its end and the usage."""
         choice = outcome.choices[0]
         events: list[bytes] = []
-        unsent_thought = choice.thought.removeprefix(self._thought)
-        if not self._text and (self._thinks or unsent_thought):
+        unsent_thought = choice.thought.removeprefix(self.sent_thought)
+        if not self.sent_text and (self._thinks or unsent_thought):
             events.append(self._end_of_thinking(unsent_thought))
         for block in _blocks(choice):
             if block["type"] == "text":
-                if not self._text:
+                if not self.sent_text:
                     events.append(self._start({**block, "text": ""}))
-                unsent_text = block["text"].removeprefix(self._text)
+                unsent_text = block["text"].removeprefix(self.sent_text)
                 if unsent_text:
                     events.append(self._delta({"type": "text_delta", "text": unsent_text}))
                 events.append(self._stop())
@@ -398,7 +376,7 @@ class MessageFrames:
 
     def fail(self, error: ApiError) -> bytes:
         """Return the error, which ends a stream."""
-        return named_event("error", error_body(error, self._head.number))
+        return named_event("error", error_body(error, self.head.number))
 
     def _start(self, block: Mapping[str, Any]) -> bytes:
         return _event("content_block_start", index=self._index, content_block=block)
@@ -413,3 +391,6 @@ class MessageFrames:
 
 def _event(kind: str, **members: Any) -> bytes:
     return named_event(kind, {"type": kind, **members})
+
+
+frames = MessageFrames

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol, TypeVar
@@ -18,6 +19,7 @@ from tts.errors import quote
 from tts.types import Message, Part, Picture, ToolCall, ToolResult
 from tts_addons.gateway.config import BudgetGiven, GatewayLimits
 from tts_addons.gateway.failures import ApiError, refuse_field, too_long
+from tts_addons.gateway.server_events import PING
 from tts_addons.gateway.wire.fields import NO_THOUGHTS
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -80,18 +82,8 @@ class TtsOptions(BaseModel):
     trace: bool = True
 
 
-class Structure(BodyPart):
-    """The form of an answer, as vLLM has it. `FieldRules` reports its other keys."""
-
-    json_: Any = Field(default=None, alias="json")
-
-
 class SharedFields(BaseModel):
-    """Fields that requests of all APIs have, and further fields of servers of open models.
-
-    Attributes:
-        guided_json: The JSON schema of an answer, or its text; `structured_outputs.json` is another name for it.
-    """
+    """Fields that requests of all APIs have, and further fields of servers of open models."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -104,8 +96,6 @@ class SharedFields(BaseModel):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     logit_bias: dict[str, Bias] | None = Field(default=None, max_length=_MOST_BIASES)
-    guided_json: Any = None
-    structured_outputs: Structure | None = None
     enable_thinking: bool | None = None
     chat_template_kwargs: Any = None
     tts: TtsOptions | None = None
@@ -133,37 +123,27 @@ class SharedFields(BaseModel):
             parameters["logit_bias"] = tuple(sorted(biases))
         return parameters
 
-    def form(self, given: Mapping[str, Any] | None, field: str) -> Mapping[str, Any] | None:
-        """Return the form of the answer, as `response_format` of chats has it; None: free text.
+    def request(self, history: History, notes: Sequence[str], **fields: Any) -> SearchRequest:
+        """Return the request of a body.
 
         Args:
-            given: The form in the API's own field; None: the field gives no form.
-            field: The name of that field.
+            history: The history.
+            notes: The notes of the reply, beside those on the history.
+            fields: The other fields of the request, by name.
 
         Raises:
-            ApiError: 400, two fields give a form, or the form is no JSON schema.
+            ApiError: 400, a field is not valid.
         """
-        structure = None if self.structured_outputs is None else self.structured_outputs.json_
-        forms = {field: given, "guided_json": self.guided_json, "structured_outputs.json": structure}
-        names = [name for name, form in forms.items() if form is not None]
-        if len(names) > 1:
-            raise refuse_field(
-                names[1], f"{names[1]} is given beside {names[0]}, but an answer has one form; leave one out"
-            )
-        if not names or names[0] == field:
-            return given
-        name = names[0]
-        schema = forms[name]
-        if isinstance(schema, str):
-            if has_many_values(schema.encode(), _MOST_PART_VALUES):
-                raise too_long(name, "too many values", _MOST_PART_VALUES, "send less")
-            try:
-                schema = json.loads(schema, parse_constant=_refuse_constant)
-            except (ValueError, RecursionError):
-                schema = None
-        if not isinstance(schema, dict):
-            raise refuse_field(name, f"{name} is {quote(forms[name])}, but must be a JSON schema")
-        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        shared: dict[str, Any] = {"thinks": self.thinks, "options": self.tts or TtsOptions(), **fields}
+        return SearchRequest(
+            model=self.model,
+            messages=history.messages(),
+            stream=bool(self.stream),
+            temperature=self.temperature,
+            draws=self.draws,
+            notes=(*notes, *history.notes),
+            **shared,
+        )
 
 
 def _token_id(name: str) -> int:
@@ -262,23 +242,6 @@ class AnswerCall:
         return json.loads(self.arguments)["input"]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """A token of an answer.
-
-    Args:
-        text: The text that the token completes; "": the token ends inside of a character.
-        logprob: The natural logarithm of the token's probability at temperature 1; at least -9999.
-    """
-
-    text: str
-    logprob: float
-
-    def value(self) -> dict[str, Any]:
-        """Return the token as the OpenAI API has it."""
-        return {"token": self.text, "bytes": list(self.text.encode()), "logprob": self.logprob, "top_logprobs": []}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerChoice:
     """One answer of a reply.
@@ -292,8 +255,8 @@ class AnswerChoice:
         stop_text: The stop text that ended the answer; "": none did.
         tokens: The number of tokens of the answer's path.
         weight: The answer's share of the selection's weight; None: the selection weighs nothing.
-        logprobs: The tokens of the text; None: they are not asked for, or not known.
         thought_share: The share of the thought in the characters of the path.
+        logprobs: The tokens of the text, as `token_logprobs` gives them; None: they are not asked for, or not known.
     """
 
     text: str | None = None
@@ -304,8 +267,8 @@ class AnswerChoice:
     stop_text: str = ""
     tokens: int = 0
     weight: float | None = None
-    logprobs: tuple[TokenLogprob, ...] | None = None
     thought_share: float = 0.0
+    logprobs: Sequence[Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,36 +339,52 @@ def report_with_answers(outcome: Outcome) -> Mapping[str, Any]:
     return {**outcome.report, "answers": answers}
 
 
-class Frames(Protocol):
-    """Writes the events of one search as bytes of a stream."""
+class Frames(ABC):
+    """Writes the events of one search as bytes of a stream.
 
+    Args:
+        head: The head of the reply.
+    """
+
+    def __init__(self, head: ReplyHead) -> None:
+        self.head = head
+        self.sent_thought = ""
+        self.sent_text = ""
+
+    @abstractmethod
     def begin(self) -> bytes:
         """Return the beginning of a stream."""
-        ...
 
+    @abstractmethod
     def progress(self, line: str) -> bytes:
         """Return a line of progress."""
-        ...
 
     def thought(self, piece: str) -> bytes:
         """Return a piece of the first answer's thought, while it is written."""
-        ...
+        self.sent_thought += piece
+        return self.progress(piece)
 
     def text(self, piece: str) -> bytes:
         """Return a piece of the first answer's text, while it is written; its thought has ended."""
-        ...
+        is_first = not self.sent_text
+        self.sent_text += piece
+        return self.text_piece(piece, is_first=is_first)
+
+    @abstractmethod
+    def text_piece(self, piece: str, *, is_first: bool) -> bytes:
+        """Return a piece of the first answer's text, as the API has it."""
 
     def ping(self) -> bytes:
         """Return a ping, which keeps the connection open."""
-        ...
+        return PING
 
+    @abstractmethod
     def end(self, outcome: Outcome) -> bytes:
         """Return the answers beyond the pieces of the first, the usage and the end."""
-        ...
 
+    @abstractmethod
     def fail(self, error: ApiError) -> bytes:
         """Return the end of a search that failed."""
-        ...
 
 
 class Wire(Protocol):
@@ -423,8 +402,9 @@ class Wire(Protocol):
         """Return the whole reply."""
         ...
 
-    def frames(self, head: ReplyHead) -> Frames:
-        """Return the writer of a stream."""
+    @property
+    def frames(self) -> type[Frames]:
+        """The writer of a stream."""
         ...
 
 

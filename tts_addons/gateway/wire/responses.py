@@ -11,13 +11,14 @@ from pydantic import Field
 from tts.errors import quote
 from tts_addons.gateway.config import GatewayLimits
 from tts_addons.gateway.failures import ApiError, refuse_field
-from tts_addons.gateway.server_events import PING, named_event
+from tts_addons.gateway.server_events import named_event
 from tts_addons.gateway.wire.fields import RESPONSES
 from tts_addons.gateway.wire.request import (
     AnswerChoice,
     BodyPart,
     Counts,
     EffortWord,
+    Frames,
     History,
     Outcome,
     ReplyHead,
@@ -98,7 +99,6 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     tools, namespaces = _tools(body.tools or (), _tools_in(items_of(body.input)), notes)
     names = {name: unique_name for unique_name, (_space, name) in namespaces.items()}
     tools, tool_choice = choose_tools(tools, body.tool_choice, names)
-    history = _history(body, namespaces, limits)
     options = body.tts or TtsOptions()
     text = body.text or TextOptions()
     reasoning = body.reasoning or ReasoningOptions()
@@ -107,23 +107,17 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     shown_choice = tool_choice
     if not isinstance(tool_choice, str):
         shown_choice = {"type": "function", "name": tool_choice["function"]["name"]}
-    return SearchRequest(
-        model=body.model,
-        messages=history.messages(),
-        stream=bool(body.stream),
-        temperature=body.temperature,
-        draws=body.draws,
+    return body.request(
+        _history(body, namespaces, limits),
+        notes,
         max_tokens=body.max_output_tokens,
         stops=stop_texts(options.stop, "tts.stop", _MOST_STOPS),
         effort=reasoning.effort or "",
-        thinks=body.thinks,
         tools=tools,
         tool_choice=tool_choice,
         parallel=is_parallel,
-        form=body.form(_form(text.format), "text.format"),
+        form=_form(text.format),
         logprobs=_LOGPROBS in (body.include or ()),
-        options=options,
-        notes=(*notes, *history.notes),
         fields=_FIELDS,
         echo={
             "instructions": body.instructions,
@@ -372,8 +366,7 @@ def _reasoning(number: str, text: str) -> dict[str, Any]:
 
 
 def _text_part(choice: AnswerChoice) -> dict[str, Any]:
-    logprobs = [token.value() for token in choice.logprobs or ()]
-    return {"type": "output_text", "text": choice.text or "", "annotations": [], "logprobs": logprobs}
+    return {"type": "output_text", "text": choice.text or "", "annotations": [], "logprobs": choice.logprobs or []}
 
 
 def usage_of(counts: Counts) -> dict[str, Any]:
@@ -387,27 +380,20 @@ def usage_of(counts: Counts) -> dict[str, Any]:
     }
 
 
-def frames(head: ReplyHead) -> ResponseFrames:
-    """Return the writer of a stream."""
-    return ResponseFrames(head)
-
-
-class ResponseFrames:
+class ResponseFrames(Frames):
     """Writes a stream: progress, then the items of the answer, and the whole response.
 
     Progress is written as the summary of a reasoning item.
     """
 
     def __init__(self, head: ReplyHead) -> None:
-        self._head = head
+        super().__init__(head)
         self._number = -1  # the number of the last event
         self._reasoning_text = ""  # the sent text of the reasoning item: progress and thoughts
-        self._thought = ""  # the sent text of the model's thought
-        self._text = ""  # the sent text of the message
 
     def begin(self) -> bytes:
         """Return the response without output."""
-        empty = opening(self._head, "in_progress")
+        empty = opening(self.head, "in_progress")
         return self._event("created", response=empty) + self._event("in_progress", response=empty)
 
     def progress(self, line: str) -> bytes:
@@ -416,66 +402,56 @@ class ResponseFrames:
         self._reasoning_text += line
         return item_start + self._event("reasoning_summary_text.delta", **self._summary(), delta=line)
 
-    def thought(self, piece: str) -> bytes:
-        """Return a piece of the model's thought, as a piece of the reasoning item."""
-        self._thought += piece
-        return self.progress(piece)
-
-    def text(self, piece: str) -> bytes:
-        """Return a piece of the answer's text; the first one ends the reasoning item and begins the message."""
+    def text_piece(self, piece: str, *, is_first: bool) -> bytes:
+        """See `Frames.text_piece`; the first piece ends the reasoning item and begins the message."""
         item_start = b""
-        if not self._text:
+        if is_first:
             end_of_reasoning = self._end_reasoning() if self._reasoning_text else b""
             empty_outcome = Outcome((AnswerChoice(text="", finish="stop"),), Counts(0, 0), {})
-            (message_item,) = _output(self._head, empty_outcome)
-            item_start = end_of_reasoning + b"".join(self._begin_message(self._message_index, message_item))
-        self._text += piece
+            (message_item,) = _output(self.head, empty_outcome)
+            item_start = end_of_reasoning + b"".join(self._begin_message(message_item))
         return item_start + self._event("output_text.delta", **self._message_place(), logprobs=[], delta=piece)
-
-    def ping(self) -> bytes:
-        """Return a comment."""
-        return PING
 
     def end(self, outcome: Outcome) -> bytes:
         """Return the events that are not sent yet: the rest of the answer's items, and the whole response."""
-        output = _output(self._head, outcome)
+        output = _output(self.head, outcome)
         events: list[bytes] = []
         thought = outcome.choices[0].thought
         if thought:
-            unsent_thought = thought.removeprefix(self._thought)
+            unsent_thought = thought.removeprefix(self.sent_thought)
             if unsent_thought:
                 events.append(self.progress(unsent_thought))
             del output[0]  # the item of the thought; the item below has the progress too
         if self._reasoning_text:
-            if not self._text:
+            if not self.sent_text:
                 events.append(self._end_reasoning())
-            output.insert(0, _reasoning(self._head.number, self._reasoning_text))
+            output.insert(0, _reasoning(self.head.number, self._reasoning_text))
         for index, item in enumerate(output):
             if item["type"] == "message":
-                events += self._message(index, item)
+                events += self._message(item)
             elif item["type"] in _INPUTS:
                 events += self._call(index, item)
-        response = _reply(self._head, outcome, output)
+        response = _reply(self.head, outcome, output)
         events.append(self._event(response["status"], response=response))
         return b"".join(events)
 
     def fail(self, error: ApiError) -> bytes:
         """Return the failed response, which ends a stream."""
-        return self._event("failed", response=failure(self._head, error))
+        return self._event("failed", response=failure(self.head, error))
 
     def _summary(self) -> dict[str, Any]:
-        return {"item_id": f"rs_{self._head.number}", "output_index": 0, "summary_index": 0}
+        return {"item_id": f"rs_{self.head.number}", "output_index": 0, "summary_index": 0}
 
     def _begin_reasoning(self) -> bytes:
         """Return the events that begin the reasoning item."""
-        item = {**_reasoning(self._head.number, ""), "summary": []}
+        item = {**_reasoning(self.head.number, ""), "summary": []}
         part = {"type": "summary_text", "text": ""}
         added = self._event("output_item.added", output_index=0, item=item)
         return added + self._event("reasoning_summary_part.added", **self._summary(), part=part)
 
     def _end_reasoning(self) -> bytes:
         """Return the events that end the reasoning item."""
-        item = _reasoning(self._head.number, self._reasoning_text)
+        item = _reasoning(self.head.number, self._reasoning_text)
         return b"".join(
             [
                 self._event("reasoning_summary_text.done", **self._summary(), text=self._reasoning_text),
@@ -484,46 +460,41 @@ class ResponseFrames:
             ]
         )
 
-    @property
-    def _message_index(self) -> int:
-        """The index of the message: after the reasoning item, if there is one."""
-        return 1 if self._reasoning_text else 0
-
     def _message_place(self) -> dict[str, Any]:
-        return {"item_id": f"msg_{self._head.number}", "output_index": self._message_index, "content_index": 0}
+        """Return the place of the message: after the reasoning item, if there is one."""
+        index = 1 if self._reasoning_text else 0
+        return {"item_id": f"msg_{self.head.number}", "output_index": index, "content_index": 0}
 
-    def _begin_message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+    def _begin_message(self, item: Mapping[str, Any]) -> list[bytes]:
         """Return the events that begin a message item, with its part still empty."""
         (part,) = item["content"]
+        place = self._message_place()
         empty_part = {**part, "refusal": ""} if part["type"] == "refusal" else {**part, "text": "", "logprobs": []}
+        empty_item = {**item, "status": "in_progress", "content": []}
         return [
-            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}),
-            self._event("content_part.added", item_id=item["id"], output_index=index, content_index=0, part=empty_part),
+            self._event("output_item.added", output_index=place["output_index"], item=empty_item),
+            self._event("content_part.added", **place, part=empty_part),
         ]
 
-    def _message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+    def _message(self, item: Mapping[str, Any]) -> list[bytes]:
         """Return the unsent events of a message item."""
         (part,) = item["content"]
-        place = {"item_id": item["id"], "output_index": index, "content_index": 0}
-        logprobs: dict[str, Any] = {}
+        place = self._message_place()
         if part["type"] == "refusal":
-            field, kind = "refusal", "refusal"
+            field, kind, logprobs = "refusal", "refusal", {}
         else:
-            field, kind = "text", "output_text"
-            logprobs = {"logprobs": part["logprobs"]}
+            field, kind, logprobs = "text", "output_text", {"logprobs": part["logprobs"]}
         text = part[field]
-        unsent_text = text.removeprefix(self._text)
-        events: list[bytes] = []
-        if not self._text:
-            events += self._begin_message(index, item)
-        if unsent_text or not self._text:
+        unsent_text = text.removeprefix(self.sent_text)
+        events = [] if self.sent_text else self._begin_message(item)
+        if unsent_text or not self.sent_text:
             events.append(self._event(f"{kind}.delta", **place, **logprobs, delta=unsent_text))
-        events += [
+        return [
+            *events,
             self._event(f"{kind}.done", **place, **logprobs, **{field: text}),
             self._event("content_part.done", **place, part=part),
-            self._event("output_item.done", output_index=index, item=item),
+            self._event("output_item.done", output_index=place["output_index"], item=item),
         ]
-        return events
 
     def _call(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
         """Return all events of the item of a call."""
@@ -540,3 +511,6 @@ class ResponseFrames:
     def _event(self, kind: str, **members: Any) -> bytes:
         self._number += 1
         return named_event(f"response.{kind}", {"type": f"response.{kind}", "sequence_number": self._number, **members})
+
+
+frames = ResponseFrames

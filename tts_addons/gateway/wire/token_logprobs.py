@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tts.backends.finite import LEAST_LOGPROB
 from tts.backends.metadata import Tokenizer
 from tts.types import Trajectory
-from tts_addons.gateway.wire.request import TokenLogprob
 
 _HALF = "\N{REPLACEMENT CHARACTER}"  # tokenizers write this for an incomplete character
 _CONTEXT = 4  # earlier tokens that are written together with a token, since a first token loses its space
 
 
-def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[TokenLogprob, ...] | None:
+def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> list[dict[str, Any]] | None:
     """Return the tokens of a text within a path, with the logarithms of their probabilities.
 
     The probabilities are the model's at temperature 1.
@@ -24,7 +24,8 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
         tokenizer: The tokenizer of its model.
 
     Returns:
-        The tokens; None where the path does not have the text, or the tokens of a piece of it are not known.
+        The tokens, as OpenAI's APIs have them, with natural logarithms of at least -9999. None where the path does not
+        have the text, or the tokens of a piece of it are not known.
     """
     full_text, nodes = path.full_text, path.path[1:]
     text_begin = full_text.rfind(text)
@@ -36,7 +37,7 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
             return None
     logprobs = [logprob for node in nodes for logprob in node.logprobs]
     ids = [token for node in nodes for token in node.token_ids[: len(node.logprobs)]]
-    tokens: list[TokenLogprob] = []
+    tokens: list[dict[str, Any]] = []
     position, text_end = 0, text_begin + len(text)
     for token_text, logprob in zip(token_texts(ids, tokenizer), logprobs, strict=True):
         if position >= text_end:  # later tokens, such as an end of sequence, are no part of the text
@@ -45,8 +46,10 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
             return None
         position += len(token_text)
         if position > text_begin:
-            tokens.append(TokenLogprob(token_text, max(logprob, LEAST_LOGPROB)))
-    return tuple(tokens) if position >= text_end else None
+            value = max(logprob, LEAST_LOGPROB)
+            token = {"token": token_text, "bytes": list(token_text.encode()), "logprob": value, "top_logprobs": []}
+            tokens.append(token)
+    return tokens if position >= text_end else None
 
 
 def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:

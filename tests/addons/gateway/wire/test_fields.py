@@ -132,10 +132,6 @@ UNKNOWN: list[tuple[str, str, dict[str, Any]]] = [
     ("messages", "tool_choice.x", {"tools": [TOOL], "tool_choice": {"type": "auto", "x": 1}}),
     ("messages", "system[0].x", {"system": [{"type": "text", "text": "Be brief.", "x": 1}]}),
     *((wire, "mystery", {"mystery": 1}) for wire in WIRES),
-    *(
-        (wire, "structured_outputs.whitespace", {"structured_outputs": {"json": CITY, "whitespace": 1}})
-        for wire in WIRES
-    ),
 ]
 
 
@@ -199,7 +195,8 @@ def test_what_clients_send_by_default_is_not_reported(api):
 # Fields that change what an answer means ------------------------------------------------------------------------------
 
 CHANGES: dict[str, Any] = {
-    "guided_regex": "a+", "guided_choice": ["a", "b"], "guided_grammar": "root ::= x", "grammar": "root ::= x",
+    "guided_json": CITY, "structured_outputs": {"choice": ["a"]}, "guided_regex": "a+", "guided_choice": ["a", "b"],
+    "guided_grammar": "root ::= x", "grammar": "root ::= x",
     "min_tokens": 5, "continue_final_message": True, "add_generation_prompt": False, "ignore_eos": True, "echo": True,
     "best_of": 3, "prefill": "A", "repetition_penalty": 1.2, "bad_words": ["a"], "stop_token_ids": [1],
     "chat_template": "x", "use_beam_search": True, "chat_template_kwargs": {"enable_thinking": False, "x": 1},
@@ -207,31 +204,11 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("name", [*CHANGES, "structured_outputs.choice"])
+@pytest.mark.parametrize("name", CHANGES)
 def test_what_changes_the_meaning_of_an_answer_is_refused_by_name(api, wire, name):
-    fields = {name: CHANGES[name]} if name in CHANGES else {"structured_outputs": {"choice": ["a"]}}
     before = api.get("/v1/searches").json()
-    assert refusal(api, wire, **fields).startswith(f"{name} is ")
+    assert refusal(api, wire, **{name: CHANGES[name]}).startswith(f"{name} is ")
     assert api.get("/v1/searches").json() == before
-
-
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize(
-    "fields", [{"guided_json": CITY}, {"guided_json": json.dumps(CITY)}, {"structured_outputs": {"json": CITY}}]
-)
-def test_a_guided_schema_is_the_form_of_the_answer(api, wire, fields):
-    assert json.loads(ask(api, wire, model="objects", **fields).text or "")["city"] == "Oslo"
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_an_answer_has_one_form(api, wire):
-    form = {
-        "chat": {"response_format": {"type": "json_object"}},
-        "responses": {"text": {"format": {"type": "json_object"}}},
-        "messages": {"output_config": {"format": {"type": "json_schema", "schema": CITY}}},
-    }[wire]
-    assert refusal(api, wire, guided_json=CITY, **form).startswith("guided_json is given beside ")
-    assert refusal(api, wire, guided_json="{").startswith("guided_json is '{', but must be a JSON schema")
 
 
 # Forms ----------------------------------------------------------------------------------------------------------------
@@ -501,10 +478,8 @@ def test_the_tokens_of_the_winner_have_their_log_probabilities(api, wire):
     tokens = tokens_of(wire, reply.json())
     assert "".join(text for text, _ in tokens) == found.text
     assert found.report["warnings"] == []
-    best = (
-        tts.solve("3 + 4 - 2", 2000, model="toy", strategy="best_of_n(n=4) | majority", seed=3).candidates[0].trajectory
-    )
-    expected = [value for node in best.path[1:] for value in node.logprobs]
+    solution = tts.solve("3 + 4 - 2", 2000, model="toy", strategy="best_of_n(n=4) | majority", seed=3)
+    expected = [value for node in solution.candidates[0].trajectory.path[1:] for value in node.logprobs]
     assert [value for _, value in tokens] == pytest.approx(expected[: len(tokens)])
     assert len(tokens) >= 5
     assert any(value < -0.001 for _, value in tokens)
@@ -514,16 +489,10 @@ def test_the_tokens_of_the_winner_have_their_log_probabilities(api, wire):
 def test_streams_have_the_same_log_probabilities(api, wire):
     body = body_of(wire, ["3 + 4 - 2"], "toy", tts={"seed": 3}, **LOGPROBS[wire])
     whole = tokens_of(wire, api.post(PATHS[wire], json=body).json())
-    reply = api.post(
-        PATHS[wire],
-        json={**body, "stream": True, **({"stream_options": {"include_usage": True}} if wire == "chat" else {})},
-    )
-    assert isinstance(read_stream(wire, reply), Found)
+    reply = api.post(PATHS[wire], json={**body, "stream": True})
     events = [json.loads(data) for _, data in frames(reply.text) if data != "[DONE]"]
     if wire == "chat":
-        (content,) = [
-            one["logprobs"]["content"] for event in events for one in event["choices"] if one["logprobs"] is not None
-        ]
+        (content,) = [one["logprobs"]["content"] for event in events for one in event["choices"] if one["logprobs"]]
     else:
         (content,) = [event["logprobs"] for event in events if event["type"] == "response.output_text.delta"]
         (done,) = [event["logprobs"] for event in events if event["type"] == "response.output_text.done"]
@@ -542,9 +511,8 @@ def test_each_choice_has_its_log_probabilities(api):
 
 @pytest.mark.slow
 def test_only_the_tokens_of_the_text_that_is_shown_are_given(api):
-    reply = api.post(
-        PATHS["chat"], json=body_of("chat", ["3 + 4 - 2"], "toy:single", logprobs=True, stop=["A: "])
-    ).json()
+    body = body_of("chat", ["3 + 4 - 2"], "toy:single", logprobs=True, stop=["A: "])
+    reply = api.post(PATHS["chat"], json=body).json()
     text = reply["choices"][0]["message"]["content"]
     tokens = "".join(one for one, _ in tokens_of("chat", reply))
     assert tokens.startswith(text)
@@ -557,10 +525,7 @@ def test_only_the_tokens_of_the_text_that_is_shown_are_given(api):
 def test_models_without_log_probabilities_refuse_them_by_name(api, wire, model):
     field = {"chat": "logprobs", "responses": "include"}[wire]
     told = refusal(api, wire, model=model, **LOGPROBS[wire])
-    assert told == (
-        f"{field} asks for log-probabilities, but the model {model!r} gives no log-probabilities of tokens; leave it "
-        "out"
-    )
+    assert told.startswith(f"{field} asks for log-probabilities, but the model {model!r} gives no")
     assert "top_logprobs is 3" in refusal(api, wire, model="toy", top_logprobs=3, **LOGPROBS[wire])
 
 
@@ -568,10 +533,8 @@ def test_models_without_log_probabilities_refuse_them_by_name(api, wire, model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["toy", "toy:single"])
-def test_completions_refuse_or_report_what_only_chats_have(api, model):
-    """By a model alone, and by a search."""
-    body = {"model": model, "prompt": "3 + 4 - 2", "max_tokens": 30}
+def test_completions_refuse_or_report_what_only_chats_have(api):
+    body = {"model": "toy", "prompt": "3 + 4 - 2", "max_tokens": 30}
     changes = {
         "guided_json": CITY,
         "structured_outputs": {"json": CITY},
@@ -592,8 +555,4 @@ def test_completions_refuse_or_report_what_only_chats_have(api, model):
         "the field 'stream_options.x' is not known here and had no effect",
     ]
     lines = api.post("/v1/completions", json={**body, "reasoning_effort": "low"}).json()["tts"]["warnings"]
-    assert lines == (
-        []
-        if ":" in model
-        else ["reasoning_effort had no effect: it is the budget of a search, and this model writes alone"]
-    )
+    assert lines == ["reasoning_effort had no effect: it is the budget of a search, and this model writes alone"]

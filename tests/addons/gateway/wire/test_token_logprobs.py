@@ -70,8 +70,8 @@ def test_the_tokens_are_those_of_the_text_alone(tokenizer: Any) -> None:
     whole = path(tokenizer, "1 + 2 = 3\n", "A: 3")
     found = token_logprobs(whole, "A: 3", tokenizer)
     assert found is not None
-    assert "".join(one.text for one in found) == "A: 3"
-    assert [one.logprob for one in found] == [-float(one) for one in range(len(found))]
+    assert "".join(one["token"] for one in found) == "A: 3"
+    assert [one["logprob"] for one in found] == [-float(one) for one in range(len(found))]
     assert token_logprobs(whole, "no text of it", tokenizer) is None
     assert token_logprobs(path(tokenizer, "A: 3", logprobs=False), "A: 3", tokenizer) is None
 
