@@ -383,7 +383,7 @@ class Study(Replayable):
 
         Args:
             path: The file, which ends in .png, .svg or .pdf; None with `ax`: nothing is written.
-            x: The cost of one problem: tokens, samples, generated_tokens, verifier_tokens, flops, seconds,
+            x: The cost of one problem: tokens, samples, requests, generated_tokens, verifier_tokens, flops, seconds,
                 work_seconds, usd or kv_bytes.
             replayed: More curves, from `replay`.
             baseline: A strategy that the others are compared with.
