@@ -268,7 +268,8 @@ def test_who_watches_late_sees_the_tree_while_the_model_works(once):
         with http.stream(
             "POST", f"{url_of(server)}/chat/completions", json={"model": "once", "messages": QUESTION, "stream": True}
         ) as answer:
-            assert any('"reasoning_content":"1 candidates' in line for line in answer.iter_lines())
+            lines = answer.iter_lines()  # kept: without its reader the stream is closed, and the search ends
+            assert any('"reasoning_content":"1 candidates' in line for line in lines)
             with http.stream("GET", f"{url_of(server)}/searches/{answer.headers['x-request-id']}/events") as told:
                 assert any(line.startswith("data: ") and '"text": "A: 5"' in line for line in told.iter_lines())
         parts.GATE.set()

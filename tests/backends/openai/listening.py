@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from tests.support.guard import LIMIT_S
 
@@ -40,9 +41,6 @@ def serving(server: Any, *, certificate: tuple[str, str] | None = None) -> Itera
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if sys.version_info >= (3, 13):  # which raises where a server has closed before its connections
-            listening.abort_clients()
-            await asyncio.sleep(0.002)
 
     listening = loop.run_until_complete(start())
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -55,6 +53,7 @@ def serving(server: Any, *, certificate: tuple[str, str] | None = None) -> Itera
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-        with warnings.catch_warnings():  # of a connection that was taken in the last turn
+        # of a connection that was taken in the last turn, whose end Python 3.13.0 does not expect behind its server's
+        with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook", return_value=None):
             warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect(1)
+            gc.collect()
