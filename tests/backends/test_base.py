@@ -26,6 +26,7 @@ from tts.backends.batching import LoopQueue
 from tts.backends.capabilities import require, value_head_metadata
 from tts.backends.function import FunctionBackend
 from tts.backends.metadata import BackendMetadata, capability_hint, metadata_of
+from tts.backends.reads import wait_for_change
 from tts.errors import CapabilityError, ConfigError, EngineError
 
 REQUEST = SampleRequest(None, (Row(1, 0, 9), Row(2, 0, 9)), Sampling(), StopCondition())
@@ -40,6 +41,19 @@ def test_a_row_is_resolved_once() -> None:
     rows.resolve(1, sample())
     with pytest.raises(AssertionError, match="row 1 was resolved twice"):
         rows.resolve(1, sample())
+
+
+def test_a_row_that_ends_before_the_wait_has_begun_is_noticed() -> None:
+    async def main() -> None:
+        rows, others = RowSet(REQUEST), RowSet(REQUEST)
+        waiting = asyncio.create_task(wait_for_change([others, rows]))
+        await asyncio.sleep(0)  # the wait is asked for, and nothing that it schedules has run
+        rows.resolve(0, sample())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert waiting.done()
+
+    asyncio.run(main())
 
 
 def test_rows_of_tasks_end_with_them_and_count_what_was_settled_in_time() -> None:

@@ -567,8 +567,10 @@ class RowSet:
         while not self.done:
             await self.change()
 
-    async def change(self) -> None:
-        """Wait until another row is resolved. Only one call may wait at a time.
+    def change(self) -> asyncio.Future[None]:
+        """Return a future that is done when another row is resolved. Only one caller may wait at a time.
+
+        Rows count from this call on, also those that end before the caller begins to wait.
 
         Raises:
             Exception: The backend's failure.
@@ -576,7 +578,7 @@ class RowSet:
         if self._failure is not None:
             raise self._failure
         self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

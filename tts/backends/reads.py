@@ -79,7 +79,7 @@ async def wait_for_change(rowsets: Sequence[RowSet]) -> None:
     Raises:
         Exception: The failure of a backend.
     """
-    waits = [asyncio.ensure_future(rows.change()) for rows in rowsets if not rows.done]
+    waits = [rows.change() for rows in rowsets if not rows.done]
     try:
         done_waits, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in done_waits:
