@@ -238,18 +238,6 @@ def test_a_command_says_what_it_takes(
     assert capsys.readouterr().out.startswith("usage: ")
 
 
-def test_lengths_has_a_row_for_each_plan_and_budget(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    small = ("--seeds", "2", "--problems", "2", "--policy-seeds", "1")
-    started("research.lengths", *small, "--json", str(tmp_path / "figures.json"), "--out", str(tmp_path / "page.md"))
-    page = started(
-        "research.lengths", "--measured", str(tmp_path / "figures.json"), "--before", str(tmp_path / "figures.json")
-    )
-    assert page.count("| `best_of_n \\| majority` | ") == 3 + 2 * 4
-    assert page.count("| `best_of_n(n=16) \\| majority` | ") == 3
-    assert page.count("+0.0% [+0.0%, +0.0%]") == 2 * 2 * 4  # beside itself
-
-
 @pytest.mark.slow
 def test_selections_by_score_have_a_row_each_and_a_difference_to_the_vote(tmp_path: Path, chosen: Path) -> None:
     pytest.importorskip("torch")

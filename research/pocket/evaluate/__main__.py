@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace) -> None:
     sizes = _sizes(options)
     backend = load(pair_record(options.policy, options.process, options.heads), options.device)
     seed = SET_SEED if options.fresh is None else options.fresh
-    sets = draw_sets(options.split, problems=sizes.problems, others=sizes.others, pairs=sizes.pairs, seed=seed)
+    sets = draw_sets(options.split, problems=sizes.problems, others=sizes.others, seed=seed)
     pools = draw_pools(
         backend, sets, sizes, verifiers=verifiers_of(backend), seed=options.seed, progress=_progress(began)
     )

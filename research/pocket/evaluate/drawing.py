@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from research.pocket.evaluate.pools import Attempt, Pool, Revision
+from research.pocket.evaluate.pools import Attempt, Pool
 from research.pocket.evaluate.problems import Item
 from tts import tasks
 from tts.backends.base import Backend, Row, Sample, SampleRequest, Sampling, StopCondition
 from tts.errors import EngineError
-from tts.randomness import child_stream, generator, problem_key, root_stream
-from tts.tasks.arithmetic.pocket import MOST_ATTEMPTS, NO, RESTART, YES
+from tts.randomness import child_stream, problem_key, root_stream
+from tts.tasks.arithmetic.pocket import NO, RESTART, YES
 from tts.tasks.base import Task
 
 TEMPERATURE: Final = 0.8
@@ -35,15 +35,11 @@ class Plan:
         samples: The number of samples at the temperature.
         greedy: Whether a sample at temperature 0 is drawn too.
         read: The number of first samples that the verifiers read.
-        cut: The number of first samples that are judged at a random token as well.
-        revised: The number of revisions of each kind.
     """
 
     samples: int
     greedy: bool = False
     read: int = 0
-    cut: int = 0
-    revised: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +49,6 @@ class Drawing:
     Args:
         backend: The backend of the policy.
         verifiers: The value heads that read the samples.
-        self_evaluates: Whether the policy is asked "Restart?".
         seed: The seed of the samples' streams.
         max_tokens: The most tokens of a sample; a longer one is unfinished.
         done: The function that is called after each problem.
@@ -61,7 +56,6 @@ class Drawing:
 
     backend: Backend
     verifiers: tuple[str, ...] = ()
-    self_evaluates: bool = True
     seed: int = 0
     max_tokens: int = 256
     done: Callable[[], None] = field(default=lambda: None)
@@ -100,11 +94,10 @@ class _Drawn:
         streams = [child_stream(stream, 0, j) for j in range(plan.samples)]
         samples = await self._sample(opened.value, streams, [room] * plan.samples, TEMPERATURE)
         greedy = await self._sample(opened.value, streams[:1], [room], 0.0) if plan.greedy else []
-        attempts = await self._read(samples[: plan.read], await self._cuts(opened.value, streams, samples[: plan.cut]))
+        attempts = await self._read(samples[: plan.read])
         attempts += [self._attempt(sample) for sample in samples[plan.read :]]
         self._backend.release([opened.value, *(sample.handle for sample in (*samples, *greedy))])
-        revisions = await self._revisions(attempts, plan.revised) if plan.revised else {}
-        return Pool(self._item, tuple(attempts), self._attempt(greedy[0]) if greedy else None, revisions)
+        return Pool(self._item, tuple(attempts), self._attempt(greedy[0]) if greedy else None)
 
     def _room(self, prompt_tokens: int) -> int:
         context = self._backend.context
@@ -124,41 +117,24 @@ class _Drawn:
                 )
         return samples
 
-    async def _cuts(self, handle: Any, streams: Sequence[int], samples: Sequence[Sample]) -> list[float]:
-        """Return the policy's judgement of samples that are drawn again, up to a random token.
-
-        The same stream gives the same tokens.
-        """
-        if not self._on.self_evaluates or not samples:
-            return []
-        rng = generator(self._on.seed, self._key, "cut")
-        sizes = [int(rng.integers(1, max(2, sample.num_tokens))) for sample in samples]
-        parts = await self._sample(handle, streams[: len(samples)], sizes, TEMPERATURE)
-        asked = await self._restarts(parts)
-        self._backend.release([part.handle for part in parts])
-        return asked
-
     async def _restarts(self, samples: Sequence[Sample]) -> list[float]:
         """Return P(no) / (P(yes) + P(no)) behind each sample."""
         handles = [sample.handle for sample in samples]
         replies = await self._backend.next_logprobs(handles, [RESTART] * len(handles), (YES, NO))
         return [float(1 / (1 + np.exp(np.clip(reply.value[0] - reply.value[1], -700, 700)))) for reply in replies]
 
-    async def _read(self, samples: Sequence[Sample], cuts: Sequence[float]) -> list[Attempt]:
+    async def _read(self, samples: Sequence[Sample]) -> list[Attempt]:
         """Return samples with the readings of the verifiers."""
         handles = [sample.handle for sample in samples]
         read = {
             name: [reply.value for reply in await self._backend.value(handles, name)] for name in self._on.verifiers
         }
-        restarts = (
-            await self._restarts(samples) if self._on.self_evaluates and samples else [float("nan")] * len(samples)
-        )
+        restarts = await self._restarts(samples) if samples else []
         return [
             self._attempt(
                 sample,
                 readings={name: tuple(values[i].tolist()) for name, values in read.items()},
                 restart=restarts[i],
-                cuts=tuple(cuts[i : i + 1]),
             )
             for i, sample in enumerate(samples)
         ]
@@ -174,19 +150,3 @@ class _Drawn:
             num_tokens=sample.num_tokens,
             **read,
         )
-
-    async def _revisions(self, attempts: Sequence[Attempt], count: int) -> dict[Revision, tuple[Attempt, ...]]:
-        """Return the texts written after attempts of the first half: one wrong, up to four wrong, one right."""
-        whole = (attempt for attempt in attempts[: len(attempts) // 2] if attempt.text.endswith("\n"))
-        shown = [attempt for attempt in whole if attempt.answer is not None]
-        wrong, right = ([attempt.text for attempt in shown if attempt.right is good] for good in (False, True))
-        contexts: dict[Revision, list[str]] = {"first": wrong[:1], "several": wrong[:MOST_ATTEMPTS], "kept": right[:1]}
-        return {name: await self._revise(name, texts, count) for name, texts in contexts.items() if texts}
-
-    async def _revise(self, name: Revision, texts: Sequence[str], count: int) -> tuple[Attempt, ...]:
-        (opened,) = await self._backend.open([self._task.prompt(self._item.problem, "revise", texts)])
-        stream = root_stream(self._on.seed, self._key, "revise", name, *texts)
-        streams, room = [child_stream(stream, 0, j) for j in range(count)], self._room(opened.computed)
-        samples = await self._sample(opened.value, streams, [room] * count, TEMPERATURE)
-        self._backend.release([opened.value, *(sample.handle for sample in samples)])
-        return tuple(self._attempt(sample) for sample in samples)

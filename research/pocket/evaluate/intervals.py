@@ -72,11 +72,6 @@ def base_rate(observed: Sequence[Observed]) -> float:
     return sum(each.label for each in observed) / len(observed) if observed else math.nan
 
 
-def num_unknown(observed: Sequence[Observed]) -> int:
-    """Return how many scores are unknown; all other figures leave them out."""
-    return sum(math.isnan(each.score) for each in observed)
-
-
 def _drop_unknown(observed: Sequence[Observed]) -> list[Observed]:
     return [each for each in observed if not math.isnan(each.score)]
 

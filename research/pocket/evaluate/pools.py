@@ -8,12 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from research.pocket.evaluate.problems import Item
-
-# "first": one wrong attempt in the prompt; "several": up to four wrong ones; "kept": a right one
-Revision = Literal["first", "several", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,6 @@ class Attempt:
         num_tokens: The number of tokens that were written.
         readings: The readings of each verifier, one for each line.
         restart: The probability that a fresh start would not do better, asked at the end; NaN: not asked.
-        cuts: The same probability, asked where the text was cut at random tokens.
     """
 
     lines: tuple[str, ...]
@@ -38,7 +33,6 @@ class Attempt:
     num_tokens: int = 0
     readings: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     restart: float = math.nan
-    cuts: tuple[float, ...] = ()
 
     @property
     def text(self) -> str:
@@ -59,14 +53,11 @@ class Pool:
         item: The problem.
         attempts: The samples, in the order of their streams.
         greedy: The sample at temperature 0; None: not drawn.
-        revisions: The attempts that were written after earlier ones, by what stood in the prompt; empty: none could be
-            revised.
     """
 
     item: Item
     attempts: tuple[Attempt, ...]
     greedy: Attempt | None = None
-    revisions: Mapping[Revision, tuple[Attempt, ...]] = field(default_factory=dict[Revision, "tuple[Attempt, ...]"])
 
     @property
     def num_right(self) -> int:
@@ -79,13 +70,6 @@ class Pool:
         yield from self.attempts
         if self.greedy is not None:
             yield self.greedy
-        for revised in self.revisions.values():
-            yield from revised
-
-    def halves(self) -> tuple[tuple[Attempt, ...], tuple[Attempt, ...]]:
-        """Return the attempts that revisions are chosen from, and those that they are compared with."""
-        middle = len(self.attempts) // 2
-        return self.attempts[:middle], self.attempts[middle:]
 
 
 def mean_right(attempts: Sequence[Attempt]) -> float:

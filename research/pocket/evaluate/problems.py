@@ -8,16 +8,16 @@ larger one. The checksum of the sets is pinned, so that a change of the generato
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from tts.errors import ConfigError
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.countdown import CountdownProblem
-from tts.tasks.arithmetic.expression import Expression, Step, apply
+from tts.tasks.arithmetic.expression import Expression, Step
 from tts.tasks.arithmetic.expression import text as expression_text
-from tts.tasks.arithmetic.generator import Difficulty, Drawn, Split, draw, held_out
+from tts.tasks.arithmetic.generator import Difficulty, Drawn, Split, draw
 from tts.tasks.arithmetic.judging import judge, judge_countdown
 from tts.types import Problem
 
@@ -57,15 +57,12 @@ OTHERS: Final = (
     *(Cell("worded-2", size) for size in (2, 4, 6, 8, 10)),
     *(Cell("countdown", size) for size in (2, 3, 4)),
 )
-# The difficulty of problems that are chosen by whether a pair of operands in them was held out of training.
-PAIRS: Final = Cell("plain-2", 2)
-_PAIRS_FROM = 1_000_000  # their numbers in the series, far from those of the main set
-# SHA-256 of all texts of the sets in the sizes that are reported: (split, problems, others, pairs)
-PINNED: Final[dict[tuple[str, int, int, int], str]] = {
-    ("test", 8, 4, 40): "30355ad89b4377a337abd927013400bc9c36ef37c0e55e102b0efe0045d7c07f",
-    ("test", 50, 20, 300): "bc1873f68d55a8638949b5173e00c040272b13411dfc03378656afe62425a92a",
-    ("validation", 8, 4, 40): "e0079608801e4dc95d3d7fbdca1a40b7c9074377c5d498949ea96d725ea62871",
-    ("validation", 50, 20, 300): "1231dbf6879e6536f00e7f3f99fcea2d18799c11eaf21f56edffebe2d71f578c",
+# SHA-256 of all texts of the sets in the sizes that are reported: (split, problems, others)
+PINNED: Final[dict[tuple[str, int, int], str]] = {
+    ("test", 8, 4): "ab95cfeb5ff863fe2ca4c37d211b71fc9c3ec3f2aa31dc3aeff50d9598129c12",
+    ("test", 50, 20): "809553cdac2c5c4554cb40eb08796161d38278d135afa10576a9c0b715dce027",
+    ("validation", 8, 4): "916762cf28de0d9234390aecf06ab77d8e242de8e1026d37b61730998c0da3c3",
+    ("validation", 50, 20): "1b69224a3c230891996b03d5c5153bbb530c2be54330910daeec7f10bcfe0f70",
 }
 
 
@@ -99,28 +96,25 @@ class Sets:
     Args:
         main: The problems of the main difficulties.
         others: The problems of the other difficulties.
-        pairs: Problems of which half have an unseen pair of operands.
     """
 
     main: tuple[Item, ...]
     others: tuple[Item, ...]
-    pairs: tuple[Item, ...]
 
     @property
     def checksum(self) -> str:
         """The SHA-256 of all texts, in order."""
-        texts = "\n".join(item.problem.text for part in (self.main, self.others, self.pairs) for item in part)
+        texts = "\n".join(item.problem.text for item in (*self.main, *self.others))
         return hashlib.sha256(texts.encode()).hexdigest()
 
 
-def draw_sets(split: Split, *, problems: int, others: int, pairs: int, seed: int = SET_SEED) -> Sets:
+def draw_sets(split: Split, *, problems: int, others: int, seed: int = SET_SEED) -> Sets:
     """Return the sets; those of `SET_SEED` are compared with the checksum of their size, if it has one.
 
     Args:
         split: The split.
         problems: The number of problems of each main difficulty.
         others: The number of problems of each other difficulty.
-        pairs: The number of problems that are chosen by their pairs of operands.
         seed: The seed; another one than `SET_SEED` draws problems that nobody has seen.
 
     Raises:
@@ -129,9 +123,8 @@ def draw_sets(split: Split, *, problems: int, others: int, pairs: int, seed: int
     sets = Sets(
         tuple(draw_item(cell, split, seed, index) for cell in MAIN for index in range(problems)),
         tuple(draw_item(cell, split, seed, index) for cell in OTHERS for index in range(others)),
-        tuple(_pairs(split, seed, pairs)),
     )
-    pinned = PINNED.get((split, problems, others, pairs)) if seed == SET_SEED else None
+    pinned = PINNED.get((split, problems, others)) if seed == SET_SEED else None
     if pinned is not None and sets.checksum != pinned:
         raise ConfigError(
             f"the problems of the split {split!r} have the SHA-256 {sets.checksum}, but {pinned} is pinned: the "
@@ -165,30 +158,3 @@ def _item(cell: Cell, drawn: Drawn, name: str) -> Item:
 
 def _name(cell: Cell, split: Split, seed: int, index: int) -> str:
     return f"{cell.kind}-{cell.size}/{split}/{seed}/{index}"
-
-
-def _pairs(split: Split, seed: int, count: int) -> Iterator[Item]:
-    """Yield the first problems with an unseen pair, and as many that have only a seen pair of its kind."""
-    wanted = {True: count // 2, False: count - count // 2}
-    index = _PAIRS_FROM
-    while any(wanted.values()):
-        item = draw_item(PAIRS, split, seed, index)
-        index += 1
-        new = any(map(is_unseen, item.worked))
-        if wanted[new] and any(map(may_be_held_out, item.worked)):
-            wanted[new] -= 1
-            yield item
-
-
-def may_be_held_out(step: Step) -> bool:
-    """Return whether a step's pair of operands is of the kind of which some were held out of training.
-
-    A pair that a countdown may have shown is not of that kind.
-    """
-    asked = replace(step, result=apply(step.operator, step.left, step.right))
-    return max(abs(step.left), abs(step.right)) >= 10 and not countdown.may_have(asked)
-
-
-def is_unseen(step: Step) -> bool:
-    """Return whether a step's pair of operands is in no worked solution of the training split."""
-    return may_be_held_out(step) and held_out(step)

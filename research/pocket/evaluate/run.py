@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from research.pocket.evaluate.accuracy import accuracy_tables, drawn_table
 from research.pocket.evaluate.drawing import Drawing, Plan
-from research.pocket.evaluate.held_out import held_out_tables
 from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.pools import Pool
 from research.pocket.evaluate.problems import MAIN, Item, Sets
-from research.pocket.evaluate.restarting import restart_tables
-from research.pocket.evaluate.revising import revision_tables
 from research.pocket.evaluate.tables import Table
-from research.pocket.evaluate.verifying import verifier_tables
+from research.pocket.evaluate.verifying import solution_table
 from tts.backends.base import Backend
 from tts.errors import ConfigError
 
@@ -36,10 +33,6 @@ class Sizes:
         deep: The number of problems of a main difficulty that get `deep_samples` instead.
         deep_samples: The number of samples of these.
         others: The number of problems of each other difficulty.
-        pairs: The number of problems that are chosen by their pairs of operands.
-        pair_samples: The number of samples of each of these.
-        cut: The number of samples of a main problem that self-evaluation judges at a random token too.
-        revised: The number of revisions of each kind.
         max_tokens: The most tokens of a sample.
 
     Raises:
@@ -51,10 +44,6 @@ class Sizes:
     deep: int = 16
     deep_samples: int = 64
     others: int = 20
-    pairs: int = 300
-    pair_samples: int = 4
-    cut: int = 4
-    revised: int = 2
     max_tokens: int = 256
 
     def __post_init__(self) -> None:
@@ -63,8 +52,6 @@ class Sizes:
             "samples": 1,
             "deep_samples": self.samples,
             "others": 0,
-            "pairs": 0,
-            "pair_samples": 1,
             "max_tokens": 1,
         }
         for name in self.__dataclass_fields__:
@@ -74,7 +61,7 @@ class Sizes:
 
 
 FULL: Final = Sizes()
-QUICK: Final = Sizes(problems=8, samples=16, deep=0, others=4, pairs=40, pair_samples=2, cut=2, revised=1)
+QUICK: Final = Sizes(problems=8, samples=16, deep=0, others=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +70,6 @@ class Pools:
 
     main: Sequence[Pool]
     others: Sequence[Pool]
-    pairs: Sequence[Pool]
 
 
 def verifiers_of(backend: EngineBackend) -> tuple[str, ...]:
@@ -119,7 +105,6 @@ def draw_pools(
         *_main(sets.main, sizes),
         *((item, Plan(samples=sizes.samples, greedy=True, read=sizes.samples)) for item in sets.others),
     ]
-    work += [(item, Plan(samples=sizes.pair_samples)) for item in sets.pairs]
     count = 0
 
     def count_pool() -> None:
@@ -139,8 +124,8 @@ def draw_pools(
             await backend.close()
 
     pools = asyncio.run(draw_all())
-    main, others = len(sets.main), len(sets.main) + len(sets.others)
-    return Pools(pools[:main], pools[main:others], pools[others:])
+    main = len(sets.main)
+    return Pools(pools[:main], pools[main:])
 
 
 def all_tables(pools: Pools, seed: int = 0) -> list[Table]:
@@ -153,11 +138,8 @@ def all_tables(pools: Pools, seed: int = 0) -> list[Table]:
     intervals = Intervals(seed)
     return [
         *accuracy_tables(pools.main, pools.others, intervals),
-        *held_out_tables([*pools.main, *pools.others, *pools.pairs], intervals),
-        *verifier_tables(pools.main, pools.others, intervals),
-        *restart_tables(pools.main, intervals),
-        *revision_tables(pools.main, intervals),
-        drawn_table({"main": pools.main, "other kinds": pools.others, "pairs of operands": pools.pairs}),
+        solution_table(pools.main, intervals),
+        drawn_table({"main": pools.main, "other kinds": pools.others}),
     ]
 
 
@@ -171,8 +153,6 @@ def _main(items: Sequence[Item], sizes: Sizes) -> list[tuple[Item, Plan]]:
                 samples=sizes.deep_samples if i % each < sizes.deep else sizes.samples,
                 greedy=True,
                 read=sizes.samples,
-                cut=sizes.cut,
-                revised=sizes.revised,
             ),
         )
         for i, item in enumerate(items)

@@ -15,7 +15,7 @@ from tts.backends.base import Backend, Caps, Counters, Reply, RowSet, Sample, Sa
 from tts.budget.budget import Rates
 from tts.randomness import uniform
 from tts.tasks.arithmetic.expression import Expression, Step, apply, steps
-from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
+from tts.tasks.arithmetic.pocket import NO, RESTART, YES
 from tts.tasks.arithmetic.reading import read
 
 SLIP = 1000  # what a wrong result is off by: more than any right one
@@ -23,10 +23,9 @@ SLIP = 1000  # what a wrong result is off by: more than any right one
 
 @dataclass(frozen=True)
 class Written:
-    """A state: the problem, the attempts before it, and what is written."""
+    """A state: the problem, and what is written."""
 
     problem: str
-    attempts: tuple[str, ...]
     text: str = ""
 
 
@@ -35,8 +34,6 @@ class ScriptedPolicy(Backend):
 
     Args:
         slips: the probability that a step's result is wrong. solutions: of countdowns, by text.
-        fixes, breaks: the probabilities that a wrong attempt in the prompt is put right, and that a right one is not
-            repeated.
         heads: readings of a path's last line by name, given whether all lines so far are right.
     """
 
@@ -52,13 +49,10 @@ class ScriptedPolicy(Backend):
         slips: Callable[[Step], float],
         *,
         solutions: Mapping[str, Sequence[Step]] | None = None,
-        fixes: float = 0.0,
-        breaks: float = 0.0,
         heads: Mapping[str, Callable[[bool], float]] | None = None,
     ) -> None:
         self._slips = slips
         self._solutions = solutions or {}
-        self._fixes, self._breaks = fixes, breaks
         self._heads = heads or {}
         self.counters = Counters()
         self.live = 0
@@ -70,8 +64,7 @@ class ScriptedPolicy(Backend):
         self.live += len(prompts)
         replies: list[Reply[Any]] = []
         for prompt in prompts:
-            problem, _, rest = prompt.partition("\n")
-            replies.append(Reply(Written(problem, tuple(rest.split(f"{AGAIN}\n")[:-1])), len(prompt)))
+            replies.append(Reply(Written(prompt.partition("\n")[0]), len(prompt)))
         return replies
 
     def sample(self, request: SampleRequest) -> RowSet:
@@ -80,24 +73,18 @@ class ScriptedPolicy(Backend):
             whole = self._write(request.handle, row.stream, greedy=request.sampling.temperature == 0)
             text = whole[: row.max_tokens]
             self.live += 1
-            handle = Written(request.handle.problem, request.handle.attempts, text)
+            handle = Written(request.handle.problem, text)
             rows.resolve(i, Sample(text, (), (), "answer" if text == whole else "length", handle, len(text)))
         return rows
 
     def _write(self, state: Written, stream: int, *, greedy: bool) -> str:
-        right = all(self.follow(state, state.attempts[-1])) if state.attempts else True
-        chance = uniform(stream, 0)
-        if state.attempts and right:
-            return "A: 5000\n" if chance < self._breaks else state.attempts[-1]
-        if state.attempts and chance >= self._fixes:
-            return state.attempts[-1]
         lines: list[str] = []
 
         off = 0
 
         def done(step: Step) -> int:
             nonlocal off
-            slipped = not greedy and not state.attempts and uniform(stream, len(lines) + 1) < self._slips(step)
+            slipped = not greedy and uniform(stream, len(lines) + 1) < self._slips(step)
             off = off or SLIP * slipped
             written = step.result + SLIP * slipped
             lines.append(f"{step.left} {step.operator} {step.right} = {written}\n")

@@ -8,44 +8,36 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("research.pocket", reason="research is no part of the wheel")
 
+
 from research.pocket.evaluate import problems as sets_of
 from research.pocket.evaluate.accuracy import accuracy_tables, vote
-from research.pocket.evaluate.held_out import pairs_of
-from research.pocket.evaluate.intervals import Intervals, Observed
+from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.pools import Attempt, Pool
 from research.pocket.evaluate.problems import (
     MAIN,
     OTHERS,
-    PAIRS,
     SET_SEED,
     Cell,
     Item,
     Sets,
     draw_item,
     draw_sets,
-    is_unseen,
-    may_be_held_out,
 )
 from research.pocket.evaluate.rendering import format_entry, make_json, markdown
-from research.pocket.evaluate.restarting import observations
-from research.pocket.evaluate.revising import revision_tables
 from research.pocket.evaluate.run import FULL, QUICK, Pools, Sizes, all_tables, draw_pools
 from research.pocket.evaluate.tables import Table
-from research.pocket.evaluate.verifying import lines_of, verifier_tables
+from research.pocket.evaluate.verifying import solution_table
 from tests.research.pocket.scripted import ScriptedPolicy
 from tts.errors import ConfigError
 from tts.statistics import Estimate
-from tts.tasks.arithmetic import countdown
-from tts.tasks.arithmetic.expression import Step, apply
-from tts.tasks.arithmetic.generator import held_out
+from tts.tasks.arithmetic.expression import Step
 
 SLIP = 0.1
-SIZES = Sizes(problems=6, samples=16, deep=2, deep_samples=64, others=2, pairs=60, pair_samples=8, cut=4, revised=2)
+SIZES = Sizes(problems=6, samples=16, deep=2, deep_samples=64, others=2)
 
 
 def item(size: int = 2, index: int = 0) -> Item:
@@ -67,27 +59,27 @@ def column(table: Table, key: str) -> list[Any]:
 
 @pytest.mark.parametrize("split", ["test", "validation"])
 def test_the_sets_are_the_pinned_ones(split: Any) -> None:
-    assert (split, QUICK.problems, QUICK.others, QUICK.pairs) in sets_of.PINNED
-    assert (split, FULL.problems, FULL.others, FULL.pairs) in sets_of.PINNED
-    draw_sets(split, problems=QUICK.problems, others=QUICK.others, pairs=QUICK.pairs)
+    assert (split, QUICK.problems, QUICK.others) in sets_of.PINNED
+    assert (split, FULL.problems, FULL.others) in sets_of.PINNED
+    draw_sets(split, problems=QUICK.problems, others=QUICK.others)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["test", "validation"])
 def test_the_whole_sets_are_the_pinned_ones(split: Any) -> None:
-    draw_sets(split, problems=FULL.problems, others=FULL.others, pairs=FULL.pairs)
+    draw_sets(split, problems=FULL.problems, others=FULL.others)
 
 
 def test_a_change_of_the_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sets_of.PINNED, ("test", 1, 1, 2), "0" * 64)
+    monkeypatch.setitem(sets_of.PINNED, ("test", 1, 1), "0" * 64)
     with pytest.raises(ConfigError, match=r"'test'.*SHA-256 [0-9a-f]{64},.*pinned"):
-        draw_sets("test", problems=1, others=1, pairs=2)
-    draw_sets("test", problems=1, others=1, pairs=2, seed=SET_SEED + 1)  # others are nobody's promise
+        draw_sets("test", problems=1, others=1)
+    draw_sets("test", problems=1, others=1, seed=SET_SEED + 1)  # others are nobody's promise
 
 
 def test_problems_have_names_of_their_own_and_answers_that_are_right() -> None:
-    sets = draw_sets("validation", problems=2, others=2, pairs=8, seed=5)
-    items = [*sets.main, *sets.others, *sets.pairs]
+    sets = draw_sets("validation", problems=2, others=2, seed=5)
+    items = [*sets.main, *sets.others]
     assert len({each.problem.id for each in items}) == len(items)
     assert len(sets.main) == 2 * len(MAIN)
     for each in items:
@@ -97,20 +89,8 @@ def test_problems_have_names_of_their_own_and_answers_that_are_right() -> None:
 
 
 def test_smaller_sets_are_the_beginning_of_larger_ones() -> None:
-    small, large = (draw_sets("test", problems=n, others=0, pairs=2 * n, seed=3) for n in (1, 2))
+    small, large = (draw_sets("test", problems=n, others=0, seed=3) for n in (1, 2))
     assert small.main == large.main[::2]
-    assert all(each in large.pairs for each in small.pairs)
-
-
-def test_half_of_the_pairs_are_new_to_a_model_and_the_others_could_have_been() -> None:
-    found = [each.worked for each in draw_sets("test", problems=1, others=0, pairs=10, seed=2).pairs]
-    assert sum(any(map(is_unseen, worked)) for worked in found) == 5
-    assert all(any(map(may_be_held_out, worked)) for worked in found)
-    assert not is_unseen(Step(3, "+", 4, 7))
-    assert not may_be_held_out(Step(9, "*", 9, 81))  # as small as those of which none is held out
-    asked = [Step(left, "+", right, left + right) for left in range(10, 99) for right in range(10, 99)]
-    assert {is_unseen(step) for step in asked if countdown.may_have(step)} == {False}
-    assert {is_unseen(step) == held_out(step) for step in asked if not countdown.may_have(step)} == {True}
 
 
 # Accuracy -------------------------------------------------------------------------------------------------------------
@@ -149,25 +129,21 @@ def test_accuracy_by_hand() -> None:
 
 @lru_cache
 def drawn_sets() -> Sets:
-    return draw_sets("validation", problems=SIZES.problems, others=SIZES.others, pairs=SIZES.pairs, seed=11)
+    return draw_sets("validation", problems=SIZES.problems, others=SIZES.others, seed=11)
 
 
 def solutions() -> Mapping[str, Sequence[Step]]:
     return {each.problem.text: each.worked for each in drawn_sets().others if each.cell.kind == "countdown"}
 
 
-def policy(slip: float = SLIP, *, of_unseen: float | None = None, **more: Any) -> ScriptedPolicy:
-    def slips(step: Step) -> float:
-        true = dataclasses.replace(step, result=apply(step.operator, step.left, step.right))
-        return slip if of_unseen is None or not is_unseen(true) else of_unseen
-
-    return ScriptedPolicy(slips, solutions=solutions(), **more)
+def policy(slip: float = SLIP, **more: Any) -> ScriptedPolicy:
+    return ScriptedPolicy(lambda step: slip, solutions=solutions(), **more)
 
 
 @lru_cache
 def known() -> Pools:
     heads = {"process": lambda right: 0.9 if right else 0.1, "probe": lambda right: 0.5}
-    return draw_pools(policy(fixes=0.25, breaks=0.4, heads=heads), drawn_sets(), SIZES, seed=3)  # type: ignore[arg-type]
+    return draw_pools(policy(heads=heads), drawn_sets(), SIZES, seed=3)  # type: ignore[arg-type]
 
 
 def tables(pools: Pools) -> dict[str, Table]:
@@ -207,50 +183,12 @@ def test_other_kinds_are_found_too_and_a_countdown_is_right_however_it_is_solved
 
 
 def test_a_perfect_verifier_and_one_that_knows_nothing() -> None:
-    found = tables(known())
-    by_position = found["process_by_position"]
-    assert column(by_position, "position")[-2] == "answer line"
-    assert column(by_position, "leads_auc")[-2].value == pytest.approx(1)
-    assert column(by_position, "leads_auc_within")[-2].value == pytest.approx(1)
-    for share, *aucs in zip(
-        *(column(by_position, key)[:-2] for key in ("leads_share", "leads_auc", "leads_auc_within")), strict=True
-    ):
-        assert share < 0.9  # a right beginning may still go wrong, which nobody can see there
-        assert all(0.5 < auc.value < 1 for auc in aucs)
-    final = found["final_answer"]
+    final = tables(known())["final_answer"]
     assert column(final, "verifier") == ["process model", "probe", "self-evaluation"]
     assert [each.value for each in column(final, "auc")] == [pytest.approx(1), 0.5, pytest.approx(1)]
     assert [each.value for each in column(final, "auc_within")] == [pytest.approx(1), 0.5, pytest.approx(1)]
     assert column(final, "ece")[0].value == pytest.approx(0.1)
     assert column(final, "brier")[0] == pytest.approx(0.01)
-    answers = found["probe_by_position"]
-    row = column(answers, "position").index("answer line")
-    assert column(answers, "leads_ece")[row].value == pytest.approx(abs(0.5 - column(answers, "leads_share")[row]))
-
-
-def test_a_line_leads_where_its_sample_ends_right_and_is_right_by_itself() -> None:
-    two = item()
-    first, second = two.worked
-    slipped = dataclasses.replace(first, result=first.result + 1)
-    follows = next(
-        Step(a, second.operator, b, apply(second.operator, a, b))
-        for a, b in [(slipped.result, second.right), (second.left, slipped.result)]
-        if first.result in (second.left, second.right)
-    )
-    lines = (f"{slipped}\n", f"{follows}\n", f"A: {follows.result}\n")
-    pool = Pool(
-        two, (Attempt(lines, str(follows.result), right=False, readings={"process": (0.1, 0.2, 0.3)}), attempt(None))
-    )
-    if two.judge(lines)[1]:  # the slip went where the second step takes it
-        assert [
-            (line.number, line.final, line.readings["process"], line.leads, line.right) for line in lines_of([pool])[:3]
-        ] == [
-            (1, False, 0.1, False, False),
-            (2, False, 0.2, False, True),
-            (3, True, 0.3, False, True),
-        ]
-    else:
-        assert [line.right for line in lines_of([pool])][:1] == [False]
 
 
 def test_a_verifier_that_knows_only_how_hard_problems_are_knows_nothing_within_them() -> None:
@@ -259,86 +197,14 @@ def test_a_verifier_that_knows_only_how_hard_problems_are_knows_nothing_within_t
         Pool(item(index=i), (one,) * many + (other,) * (4 - many))
         for i, (one, other, many) in enumerate([(*right, 3), (*wrong, 1)] * 8)
     ]
-    found = {table.name: table for table in verifier_tables(pools, [], Intervals())}
-    for name, row, key in (("process_by_position", 6, "leads_auc"), ("final_answer", 0, "auc")):
-        assert column(found[name], key)[row].value == pytest.approx(0.75)
-        assert column(found[name], f"{key}_within")[row].value == 0.5
-
-
-def test_lines_that_were_cut_short_are_not_read() -> None:
-    two = item()
-    cut = Attempt((f"{two.worked[0]}\n", "12 +"), None, right=False, finished=False, readings={"process": (0.5, 0.4)})
-    assert [line.readings for line in lines_of([Pool(two, (cut,))])] == [{"process": 0.5}]
-
-
-def test_self_evaluation_of_a_known_policy() -> None:
-    table = tables(known())["self_evaluation"]
-    whole, cut, p = column(table, "whole_num"), column(table, "cut_num"), column(table, "whole_share")
-    assert whole[-1] == 60 * 16
-    assert cut[-1] == 60 * 4
-    for (low, high), found in zip([(1, 2), (3, 4), (5, 6), (7, 8), (9, 10)], p, strict=False):
-        truth = np.mean([1 - (1 - (1 - SLIP) ** size) * (1 - SLIP) ** size for size in (low, high)])
-        assert found == pytest.approx(truth, abs=4 * math.sqrt(0.25 / (12 * 16)))
-    assert column(table, "whole_auc")[-1].value > 0.7
-    assert 0.5 < column(table, "cut_auc")[-1].value < column(table, "whole_auc")[-1].value
-
-
-def test_the_drawn_label_is_that_of_another_sample() -> None:
-    both = Pool(item(), (attempt("1", right=True, restart=0.8), attempt("2", restart=0.3, cuts=(0.4,))))
-    alike = Pool(item(), (attempt("1", restart=0.1), attempt("2", restart=0.2)))
-    whole, cut = observations([both, alike], np.random.default_rng(0))
-    assert whole == [Observed(0.8, True, 0), Observed(0.3, False, 0), Observed(0.1, True, 1), Observed(0.2, True, 1)]
-    assert cut == [Observed(0.4, False, 0)]
-    assert observations([Pool(item(), (attempt("1", restart=0.5),))], np.random.default_rng(0)) == ([], [])
-
-
-def test_revisions_of_a_known_policy() -> None:
-    table = tables(known())["revision"]
-    found = dict(zip(table.columns, table.rows[-1], strict=True))
-    for name in ("fixed_first", "fixed_several"):
-        assert near(found[name], 0.25, 2 * found["wrong"])
-    assert near(found["broken"], 0.4, 2 * found["kept"])
-    gain = found["fixed_first"].value - found["fresh"].value
-    assert found["gain_first"].value == pytest.approx(gain)
-    hard = dict(zip(table.columns, table.rows[4], strict=True))
-    truth = np.mean([(1 - SLIP) ** 9, (1 - SLIP) ** 10])
-    assert near(hard["fresh"], truth, 8 * hard["wrong"])  # although only problems with a wrong attempt are in the row
-
-
-def test_fresh_accuracy_is_that_of_samples_that_chose_nothing() -> None:
-    wrong, right = attempt("2"), attempt("1", right=True)
-    pool = Pool(item(), (wrong, wrong, right, right), revisions={"first": (right, wrong), "several": (right, right)})
-    (table,) = revision_tables([pool], Intervals())
-    row = dict(zip(table.columns, table.rows[0], strict=True))
-    assert (row["wrong"], row["kept"]) == (1, 0)
-    assert (row["fresh"].value, row["fixed_first"].value, row["fixed_several"].value) == (1, 0.5, 1)
-    assert row["gain_first"].value == -0.5
-    assert math.isnan(row["broken"].value)
-
-
-@pytest.mark.parametrize("of_unseen", [SLIP, 0.6])
-def test_memory_shows_as_a_difference_on_held_out_pairs(of_unseen: float) -> None:
-    pools = draw_pools(policy(of_unseen=of_unseen), drawn_sets(), SIZES, verifiers=(), seed=4)  # type: ignore[arg-type]
-    found = tables(pools)["held_out_pairs"]
-    pairs = column(found, "held_out_pairs")[-1]
-    assert pairs > 30
-    assert sum(column(found, "held_out_pairs")[:-1]) == pairs
-    assert near(column(found, "held_out")[-1], 1 - of_unseen, 8 * pairs)
-    assert near(column(found, "other")[-1], 1 - SLIP, 8 * 30)
-    assert (0.0 in column(found, "difference")[-1]) == (of_unseen == SLIP)
-
-
-def test_a_step_behind_a_wrong_one_does_not_count() -> None:
-    three = next(each for index in range(200) if all(map(may_be_held_out, (each := item(3, index)).worked)))
-    slipped = dataclasses.replace(three.worked[1], result=three.worked[1].result + 1)
-    lines = (f"{three.worked[0]}\n", f"{slipped}\n", f"{three.worked[2]}\n")
-    found = list(pairs_of([Pool(three, (Attempt(lines, None, right=False),))]))
-    assert [pair.share for pair in found] == [1, 0]
+    found = solution_table(pools, Intervals())
+    assert column(found, "auc")[0].value == pytest.approx(0.75)
+    assert column(found, "auc_within")[0].value == 0.5
 
 
 def test_one_seed_gives_one_evaluation_and_fewer_samples_are_the_beginning() -> None:
     heads = {"process": lambda right: 0.9 if right else 0.1, "probe": lambda right: 0.5}
-    again = draw_pools(policy(fixes=0.25, breaks=0.4, heads=heads), drawn_sets(), SIZES, seed=3)  # type: ignore[arg-type]
+    again = draw_pools(policy(heads=heads), drawn_sets(), SIZES, seed=3)  # type: ignore[arg-type]
     assert make_json(all_tables(again)) == make_json(all_tables(known()))
     fewer = draw_pools(policy(), drawn_sets(), dataclasses.replace(SIZES, samples=4, deep=0), verifiers=(), seed=3)  # type: ignore[arg-type]
     for few, many in zip(fewer.main, known().main, strict=True):
@@ -355,7 +221,6 @@ def test_samples_at_the_cap_are_unfinished_and_counted() -> None:
     )
     assert 0 < unfinished == unanswered < samples
     assert column(found["accuracy"], "pass_1")[-1].value == 0
-    assert not any(pool.revisions for pool in pools.main[-6:])
 
 
 # Printing -------------------------------------------------------------------------------------------------------------
@@ -379,7 +244,3 @@ def test_tables_for_documents_and_programs() -> None:
         {"a": "x", "b": {"value": 0.5, "low": 0.25, "high": 0.75, "level": 0.95, "num": 9}},
         {"a": "y", "b": None},
     ]
-
-
-def test_the_pairs_are_of_two_operations() -> None:
-    assert {each.cell for each in drawn_sets().pairs} == {PAIRS}

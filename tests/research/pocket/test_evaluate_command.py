@@ -83,10 +83,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         deep=0,
         deep_samples=2,
         others=1,
-        pairs=2,
-        pair_samples=1,
-        cut=1,
-        revised=1,
         max_tokens=24,
     )
     monkeypatch.setattr("research.pocket.evaluate.run.QUICK", small)
@@ -96,12 +92,12 @@ def test_the_command_measures_a_candidate(candidate: Path, small: None, capsys: 
     options = ("--policy", candidate / "policy", "--process", candidate / "process")
     first, second = (json.loads(run(capsys, *options, "--json")) for _ in range(2))
     assert first == second
-    names = {"accuracy", "accuracy_others", "held_out_pairs", "process_by_position", "process_by_difficulty"}
-    names |= {"probe_by_position", "probe_by_difficulty", "final_answer", "self_evaluation", "drawn"}
-    assert names <= set(first["tables"])
+    assert set(first["tables"]) == {"accuracy", "accuracy_others", "final_answer", "drawn"}
+    verifiers = [row["verifier"] for row in first["tables"]["final_answer"]["rows"]]
+    assert verifiers == ["process model", "probe", "self-evaluation"]
     assert [row["pass_1"]["value"] for row in first["tables"]["accuracy"]["rows"]] == [0] * 10
     drawn = first["tables"]["drawn"]["rows"]
-    assert [row["problems"] for row in drawn] == [10, 13, 2]
+    assert [row["problems"] for row in drawn] == [10, 13]
     assert (first["split"], first["seed"], first["problems"]["seed"]) == ("validation", 0, 1)
     assert "| operations | problems | greedy | pass@1 |" in run(capsys, *options, "--markdown")
     assert "Accuracy by number of operations" in run(capsys, *options)
@@ -111,13 +107,11 @@ def test_what_a_candidate_lacks_is_left_out(
     candidate: Path, small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = json.loads(run(capsys, "--policy", candidate / "policy", "--json"))["tables"]
-    assert {"accuracy", "self_evaluation"} <= set(alone)
-    assert not {"process_by_position", "probe_by_position", "final_answer"} & set(alone)
     probed = json.loads(run(capsys, "--policy", candidate / "policy", "--heads", candidate / "heads", "--json"))[
         "tables"
     ]
-    assert "probe_by_position" in probed
-    assert "process_by_position" not in probed
+    for found, expected in ((alone, ["self-evaluation"]), (probed, ["probe", "self-evaluation"])):
+        assert [row["verifier"] for row in found["final_answer"]["rows"]] == expected
     assert alone["accuracy"]["rows"][0]["pass_1"] == probed["accuracy"]["rows"][0]["pass_1"]
     assert (
         json.loads(run(capsys, "--policy", candidate / "policy", "--heads", tmp_path, "--json"))["tables"].keys()
@@ -145,7 +139,7 @@ def test_mistakes_are_told_before_anything_is_drawn(
 def test_its_samples_are_those_of_a_search(candidate: Path) -> None:
     """The same stream, hence the same tokens: what is reported here is what a search with the seed meets."""
     backend = load(pair_record(candidate / "policy"))
-    (found,) = draw_sets("validation", problems=1, others=0, pairs=0, seed=1).main[4:5]
+    (found,) = draw_sets("validation", problems=1, others=0, seed=1).main[4:5]
 
     async def both() -> tuple[Pool, Solution]:
         try:
@@ -167,5 +161,5 @@ def test_its_samples_are_those_of_a_search(candidate: Path) -> None:
 def test_sizes_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"deep_samples.*8,.*whole.*16"):
         Sizes(deep_samples=8)
-    with pytest.raises(ConfigError, match=r"cut is -1"):
-        Sizes(cut=-1)
+    with pytest.raises(ConfigError, match=r"others is -1"):
+        Sizes(others=-1)

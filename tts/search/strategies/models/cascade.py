@@ -11,8 +11,7 @@ labelled data under a limit of cost. Without a verifier the score is the agreeme
 Language Model Cascades with Mixture of Thoughts Representations for Cost-efficient Reasoning" (2310.03094), from
 memory. Differs:
 - Several samples of a model may be drawn; with a verifier their best score counts.
-- Order and thresholds are given, not learnt here: `python -m research.allocation.cascades` chooses thresholds on a
-  validation half.
+- Order and thresholds are given, not learnt here. Choose thresholds on validation problems.
 - The samples of the model that is stopped at choose the answer; those of cheaper models do not vote.
 - Where the budget does not pay the next model's samples, the last model with an answer has the vote.
 """

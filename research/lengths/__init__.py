@@ -1,1 +1,0 @@
-"""Solutions of unknown length: tokens that go into answers, and accuracy as budgets grow."""
