@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tts.experiments.api import Study
 from tts.experiments.output.look import COLOURS
 from tts.experiments.store.store import Store
 from tts.experiments.study.record import Cell, Result
@@ -146,7 +144,7 @@ def test_a_baseline_is_the_strategy_whatever_its_budgets_limit(tts, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_figure_looks_as_it_is_asked_to(tts, store: Path, tmp_path: Path) -> None:
+def test_lines_have_the_words_that_are_given(tts, store: Path, tmp_path: Path) -> None:
     done = tts(
         "plot",
         "sums",
@@ -154,40 +152,25 @@ def test_a_figure_looks_as_it_is_asked_to(tts, store: Path, tmp_path: Path) -> N
         str(store),
         "--out",
         str(tmp_path / "curve.svg"),
-        "--single-column",
-        "--ylim",
-        "0,1",
         "--label",
         f"{VOTE}=Voting",
-        "--legend",
-        "ends",
     )
     assert (done.exit_code, done.stderr) == (0, "")
     drawn = (tmp_path / "curve.svg").read_text()
     assert "Voting" in drawn
     assert f">{VOTE}<" not in drawn
     assert (tmp_path / "styles.json").exists()
-    for wrong, cause in (
-        (("--size", "6"), "--size is '6'"),
-        (("--legend", "left"), "legend is 'left'"),
-        (("--label", "a"), "--label is 'a'"),
-    ):
-        refused = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), *wrong)
-        assert refused.exit_code == 2
-        assert refused.stderr.startswith(f"error: {cause}")
+    refused = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--label", "a")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("error: --label is 'a'")
 
 
 @pytest.mark.slow
-def test_some_strategies_are_drawn_without_a_caption_in_their_own_colours(tts, store: Path, tmp_path: Path) -> None:
+def test_some_strategies_are_drawn_in_their_own_colours(tts, store: Path, tmp_path: Path) -> None:
     whole, part = tmp_path / "whole.svg", tmp_path / "part.svg"
     assert tts("plot", "sums", "--store", str(store), "--out", str(whole)).exit_code == 0
-    assert (
-        tts("plot", "sums", "--store", str(store), "--out", str(part), "--strategy", WEIGHTED, "--no-caption").exit_code
-        == 0
-    )
+    assert tts("plot", "sums", "--store", str(store), "--out", str(part), "--strategy", WEIGHTED).exit_code == 0
     drawn, alone = whole.read_text(), part.read_text()
-    assert "40 problems" in drawn
-    assert "40 problems" not in alone
     assert (VOTE in drawn, VOTE in alone) == (True, False)
     first, second = COLOURS[:2]
     assert first.lower() in drawn
@@ -200,19 +183,6 @@ def test_an_unknown_strategy_of_a_figure_is_refused(tts, store: Path, assert_err
     wrong = tts("plot", "sums", "--store", str(store), "--strategy", "best_of_n | majorty")
     cause = "strategy is 'best_of_n | majorty', but no strategy has that name"
     assert_error(wrong, 2, cause, f"did you mean {VOTE} or {WEIGHTED}?")
-
-
-@pytest.mark.slow
-def test_the_pareto_front_is_printed_as_a_table(tts, store: Path, tmp_path: Path) -> None:
-    """Weighted has every accuracy at half the tokens, so the front is its points alone."""
-    done = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--print-front")
-    assert done.exit_code == 0
-    front = json.loads(Study.from_store("sums", store=store).front(form="json"))
-    assert [(point["strategy"], point["costs"]["tokens"]) for point in front] == [
-        (WEIGHTED, 50 * n) for n in (1, 2, 4, 8)
-    ]
-    assert [point["accuracy"]["value"] for point in front] == [(10 + 3 * n) / 40 for n in (1, 2, 4, 8)]
-    assert Study.from_store("sums", store=store).front().rstrip() in done.stdout
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from tts.errors import ConfigError, TTSError, unknown_name
 from tts.experiments.analysis.comparing import Comparison, Gain, compare
 from tts.experiments.analysis.curves import Curve, choose_curves, curves_of, line_words
 from tts.experiments.analysis.pairs import PairedRow, compare_pairs, compare_replays
-from tts.experiments.analysis.points import front_points, points_of
+from tts.experiments.analysis.points import points_of
 from tts.experiments.analysis.pools import ProblemPool, pool_study, pools_of
 from tts.experiments.analysis.replay import ReplayedCurve
 from tts.experiments.analysis.replayable import PartialResults, Replayable
@@ -27,7 +25,7 @@ from tts.experiments.analysis.table import SEED, TableRow, table
 from tts.experiments.output import plots, tables
 from tts.experiments.output.export import export
 from tts.experiments.output.logs import SAMPLE_FORMS, Sampled, export_samples
-from tts.experiments.output.look import Look, Palette
+from tts.experiments.output.look import Palette
 from tts.experiments.output.report import report
 from tts.experiments.output.samples import samples_page
 from tts.experiments.run.progress import show_progress
@@ -344,24 +342,6 @@ class Study(Replayable):
         """Return the points of all curves as a table: the study's own, then replayed ones."""
         return tables.format_rows(points_of([*self.curves(), *replayed]), form)
 
-    def front(self, x: str = "tokens", *, form: tables.Form = "text", width: int = tables.WIDTH) -> str:
-        """Return the Pareto front as a table, cheapest point first.
-
-        A point is on the front if it is more accurate than every cheaper point.
-
-        Args:
-            x: The cost, as in `plot`.
-            form: The form, as in `table`.
-            width: The characters of a line, as in `table`.
-
-        Raises:
-            ConfigError: The cost is unknown, the study has several data sets, or as `curves`.
-
-        Warns:
-            PartialResults: Cells have no result yet.
-        """
-        return tables.format_rows(front_points(self.curves(), x), form, width)
-
     def plot(  # noqa: PLR0913 - the options of a figure
         self,
         path: str | Path | None = None,
@@ -371,13 +351,10 @@ class Study(Replayable):
         strategies: Sequence[str] = (),
         baseline: str | None = None,
         by_group: bool = False,
-        title: str = "",
-        caption: bool = True,
-        scale: plots.Scale = "auto",
+        labels: Mapping[str, str] | None = None,
         bands: bool = True,
         front: bool = True,
         ax: Axes | None = None,
-        **look: Any,
     ) -> list[Comparison]:
         """Write a figure of accuracy against cost.
 
@@ -390,15 +367,11 @@ class Study(Replayable):
             by_group: Whether each group of problems has its own panel.
             strategies: The strategies or labels of lines to draw, the baseline included; none: all. The choice
                 changes no colour.
-            caption: Whether problems, seeds, models and verifiers are named below the figure.
-            title: The words above the figure.
-            scale: The scale of x: "log", "linear" or "auto".
+            labels: Words in place of strategies or of labels of lines; None: none.
             bands: Whether to draw 95 % intervals over problems.
             front: Whether to mark the Pareto front.
-            ax: Axes of matplotlib to draw in, for figures of your own. The legend stands beside them, which makes a
-                saved file wider; `legend="inside"` or "below" keeps its width.
-            look: Style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in
-                `tts.experiments.output.look.Look`.
+            ax: Axes of matplotlib to draw in, without a caption, for figures of your own: matplotlib then sets size,
+                title, limits, labels of the axes and the place of the legend.
 
         A strategy keeps its colour in all figures of a project: the file `styles.json` beside the store has their
         numbers.
@@ -415,9 +388,8 @@ class Study(Replayable):
             raise ConfigError(
                 "there is no path and no ax, but the figure must go somewhere", hint="give a path such as curve.png"
             )
-        figure_look = _look_of(look)
         all_curves = [*self.curves(by_group=by_group), *(replayed_curve.curve for replayed_curve in replayed)]
-        figure_look = dataclasses.replace(figure_look, labels=line_words(all_curves, figure_look.labels))
+        words = line_words(all_curves, labels or {})
         curves = choose_curves(all_curves, strategies)
         comparisons: list[Comparison] = []
         if baseline is not None:
@@ -426,15 +398,12 @@ class Study(Replayable):
         figure = plots.draw(
             curves,
             x,
-            title=title,
-            scale=scale,
             bands=bands,
             front=front,
             gained=_largest_gain(comparisons),
-            look=figure_look,
+            labels=words,
             palette=palette,
             ax=ax,
-            captioned=caption,
         )
         if path is not None:
             plots.save(figure, path)
@@ -634,20 +603,6 @@ def _largest_gain(comparisons: Sequence[Comparison]) -> Gain | None:
     gains = [comparison.gain for comparison in comparisons if comparison.gain is not None]
     significant_gains = [gain for gain in gains if gain.ratio.low > 1]
     return max(significant_gains, key=lambda gain: gain.ratio.value, default=None)
-
-
-def _look_of(options: Mapping[str, Any]) -> Look:
-    """Return the look of a figure from its options by name.
-
-    Raises:
-        ConfigError: An option is unknown, or its value is not allowed.
-    """
-    look_options = {field.name for field in dataclasses.fields(Look)}
-    unknown_options = options.keys() - look_options
-    if unknown_options:
-        plot_options = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
-        raise unknown_name("option of a figure", min(unknown_options), plot_options | look_options)
-    return Look(**options)
 
 
 def _page_path(path: str | Path) -> Path:

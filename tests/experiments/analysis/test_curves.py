@@ -12,7 +12,6 @@ from tts.errors import ConfigError
 from tts.experiments.analysis.comparing import (
     amount,
     compare,
-    crossings,
     describe_result,
     differences,
     gain,
@@ -299,27 +298,6 @@ def test_differences_are_paired_and_within_the_common_costs():
     assert paired.high - paired.low < (unpaired.high - unpaired.low) * 0.7
 
 
-def test_a_crossing_lies_where_the_lines_meet():
-    flat, steep = curve([10, 1000], [0.5, 0.5], label="flat"), curve([10, 1000], [0.3, 0.7], label="steep")
-    (found,) = crossings(differences(steep, flat, "tokens", rng=rng()))
-    assert found.cost == pytest.approx(100)
-    assert found.rises
-    assert found.clear
-    (back,) = crossings(differences(flat, steep, "tokens", rng=rng()))
-    assert (back.cost, back.rises) == pytest.approx((100, False))
-
-
-def test_a_crossing_within_the_noise_is_not_clear():
-    base, other = curve([10, 1000], [0.5, 0.5]), curve([10, 1000], [0.495, 0.505], seed=3)
-    (found,) = crossings(differences(other, base, "tokens", rng=rng()))
-    assert not found.clear
-
-
-def test_lines_that_touch_do_not_cross():
-    base, other = curve([1, 10, 100], [0.5, 0.5, 0.5]), curve([1, 10, 100], [0.4, 0.5, 0.4])
-    assert crossings(differences(other, base, "tokens", rng=rng())) == []
-
-
 def test_a_comparison_is_said_in_words():
     flat, steep = curve([100, 10000], [0.5, 0.5], label="flat"), curve([100, 10000], [0.3, 0.7], label="steep")
     oracle = dataclasses.replace(steep, label="pass@k", role="oracle")
@@ -333,7 +311,6 @@ def test_a_comparison_is_said_in_words():
     assert describe_result(turned, "tokens") == "at most 0.1 times [0.059, 0.16] the tokens for 50 %"
     assert describe_result(found.differences[-1], "tokens").startswith("+20.0 [+")
     assert describe_result(found.differences[-1], "tokens").endswith("] points at 10k tokens")
-    assert [describe_result(one, "tokens") for one in found.crossings] == ["ahead from 1k tokens"]
 
 
 def test_an_accuracy_of_zero_is_no_gain():

@@ -1,4 +1,4 @@
-"""Compares curves: the Pareto front, gains at equal accuracy, differences at equal cost, crossings.
+"""Compares curves: the Pareto front, gains at equal accuracy, differences at equal cost.
 
 Between its points a curve is linear in accuracy and in the logarithm of the cost, as in figures.
 
@@ -156,43 +156,6 @@ def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generato
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """A cost at which the better of two curves changes.
-
-    Args:
-        cost: The cost at which the lines cross.
-        rises: Whether the curve is above the base beyond this cost.
-        clear: Whether each side, up to the next crossing, has a difference whose interval excludes 0.
-    """
-
-    cost: float
-    rises: bool
-    clear: bool
-
-
-def crossings(found: Sequence[CurveDifference]) -> list[Crossing]:
-    """Return the crossings: costs between which `differences` change their sign, cheapest first.
-
-    Differences of 0 are skipped, so that curves that only touch do not cross.
-
-    Args:
-        found: The differences of two curves, cheapest first.
-    """
-    nonzero = [difference for difference in found if difference.value.value != 0]
-    values = [difference.value.value for difference in nonzero]
-    flips = [i for i in range(1, len(values)) if (values[i] > 0) != (values[i - 1] > 0)]  # indices after a crossing
-    bounds = [0, *flips, len(nonzero)]  # between two bounds, all differences have one sign
-    found_crossings: list[Crossing] = []
-    for previous_bound, i, next_bound in zip(bounds, flips, bounds[2:], strict=False):
-        share = values[i - 1] / (values[i - 1] - values[i])  # of the way between both costs, in logarithms
-        log_cost = (1 - share) * np.log(nonzero[i - 1].cost) + share * np.log(nonzero[i].cost)
-        sides = (nonzero[previous_bound:i], nonzero[i:next_bound])
-        is_clear = all(any(0.0 not in difference.value for difference in side) for side in sides)
-        found_crossings.append(Crossing(cost=float(np.exp(log_cost)), rises=values[i] > 0, clear=is_clear))
-    return found_crossings
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """A curve compared with a base, both by their labels.
 
@@ -205,7 +168,6 @@ class Comparison:
     group: str | None
     gain: Gain | None
     differences: Sequence[CurveDifference]
-    crossings: Sequence[Crossing]
 
 
 _BASE_FIELDS: Final = ("units", "model", "verifier", "setting")  # what a base should share with a curve, by priority
@@ -236,16 +198,14 @@ def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Gen
             [getattr(base_curve, name) == getattr(curve, name) for name in _BASE_FIELDS] for base_curve in panel_bases
         ]
         most_similar = panel_bases[is_equal.index(max(is_equal))]
-        curve_differences = differences(curve, most_similar, axis, rng=rng)
         comparisons.append(
             Comparison(
                 label=curve.label,
                 base=most_similar.label,
                 dataset=curve.dataset,
                 group=curve.group,
+                differences=differences(curve, most_similar, axis, rng=rng),
                 gain=gain(curve, most_similar, axis, rng=rng),
-                differences=curve_differences,
-                crossings=crossings(curve_differences),
             )
         )
     return comparisons
@@ -282,13 +242,9 @@ def format_points(difference: Estimate) -> str:
     return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points"
 
 
-def describe_result(what: Gain | CurveDifference | Crossing, axis: str) -> str:
-    """Return a gain, difference or crossing as a phrase, with its interval."""
+def describe_result(what: Gain | CurveDifference, axis: str) -> str:
+    """Return a gain or a difference as a phrase, with its interval."""
     unit = AXES[axis].unit
-    if isinstance(what, Crossing):
-        side = "ahead" if what.rises else "behind"
-        doubt = "" if what.clear else ", within the noise"
-        return f"{side} from {amount(what.cost)} {unit}{doubt}"
     if isinstance(what, Gain):
         prefix = "at most " if what.at_least else ""
         # the share of the base's cost is the inverse of the ratio, whose bounds change places

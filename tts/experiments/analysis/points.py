@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tts.errors import ConfigError
-from tts.experiments.analysis.comparing import pareto_front
 from tts.experiments.analysis.curves import AXES, Curve, Kind
 from tts.statistics import Estimate
 
@@ -57,28 +55,6 @@ class Point:
 def points_of(curves: Iterable[Curve | ReplayedCurve]) -> list[Point]:
     """Return the points of curves, in order."""
     return [point for curve in curves for point in _points(curve)]
-
-
-def front_points(curves: Sequence[Curve], axis: str) -> list[Point]:
-    """Return the points of the Pareto front of curves, cheapest first, as `pareto_front` chooses them.
-
-    Args:
-        curves: The curves of one data set and model.
-        axis: The cost, a name in `AXES`.
-
-    Raises:
-        ConfigError: The curves are of several data sets, or a curve lacks the axis.
-    """
-    datasets = sorted({curve.dataset for curve in curves})
-    if len(datasets) > 1:
-        raise ConfigError(
-            f"the curves are of the data sets {', '.join(datasets)}, but a front is of one",
-            hint="run a study of one data set",
-        )
-    points = points_of(curve for curve in curves if curve.role != "oracle")
-    front = {(point.label, point.cost, point.accuracy) for point in pareto_front(curves, axis)}
-    points_on_front = [point for point in points if (point.strategy, point.costs[axis], point.accuracy.value) in front]
-    return sorted(points_on_front, key=lambda point: point.costs[axis] or 0.0)
 
 
 def _points(line: Curve | ReplayedCurve) -> list[Point]:

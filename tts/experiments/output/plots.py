@@ -15,21 +15,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from tts.errors import ConfigError, missing_extra, unknown_name
 from tts.experiments.analysis.comparing import Gain, amount, describe_result, pareto_front
 from tts.experiments.analysis.curves import AXES, Curve
-from tts.experiments.output.look import COLOURS, COLUMN, DASHES, MARKERS, Look, Palette
-from tts.experiments.output.naming import NamedLine, caption, height_of_names, most_in_one_panel, name_lines
+from tts.experiments.output.look import COLOURS, DASHES, MARKERS, Palette
+from tts.experiments.output.naming import (
+    NamedLine,
+    are_named_at_ends,
+    caption,
+    height_of_names,
+    most_in_one_panel,
+    name_lines,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Scale = Literal["auto", "log", "linear"]
 
 _REFERENCES: Final[Mapping[str, dict[str, Any]]] = {
     "oracle": {"color": "#000000", "linestyle": DASHES[2], "marker": "None"},
@@ -68,48 +74,38 @@ _MOST_BANDS = 5  # bands of a panel; more lines have whiskers, since bands would
 _LOG_FROM = 5.0  # ratio of the greatest to the least cost, from which an axis is logarithmic
 
 
-_PLAIN: Final = Look()
-
-
-def draw(  # noqa: PLR0913 - the options of a figure
+def draw(
     curves: Sequence[Curve],
     x: str = "tokens",
     *,
-    title: str = "",
-    scale: Scale = "auto",
     bands: bool = True,
     front: bool = True,
     gained: Gain | None = None,
-    look: Look = _PLAIN,
+    labels: Mapping[str, str] = MappingProxyType({}),
     palette: Palette | None = None,
     ax: Axes | None = None,
-    captioned: bool = True,
 ) -> Figure:
     """Return the figure of curves, with a panel for each data set and group.
 
     Args:
         curves: The curves to draw.
         x: A name in `AXES`. Curves without this axis are left out, and the caption names them.
-        title: The words above the figure.
-        scale: The scale of x; "auto": logarithmic where costs differ by a factor of 5 and none is 0.
         bands: Whether to draw 95 % intervals over problems.
         front: Whether to mark the Pareto front, where there are several curves.
         gained: An efficiency gain, drawn between its two costs at its accuracy.
-        look: Sizes, words and limits.
+        labels: The words of the legend for a line, by the line's label.
         palette: The palette of the project; None: lines are numbered in this figure alone.
-        captioned: Whether problems, seeds, models and verifiers are named below the panels.
-        ax: The axes to draw one panel in, whose figure is returned without title and caption. The legend is outside of
-            the axes, and beside them unless `look` says otherwise. A layout such as "constrained" leaves room for the
-            legend.
+        ax: The axes to draw one panel in, whose figure is returned without a caption. The legend is beside the axes. A
+            layout such as "constrained" leaves room for the legend.
+
+    Costs that differ by a factor of 5 have a logarithmic axis, if none is 0.
 
     Raises:
-        ConfigError: no curve has the axis, a scale is logarithmic with costs of 0, or `ax` is given for several
-            panels.
+        ConfigError: no curve has the axis, or `ax` is given for several panels.
         MissingDependency: matplotlib is not installed.
     """
     style = style_context()
     drawn_curves, curves_without_axis = _with_axis(curves, x)
-    logarithmic = _is_log(drawn_curves, x, scale)
     panels = _curves_by_panel(drawn_curves)
     if ax is not None and len(panels) > 1:
         raise ConfigError(
@@ -117,34 +113,25 @@ def draw(  # noqa: PLR0913 - the options of a figure
         )
     if palette is None:
         palette = Palette()
-    lines_by_label = _lines(drawn_curves, list(panels.values()), x, palette, look)
-    most_lines = most_in_one_panel(list(lines_by_label.values()))
-    with style, _matplotlib().rc_context(look.small_type):
+    lines_by_label = _lines(drawn_curves, list(panels.values()), x, palette)
+    lines = list(lines_by_label.values())
+    with style:
         if ax is None:
-            figure, axes = _panels(len(panels), most_lines, look)
+            figure, axes = _panels(len(panels), lines)
         else:
             figure, axes = cast("Figure", ax.figure), [ax]
         for panel, ((dataset, group), panel_curves) in zip(axes, panels.items(), strict=True):
-            _draw_panel(panel, panel_curves, x, lines_by_label, look, bands=bands, front=front)
+            _draw_panel(panel, panel_curves, x, lines_by_label, bands=bands, front=front)
             if len(panels) > 1:
                 panel.set_title(_panel_title(dataset, group, panel_curves), loc="left", color=_INK)
         if gained is not None:
             _draw_gain(axes[0], gained, x)
-        _dress(axes, x, look, logarithmic=logarithmic)
+        _dress(axes, x, logarithmic=_is_log(drawn_curves, x))
         has_front = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
-        name_lines(
-            figure,
-            axes,
-            list(lines_by_label.values()),
-            look,
-            title=title,
-            front=_FRONT if has_front else None,
-            own=ax is None,
-        )
-        if ax is None and captioned:
-            in_legend = look.place(lines=most_lines, panels=len(axes)) != "ends"
-            front_facts = ["grey discs: Pareto front"] if has_front and not in_legend else []
-            caption(figure, _facts(drawn_curves, curves_without_axis, x, bands=bands) + front_facts, look)
+        name_lines(figure, axes, lines, labels, front=_FRONT if has_front else None, own=ax is None)
+        if ax is None:
+            front_facts = ["grey discs: Pareto front"] if has_front and are_named_at_ends(lines) else []
+            caption(figure, _facts(drawn_curves, curves_without_axis, x, bands=bands) + front_facts)
     return figure
 
 
@@ -153,7 +140,6 @@ def _draw_panel(
     curves: Sequence[Curve],
     x: str,
     lines_by_label: Mapping[str, NamedLine],
-    look: Look,
     *,
     bands: bool,
     front: bool,
@@ -161,10 +147,9 @@ def _draw_panel(
     """Draw the curves of one panel, with the Pareto front and the intervals as requested."""
     if front and len([curve for curve in curves if curve.role != "oracle"]) > 1:
         _draw_front(panel, curves, x)
-    has_limits = look.xlim is not None or look.ylim is not None
     for curve in curves:
         style = lines_by_label[curve.label].style
-        _draw_curve(panel, curve, x, style, clipped=has_limits)
+        _draw_curve(panel, curve, x, style)
         if bands and curve.role != "oracle":
             _draw_intervals(panel, curve, x, style["color"], filled=len(curves) <= _MOST_BANDS + 1)
 
@@ -256,19 +241,9 @@ def _with_axis(curves: Sequence[Curve], x: str) -> tuple[list[Curve], list[Curve
     return curves_with_axis, [curve for curve in curves if x not in curve.costs]
 
 
-def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
-    """Return whether the axis of costs is logarithmic.
-
-    Raises:
-        ConfigError: A logarithmic scale is requested, and a cost is 0.
-    """
+def _is_log(curves: Sequence[Curve], x: str) -> bool:
+    """Return whether the axis of costs is logarithmic."""
     costs = np.concatenate([curve.costs[x] for curve in curves])
-    if scale == "log" and not (costs > 0).all():
-        raise ConfigError(
-            f"the scale of {x} is logarithmic, but a point costs {costs.min():g}", hint="take the linear scale"
-        )
-    if scale != "auto":
-        return scale == "log"
     return bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min())
 
 
@@ -284,7 +259,7 @@ def _ends(panels: Sequence[Sequence[Curve]], label: str, x: str) -> tuple[tuple[
 
 
 def _lines(
-    curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, palette: Palette, look: Look
+    curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, palette: Palette
 ) -> dict[str, NamedLine]:
     """Return the line of each label, which is the same in all panels.
 
@@ -321,7 +296,6 @@ def _lines(
             }
         face = "white" if curve.kind == "replayed" else line_style["color"]
         style = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **line_style}
-        style |= look.style.get(label, {})
         line_curves = [line_curve for line_curve in curves if line_curve.label == label]  # one in each panel
         accuracies = [accuracy.value for line_curve in line_curves for accuracy in line_curve.accuracy]
         lines[label] = NamedLine(
@@ -342,11 +316,11 @@ def _line_strategies(curves: Sequence[Curve]) -> dict[str, str]:
     return strategies
 
 
-def _draw_curve(panel: Axes, curve: Curve, x: str, style: Mapping[str, Any], *, clipped: bool) -> None:
+def _draw_curve(panel: Axes, curve: Curve, x: str, style: Mapping[str, Any]) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
     layer = 4 if cost[0] < cost[-1] else 5  # a single point lies above the lines that pass it
-    panel.plot(cost, [curve.accuracy[i].value for i in order], zorder=layer, clip_on=clipped, **style)
+    panel.plot(cost, [curve.accuracy[i].value for i in order], zorder=layer, clip_on=False, **style)
 
 
 def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: Any, *, filled: bool) -> None:
@@ -410,32 +384,27 @@ def _matplotlib() -> Any:
     return mpl
 
 
-def _panels(count: int, lines: int, look: Look) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `count` panels, the fullest of which has `lines` lines.
+def _panels(count: int, lines: Sequence[NamedLine]) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `count` panels for some lines.
 
     Legend and caption lie outside of the figure, and are included when it is saved. Names at the ends of lines lie
     within.
     """
     from matplotlib.figure import Figure
 
-    names_at_ends = look.place(lines=lines, panels=count) == "ends"
-    columns = 1 if look.single_column else _num_columns(count, names_at_ends=names_at_ends)
+    names_at_ends = are_named_at_ends(lines)
+    columns = _num_columns(count, names_at_ends=names_at_ends)
     rows = math.ceil(count / columns)
-    if look.single_column:
-        panel_width, panel_height = COLUMN
-        panel_width -= 2 * _PAD  # saving adds the padding again
-    else:
-        panel_width, panel_height = _PANEL if count == 1 or names_at_ends else _PANEL_INCHES
+    panel_width, panel_height = _PANEL if count == 1 or names_at_ends else _PANEL_INCHES
     if names_at_ends:
-        panel_height = max(panel_height, height_of_names(lines, look))
-    width, height = look.size or (panel_width * columns, panel_height * rows)
-    figure = Figure(figsize=(width, height), layout="constrained")
+        panel_height = max(panel_height, height_of_names(most_in_one_panel(lines)))
+    figure = Figure(figsize=(panel_width * columns, panel_height * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for i, panel in enumerate(grid.flat):
         has_panel_below = i + columns < count
         panel.tick_params(labelbottom=not has_panel_below, length=3)
     for panel in grid[:, 0]:
-        panel.set_ylabel("accuracy" if look.ylabel is None else look.ylabel)
+        panel.set_ylabel("accuracy")
     axes = list(grid.flat)
     for panel in axes[count:]:
         panel.remove()
@@ -451,19 +420,18 @@ def _num_columns(count: int, *, names_at_ends: bool) -> int:
     return 2 if count == 4 else 3
 
 
-def _dress(axes: Sequence[Axes], x: str, look: Look, *, logarithmic: bool) -> None:
+def _dress(axes: Sequence[Axes], x: str, *, logarithmic: bool) -> None:
     """Set the limits, ticks and labels of all panels, which share their axes."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     if len(axes) == 1:
-        axes[0].set_ylabel("accuracy" if look.ylabel is None else look.ylabel)
+        axes[0].set_ylabel("accuracy")
     low, high = axes[0].get_ylim()
     axes[0].set_ylim(max(low, -0.01), min(high, 1.01))
     axes[0].yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{round(100 * share, 6):g} %"))
     if logarithmic:
         base = 2 if x == "samples" else 10
         axes[0].set_xscale("log", base=base)
-        axes[0].set_xlim(look.xlim)
         lowest, highest = axes[0].get_xlim()
         tick_multiples: tuple[float, ...] = (1.0,)  # of each power of the base
         if base == 10 and highest / lowest < 150:
@@ -473,12 +441,10 @@ def _dress(axes: Sequence[Axes], x: str, look: Look, *, logarithmic: bool) -> No
         axes[0].xaxis.set_major_locator(LogLocator(base, subs=tick_multiples, numticks=20))
         axes[0].xaxis.set_minor_locator(NullLocator())
     axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value)))
-    axes[0].set_xlim(look.xlim)
-    axes[0].set_ylim(look.ylim)
     columns = len({panel.get_position().x0 for panel in axes})
     last_row = (len(axes) - 1) // columns
     for panel in axes[columns * last_row :]:
-        panel.set_xlabel(AXES[x].title if look.xlabel is None else look.xlabel)
+        panel.set_xlabel(AXES[x].title)
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

@@ -224,7 +224,7 @@ def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.
     columns: dict[str, list[str]] = {"strategy": []}
     if any(comparison.base != base for comparison in comparisons):
         columns["compared with"] = [comparison.base for comparison in comparisons]
-    columns |= {"at equal accuracy": [], "at equal cost": [], "crossings": []}
+    columns |= {"at equal accuracy": [], "at equal cost": []}
     for comparison in comparisons:
         prefix = f"{comparison.dataset}: " if has_several_datasets else ""
         columns["strategy"].append(prefix + comparison.label)
@@ -234,8 +234,6 @@ def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.
         columns["at equal cost"].append(
             describe_result(comparison.differences[-1], x) if comparison.differences else "no common cost"
         )
-        crossings = [describe_result(crossing, x) for crossing in comparison.crossings]
-        columns["crossings"].append("; ".join(crossings) or "none")
     return f"<h3>Compared with {_text(base)}</h3>{_grid(columns)}"
 
 
