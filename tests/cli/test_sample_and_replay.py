@@ -60,32 +60,6 @@ def sampled(at, drawn, tmp_path) -> Callable[..., Result]:
     return at
 
 
-@pytest.mark.slow
-def test_laws_and_what_differences_need_are_said(sampled):
-    result = sampled(
-        "replay",
-        "--laws",
-        "--strategy",
-        "pass@k",
-        "--strategy",
-        "best_of_n | majority",
-        "--strategy",
-        "best_of_n | best",
-    )
-    assert result.exit_code == 0, result.output
-    coverage, majority, best, against = result.stdout.rstrip().splitlines()[-4:]
-    assert coverage.startswith("pass@k: coverage(k) = exp(a k^b) with a = -")
-    assert majority.startswith("best_of_n | majority: no law: what tends to a ceiling leaves out the measured ")
-    assert majority.endswith(" points")  # two votes are worth as much as one, which no smooth law has
-    assert "one more sample gains at most a point from " in best
-    assert against.startswith("best_of_n | best against best_of_n | majority, at the largest size: ")
-    assert against.endswith(" problems (there are 6)")
-    assert " points, McNemar's p " in against
-    default = sampled("replay", "--laws").stdout.rstrip().splitlines()
-    assert not [line for line in default if line.startswith("random choice: ")]
-    assert default[-1].startswith("random choice against best_of_n | majority, at the largest size: ")
-
-
 def points(result: Result) -> list[dict[str, str]]:
     assert result.exit_code == 0, result.output
     return list(csv.DictReader(io.StringIO(result.stdout)))
@@ -125,17 +99,6 @@ def test_a_dry_run_draws_nothing(at, file, tmp_path):
     assert result.exit_code == 0
     assert "samples=8" in result.stdout
     assert not (tmp_path / "store.sqlite").exists()
-
-
-def test_samples_of_a_data_set_without_a_study(at, tmp_path):
-    plus = ("--set", "problems.operators=+", "--set", "problems.parentheses=false")
-    options = ("--limit", "3", "--model", "toy", "--seeds", "2", "--set", "problems.operations=2", *plus)
-    result = at("sample", "--dataset", "arithmetic", "--n", "4", *options)
-    assert result.exit_code == 0, result.output
-    with Store(tmp_path / "store.sqlite") as store:
-        results = list(store.results(store.find("arithmetic-pool").id))
-    assert len(results) == 6
-    assert {len(result.drawn) for result in results} == {4}
 
 
 @pytest.mark.slow
@@ -196,7 +159,7 @@ def test_the_first_samples_are_a_live_run(sampled, file):
     assert live.exit_code == 0, live.output
     shown = json.loads(sampled("show", "--json").stdout)
     for strategy in ("best_of_n | majority", "best_of_n | unanimous(window=2) | majority"):
-        replayed = points(sampled("replay", "1", "--first", "--strategy", strategy, "--n", "1,2", "--csv"))
+        replayed = points(sampled("replay", "1", "--order", "recorded", "--strategy", strategy, "--n", "1,2", "--csv"))
         accuracies = [row["accuracy"]["value"] for row in shown if row["strategy"] == strategy]
         assert [float(row["accuracy"]) for row in replayed] == pytest.approx(accuracies)
 
@@ -227,19 +190,8 @@ def test_what_is_no_pool_is_said(sampled, file):
     ("arguments", "error", "hint"),
     [
         (
-            ["sample"],
-            "there is neither a study nor a data set to draw samples of",
-            "give STUDY.yaml, or --dataset NAME",
-        ),
-        (["sample", "--dataset", "arithmetic", "--n", "0"], "n is 0, but must be a whole number of at least 1", None),
-        (
-            ["sample", "a.yaml", "--model", "toy"],
-            "--model was given beside the study 'a.yaml', which has its own",
-            "use --set to change a study",
-        ),
-        (
-            ["replay", "--csv", "--laws"],
-            "of --csv, --json and --laws several were asked for, but only one can be",
+            ["replay", "--csv", "--json"],
+            "--csv and --json were asked for at once, but only one can be",
             "leave one out",
         ),
         (
@@ -308,12 +260,3 @@ def test_problems_without_an_answer_are_left_out_and_counted(at, tmp_path, monke
     )
     assert {point["problems"] for point in json.loads(result.stdout)} == {1}
     assert len(json.loads(result.stdout)) == 4
-
-
-@pytest.mark.slow
-def test_the_recorded_order_is_asked_for_once(sampled, assert_error):
-    told = "--first was given beside --order all, but means --order recorded"
-    assert_error(sampled("replay", "--first", "--order", "all"), 2, told, "leave --first out")
-    assert (
-        sampled("replay", "--first", "--n", "2").stdout == sampled("replay", "--order", "recorded", "--n", "2").stdout
-    )

@@ -65,29 +65,6 @@ def test_another_price_is_another_cell(tts: Callable[..., Any], url: str, folder
 
 
 @pytest.mark.slow
-def test_samples_of_a_served_name_and_of_a_file(tts: Callable[..., Any], url: str, folder: Path) -> None:
-    rows = [{"question": "3 + 4", "target": 7}, {"question": "5 + 4", "target": 9}]
-    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = (
-        "--dataset",
-        "mine.jsonl",
-        "--url",
-        url,
-        "--set",
-        "task=arithmetic",
-        "--model-option",
-        "usd_out=0.6/M",
-        "--n",
-        "2",
-    )
-    for model in ((), ("--model", "gpt-4o-mini")):
-        told = tts("sample", *options, *model)
-        assert told.exit_code == 0, told.stderr
-    with Store(folder / ".tts" / "store.sqlite") as store:
-        assert [one.name for one in store.studies()] == ["mine-pool", "mine-pool"]
-
-
-@pytest.mark.slow
 def test_without_a_name_the_only_served_model_is_taken(
     tts: Callable[..., Any], url: str, folder: Path, server: ToyServer
 ) -> None:

@@ -16,7 +16,6 @@ from tts.cli.compare import compare
 from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
 from tts.cli.fit import fit
-from tts.cli.forecast import power
 from tts.cli.models import models
 from tts.cli.plot import plot
 from tts.cli.replay import replay
@@ -41,7 +40,7 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None] | str] = {  # a text is the place of a command of an add-on
     "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample,
     "import": "tts_addons.logs.command:import_samples",
-    "replay": replay, "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare, "power": power,
+    "replay": replay, "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare,
     "report": report,
     "export": "tts_addons.training.command:export",
     "strategies": strategies, "datasets": datasets, "doctor": doctor,

@@ -1,13 +1,10 @@
-"""The expected cost of a study; `tts power`: the number of problems that a study needs.
-
-The forecast has a row for each row of the study's final table.
-"""
+"""The expected cost of a study, with a row for each row of its final table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,7 +16,6 @@ if TYPE_CHECKING:
     from tts.experiments.run.runner import PreparedStudy
 
 _ANSWER_CHARACTERS = 24  # characters of an answer
-_DIFFERENCES = (0.01, 0.02, 0.05, 0.1)
 
 
 def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -> None:
@@ -112,48 +108,3 @@ def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
         "time": format_cost("seconds", duration),
         "dollars": format_cost("usd", "${:,.2f}".format),
     }
-
-
-def power(
-    *,
-    problems: Annotated[int | None, typer.Option(help="Of the study: what difference does it see?")] = None,
-    difference: Annotated[
-        float | None, typer.Option(help="Of two accuracies that is to be seen, such as 0.02.")
-    ] = None,
-    accuracy: Annotated[
-        float, typer.Option(help="Of the strategies, about: their differences spread at most as those of two coins.")
-    ] = 0.5,
-    spread: Annotated[
-        float | None,
-        typer.Option(help="Standard deviation of the difference over problems, of a pilot, in place of --accuracy."),
-    ] = None,
-    chance: Annotated[float, typer.Option("--power", help="Probability to see the difference.")] = 0.8,
-    level: Annotated[float, typer.Option(help="Confidence of the interval that is to leave out 0.")] = 0.95,
-) -> None:
-    """Print how many problems show a difference of two strategies, or what so many problems show.
-
-    Both strategies answer the same problems.
-
-    With --problems and --difference: the probability to see it. With neither: a table.
-    """
-    from tts.errors import ConfigError
-    from tts.statistics import detectable_difference, power_of, problems_needed
-
-    if not 0 < accuracy < 1:
-        raise ConfigError(f"--accuracy is {accuracy:g}, but must be between 0 and 1")
-    assumed_spread = (2 * accuracy * (1 - accuracy)) ** 0.5 if spread is None else spread
-    if problems is not None and difference is not None:
-        probability = power_of(problems, difference, assumed_spread, level=level)
-        points = f"{100 * abs(difference):g} points"
-        typer.echo(f"{problems:,} problems see a difference of {points} with probability {probability:.2f}")
-    elif problems is not None:
-        detectable = detectable_difference(problems, assumed_spread, power=chance, level=level)
-        points = f"{100 * detectable:.1f} points"
-        typer.echo(f"{problems:,} problems see a difference of {points} with probability {chance:g}")
-    else:
-        differences = _DIFFERENCES if difference is None else (difference,)
-        for gap in differences:
-            needed = problems_needed(gap, assumed_spread, power=chance, level=level)
-            typer.echo(f"{needed:,} problems see a difference of {100 * abs(gap):g} points with probability {chance:g}")
-    note = "" if spread is not None else ", the most for that accuracy"
-    typer.echo(f"spread of the difference over problems: {assumed_spread:.3f}{note}")

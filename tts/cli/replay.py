@@ -27,11 +27,13 @@ def replay(  # noqa: PLR0913 - the options of the command
     ] = None,
     n: Annotated[str, typer.Option("--n", metavar="N,N,…", help="Sizes in samples; else powers of two.")] = "",
     tokens: Annotated[str, typer.Option(metavar="N,N,…", help="Sizes in tokens of a problem instead.")] = "",
-    first: Annotated[bool, typer.Option("--first", help="As --order recorded: as one live run draws them.")] = False,
     order: Annotated[
         str,
-        typer.Option(help="recorded: only the first samples; all: the mean over orders; both: one beside the other."),
-    ] = "",
+        typer.Option(
+            help="recorded: only the first samples, as one live run draws them; all: the mean over orders; both: one "
+            "beside the other."
+        ),
+    ] = "all",
     total: Annotated[bool, typer.Option("--total", help="auto divides the sum of all problems' sizes.")] = False,
     prices: Annotated[
         str, typer.Option(metavar="IN,OUT", help="Of prompts and output: 0.15/M,0.60/M, for costs in dollars.")
@@ -39,9 +41,6 @@ def replay(  # noqa: PLR0913 - the options of the command
     draws: Annotated[int, typer.Option(help="Orders of a pool, where there is no closed form.")] = 200,
     by_group: Annotated[
         bool, typer.Option("--by-group", help="Curves of each group of problems, such as their difficulty.")
-    ] = False,
-    laws: Annotated[
-        bool, typer.Option("--laws", help="Print fitted laws, and the problems that differences need.")
     ] = False,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
@@ -60,16 +59,13 @@ def replay(  # noqa: PLR0913 - the options of the command
     the error.
     """
     from tts.errors import ConfigError
-    from tts.experiments.analysis.laws import describe_laws
     from tts.experiments.analysis.points import points_of
     from tts.experiments.api import Study
     from tts.experiments.output import plots, tables
     from tts.experiments.output.look import Palette
 
-    if as_csv + as_json + laws > 1:
-        raise ConfigError(
-            "of --csv, --json and --laws several were asked for, but only one can be", hint="leave one out"
-        )
+    if as_csv and as_json:
+        raise ConfigError("--csv and --json were asked for at once, but only one can be", hint="leave one out")
     if n and tokens:
         raise ConfigError("--n and --tokens were asked for at once, but only one can be", hint="leave one out")
     unit = "tokens" if tokens else "samples"
@@ -79,37 +75,31 @@ def replay(  # noqa: PLR0913 - the options of the command
     stored = Study.from_store(study, store=store)
     options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
     replays: list[ReplayedCurve] = []
-    for is_recorded in _orders(order, is_first_given=first):
+    for is_recorded in _orders(order):
         replays += stored.replay(strategy or (), sizes, unit=unit, first=is_recorded, **options)
-    curves = [replayed.curve for replayed in replays]
     form: tables.Form = "text"
     if as_csv or as_json:
         form = "csv" if as_csv else "json"
     text = tables.format_rows(points_of(replays), form, table_width()).rstrip("\n")
     typer.echo(text if as_csv or as_json else visible(text))
-    if laws:
-        typer.echo("\n" + visible("\n".join(describe_laws(curves))))
     if out is not None:
-        plots.save(plots.draw(curves, x, palette=Palette.from_project(stored.store)), out)
+        plots.save(
+            plots.draw([replayed.curve for replayed in replays], x, palette=Palette.from_project(stored.store)), out
+        )
 
 
-def _orders(order: str, *, is_first_given: bool) -> list[bool]:
+def _orders(order: str) -> list[bool]:
     """Return a flag for each order to evaluate: True for the recorded order, False for the mean over all.
 
     Raises:
-        ConfigError: the order is unknown, or --first was given beside another.
+        ConfigError: the order is unknown.
     """
-    from tts.errors import ConfigError, unknown_name
+    from tts.errors import unknown_name
 
     flags_by_order = {"recorded": [True], "all": [False], "both": [True, False]}
-    if order and order not in flags_by_order:
+    if order not in flags_by_order:
         raise unknown_name("order", order, flags_by_order)
-    if is_first_given and order not in ("", "recorded"):
-        raise ConfigError(
-            f"--first was given beside --order {order}, but means --order recorded", hint="leave --first out"
-        )
-    default_order = "recorded" if is_first_given else "all"
-    return flags_by_order[order or default_order]
+    return flags_by_order[order]
 
 
 def _prices(text: str) -> Prices | None:

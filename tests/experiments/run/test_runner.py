@@ -18,11 +18,9 @@ from tests.experiments.studies import SUMS, final, toy
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import MissingDependency, TTSError, VerifierError
 from tts.experiments.run.executors import CellResult, WorkerLost
-from tts.experiments.run.forecast import row_key
 from tts.experiments.run.local_executor import LocalExecutor
 from tts.experiments.run.progress import Progress, show_progress
-from tts.experiments.run.runner import PreparedStudy, RunSummary, results_of, run
-from tts.experiments.run.tokens_left import RowLeft, TokensLeft
+from tts.experiments.run.runner import PreparedStudy, RunSummary, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Settings
@@ -157,41 +155,6 @@ def test_an_impatient_stop_cancels_running_cells_at_once(store: Store):
     ended = run(scripted(config, press), store, is_patient=lambda: False)
     assert (ended.interrupted, ended.counts.done, ended.counts.leased) == (True, 0, 0)
     assert store.lost_tokens(ended.study) == 100
-
-
-def test_the_time_left_follows_tokens_not_cells():
-    """Ten cells of 100 tokens are done in 10 s; ten of 10,000 tokens by their limit are left: 1,000 s, not 10 s."""
-    seconds = iter([0.0, 10.0, 20.0])
-    small, large = (
-        Cell(key="", dataset="a", problem="p", model="m", setting="s", strategy="x", budget={"tokens": limit}, seed=0)
-        for limit in (100, 10_000)
-    )
-    left = TokensLeft([(row_key(small), RowLeft(10, prior=200.0)), (row_key(large), RowLeft(10, prior=20_000.0))])
-    progress = Progress(total=20, done=0, left=left, clock=lambda: next(seconds))
-    for _ in range(10):
-        progress.add(
-            Result(
-                cell=small, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=100)
-            )
-        )
-    assert "10 of 20 · 1.0 a second · 17 min left" in progress.line()
-    progress.add(
-        Result(
-            cell=large, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=1_000)
-        )
-    )
-    assert " · 2 min left" in progress.line()
-    assert left.expectation(9) == 9_000
-
-
-def test_a_store_counts_unfinished_cells_by_row(store: Store):
-    config = toy(limit=1, strategies="best_of_n | majority", budgets=[{"tokens": 100}, {"tokens": 1000}])
-    with PreparedStudy(config) as prepared:
-        study = store.begin(config.name, {})
-        store.add(study, prepared.cells())
-        rows = store.unfinished_rows(study)
-        assert [(cell.budget, count) for cell, count in rows] == [({"tokens": 100}, 1), ({"tokens": 1000}, 1)]
-        assert all(cell.setting == next(iter(prepared.executor.settings.values())).digest for cell, _ in rows)
 
 
 def test_a_problem_that_fails_is_a_result_and_no_reason_for_others_to(store: Store, tmp_path: Path):
@@ -480,18 +443,6 @@ def test_progress_says_rate_time_left_spend_accuracy_and_failures():
         == "15 of 40 · 15.0 a minute · 2 min left · 5,000 tokens · $2.50 · 66.7% of the new ones right · failed: 1 "
         "EngineError"
     )
-
-
-def test_results_of_a_study_are_those_of_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    config = toy(limit=1, strategies="best_of_n | majority", budgets={"samples": 1})
-    with Store(tmp_path / "store.sqlite") as store:
-        (result,) = results_of(config, store)
-        assert (result.cell.strategy, result.usage.samples) == ("best_of_n | majority", 1)
-        monkeypatch.setattr(
-            "tts.experiments.run.runner.run", lambda *_, **__: RunSummary(1, store.counts(1), interrupted=True)
-        )
-        with pytest.raises(KeyboardInterrupt, match=r"'toy'.*stopped"):
-            results_of(config, store)
 
 
 def test_without_ray_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from tts.experiments.run.tokens_left import TokensLeft
 from tts.experiments.study.record import Result
 
 _EVERY_S = 10.0  # interval of lines, where standard error is not a terminal
@@ -20,7 +19,6 @@ class Progress:
     Args:
         total: The number of cells of the study.
         done: The number of cells that had a result before this run.
-        left: The expected tokens of the other cells, from which the time left follows; None: all cells count alike.
         clock: A function that returns seconds.
 
     Attributes:
@@ -29,12 +27,9 @@ class Progress:
         finished: Cells of this run with a result.
     """
 
-    def __init__(
-        self, total: int, done: int, *, left: TokensLeft | None = None, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, total: int, done: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self.total, self.done = total, done
         self.elsewhere, self.ending, self.finished = 0, 0, 0
-        self._tokens_left = left
         self._clock = clock
         self._start_s = clock()
         # sums over the results of this run
@@ -47,8 +42,6 @@ class Progress:
         self.done += 1
         self.finished += 1
         self._tokens += result.usage.tokens
-        if self._tokens_left is not None:
-            self._tokens_left.add(result)
         usd = result.usage.usd
         self._usd = None if self._usd is None or usd is None else self._usd + usd
         if result.error is not None:
@@ -72,7 +65,7 @@ class Progress:
         if self.ending:
             parts.append(f"stopping: {self.ending:,} running cells end first; Ctrl-C again drops them")
         elif self.finished and self.done < self.total:
-            parts.append(f"{duration(self._seconds_left(seconds))} left")
+            parts.append(f"{duration(seconds * (self.total - self.done) / self.finished)} left")
         parts.append(f"{self._tokens:,} tokens")
         if self._usd:
             parts.append(f"${self._usd:,.2f}")
@@ -87,17 +80,6 @@ class Progress:
                 "failed: " + ", ".join(f"{count:,} {kind}" for kind, count in self._failure_counts.most_common())
             )
         return " · ".join(parts)
-
-    def _seconds_left(self, seconds: float) -> float:
-        """Return the expected seconds of the remaining cells, from the seconds of the finished cells.
-
-        Seconds are in proportion to tokens; where no tokens are expected, to the number of cells.
-        """
-        cells_left = self.total - self.done
-        tokens_left = None if self._tokens_left is None else self._tokens_left.expectation(cells_left)
-        if tokens_left is None:
-            return seconds * (cells_left / self.finished)
-        return seconds * (tokens_left / self._tokens)
 
 
 def duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ import functools
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,14 +22,12 @@ from typing import Any, Final, TypeVar
 from tts.budget.account import Account
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, NotReached, Unpaid, WorkerLost
-from tts.experiments.run.forecast import RowKey, cost_by_budget, row_key
 from tts.experiments.run.local_executor import LocalExecutor, failed_result
-from tts.experiments.run.progress import Progress, show_progress
-from tts.experiments.run.tokens_left import RowLeft, TokensLeft
+from tts.experiments.run.progress import Progress
 from tts.experiments.store.store import CellCounts, Store
 from tts.experiments.study.config import StudyConfig
-from tts.experiments.study.grid import Problems, Settings, cells, load_problems, shard
-from tts.experiments.study.record import Cell, Result
+from tts.experiments.study.grid import Problems, cells, load_problems, shard
+from tts.experiments.study.record import Cell
 from tts.experiments.study.snapshot import snapshot
 from tts.experiments.study.task_choice import with_chosen_tasks
 from tts.solver.event_loop import Interrupted
@@ -156,11 +154,7 @@ def run(
         store.forget_failures(study)
     counts = store.counts(study)
     num_finished = counts.done + counts.failed
-    progress = Progress(
-        total=num_finished + counts.pending + counts.leased,
-        done=num_finished,
-        left=TokensLeft(_rows_left(store.unfinished_rows(study), settings)),
-    )
+    progress = Progress(total=num_finished + counts.pending + counts.leased, done=num_finished)
     runner = _Runner(prepared.executor, store, study, progress, report, lease_s)
     try:
         is_interrupted = _run_until_stopped(runner, is_patient)
@@ -185,39 +179,6 @@ def _run_until_stopped(runner: _Runner, is_patient: Callable[[], bool]) -> bool:
             LOOP.run(runner.finish(cancel=not may_finish))
         return True
     return False
-
-
-def _rows_left(unfinished: Iterable[tuple[Cell, int]], settings: Settings) -> Iterator[tuple[RowKey, RowLeft]]:
-    """Yield the unfinished rows of the final table, each with the expected tokens of one of its cells.
-
-    Args:
-        unfinished: The first cell without a result of each row, and the number of such cells.
-        settings: The settings of the study's models.
-    """
-    setting_of = {(name, setting.digest): setting for (name, _), setting in settings.items()}
-    for cell, num_unfinished in unfinished:
-        setting = setting_of.get((cell.model, cell.setting))
-        expected_tokens = None
-        if setting is not None and cell.strategy in setting.scoring:
-            costs = cost_by_budget(cell.budget, setting, setting.scoring[cell.strategy])
-            expected_tokens = costs.get("tokens")
-        yield row_key(cell), RowLeft(num_unfinished, expected_tokens)
-
-
-def results_of(config: StudyConfig, store: Store) -> list[Result]:
-    """Run the cells of a study that have no result, and return all its results; see `tts.Study`.
-
-    Progress is shown on standard error.
-
-    Raises:
-        TTSError: as `run`.
-        KeyboardInterrupt: the run was stopped. Finished cells are kept, and the same call resumes the run.
-    """
-    with PreparedStudy(config) as prepared, show_progress(config.name) as report:
-        summary = run(prepared, store, report=report)
-    if summary.interrupted:
-        raise KeyboardInterrupt(f"the study {config.name!r} was stopped; finished cells are kept")
-    return list(store.results(summary.study))
 
 
 class _Runner:

@@ -189,18 +189,6 @@ class Store:
         cells, unfinished, failed, leased = row
         return CellCounts(done=cells - unfinished - failed, failed=failed, pending=unfinished - leased, leased=leased)
 
-    def unfinished_rows(self, study: int) -> list[tuple[Cell, int]]:
-        """Return the rows of a study's table that have cells without a result.
-
-        Each item is the row, as a cell without key and problem, and its number of unfinished cells.
-        """
-        rows = self._read(
-            "SELECT condition, count(*) FROM unfinished JOIN members USING (study, cell)"
-            " WHERE study = ? GROUP BY condition",
-            (study,),
-        )
-        return [(Cell(key="", problem="", seed=0, **self._condition(number)), count) for number, count in rows]
-
     def adopt(self, name: str, snapshot: Mapping[str, Any], finished: Iterable[tuple[Result, bytes]]) -> int:
         """Add a study of finished cells in one transaction, and return its id.
 
