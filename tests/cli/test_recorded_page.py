@@ -69,7 +69,7 @@ def test_every_command_of_the_pages_runs(tts, files):
     from tts_addons.code.sandbox import why_not
 
     commands = re.findall(r"^(tts .+)$", read_pages(), re.MULTILINE)
-    assert len(commands) == 13
+    assert len(commands) == 11
     if why_not():
         commands = [command for command in commands if "programs" not in command]
     for command in commands:

@@ -58,8 +58,8 @@ def test_show_prints_json_and_csv(tts, store):
 
 @pytest.mark.slow
 def test_a_form_is_of_an_export_and_an_export_is_no_table(tts, store, assert_error):
-    told = "--form inspect was given without --export, which it is for"
-    assert_error(tts("show", "--form", "inspect"), 2, told, "add --export FILE")
+    told = "--form samples was given without --export, which it is for"
+    assert_error(tts("show", "--form", "samples"), 2, told, "add --export FILE")
     told = "--csv, --json, --latex, --markdown, --export and --samples: several were given, but only one can be"
     for two in (("--csv", "--json"), ("--latex", "--markdown"), ("--samples", "page.html", "--json")):
         assert_error(tts("show", *two), 2, told, "leave all but one out")

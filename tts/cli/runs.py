@@ -194,7 +194,7 @@ def show(  # noqa: PLR0913 - the options of the command
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option(help="With --export, the recorded samples as samples, lm-eval or inspect."),
+        typer.Option(help="With --export, samples: runs with their recorded samples, as FILE.jsonl."),
     ] = None,
     samples: Annotated[
         Path | None,

@@ -24,7 +24,7 @@ from tts.experiments.analysis.replayable import PartialResults, Replayable
 from tts.experiments.analysis.table import SEED, TableRow, table
 from tts.experiments.output import plots, tables
 from tts.experiments.output.export import export
-from tts.experiments.output.logs import SAMPLE_FORMS, Sampled, export_samples
+from tts.experiments.output.logs import Sampled, export_samples
 from tts.experiments.output.look import Palette
 from tts.experiments.output.report import report
 from tts.experiments.output.samples import samples_page
@@ -435,28 +435,13 @@ class Study(Replayable):
             page = report(store, study, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
         _write_page(target, page)
 
-    def export(
-        self,
-        path: str | Path,
-        form: str | None = None,
-        *,
-        model: str | None = None,
-        strategy: str | None = None,
-        licence: str | None = None,
-        **filters: Any,
-    ) -> int:
-        """Write every result, or every sample in another form, as a row of a .parquet, .csv or .jsonl file.
-
-        The number of rows is returned.
+    def export(self, path: str | Path, form: str | None = None) -> int:
+        """Write every result, or every run with its samples, as a row of a file, and return the number of rows.
 
         Args:
-            path: The file.
-            form: "samples", "lm-eval" or "inspect", as `export_samples`; a form for trainers, as `export_training`;
-                None: results.
-            model: As in `export_training`, for its forms alone.
-            strategy: As in `export_training`, for its forms alone.
-            licence: As in `export_training`, for its forms alone.
-            filters: As in `export_training`, for its forms alone.
+            path: The file: .parquet, .csv or .jsonl; for samples .jsonl.
+            form: "samples": runs with their samples, as `export_samples`; None: results. See `export_training` for the
+                forms of trainers.
 
         Raises:
             ConfigError: another ending or form.
@@ -466,21 +451,12 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        if form is not None and form not in SAMPLE_FORMS:
-            training_forms = find_own("tts_addons.training.forms:FORMS")
-            if form not in training_forms:
-                raise unknown_name("form", form, (*SAMPLE_FORMS, *training_forms))
-            return self.export_training(path, form, model=model, strategy=strategy, licence=licence, **filters).rows
-        filter_values = {"model": model, "strategy": strategy, "licence": licence, **filters}
-        given_names = sorted(name for name, value in filter_values.items() if value is not None)
-        if given_names:
-            raise ConfigError(
-                f"{given_names[0]} was given, but the form {form!r} has no filters", hint="give a form for trainers"
-            )
+        if form not in (None, "samples"):
+            raise unknown_name("form", form, ["samples"])
         with self.open_store("these are not all its results") as (store, study):
             if form is None:
                 return export(store.results(study.id), path)
-            return export_samples(sampled_results(store, study), path, form, study.name)
+            return export_samples(sampled_results(store, study), path, study.name)
 
     def export_training(
         self,

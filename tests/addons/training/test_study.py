@@ -47,7 +47,6 @@ def test_every_form_is_written_and_the_store_stays_as_it_was(form: str, study: t
     written = study.export_training(tmp_path / "rows.jsonl", form, licence="CC0")
     assert written.rows == len(rows_of(tmp_path / "rows.jsonl")) > 0
     assert written.searches == 6
-    assert study.export(tmp_path / "rows.jsonl", form) == written.rows
     assert (
         "| licence | CC0 |" in (tmp_path / "rows.md").read_text()
         or "| study | sums |" in (tmp_path / "rows.md").read_text()
@@ -138,11 +137,10 @@ def test_what_a_study_cannot_export_is_named(study: tts.Study, tmp_path: Path) -
     for given, told in (
         ({"form": "trl-sft", "model": "tooy"}, "tooy"),
         ({"form": "trl-sft", "strategy": "beam"}, "beam"),
-        ({"form": "samples", "model": "toy"}, "model was given, but the form 'samples' has no filters"),
         ({"form": "trl-sft", "margin": 1.0}, "margin was given, but the form trl-sft does not use it"),
     ):
         with pytest.raises(ConfigError, match=told):
-            study.export(tmp_path / "x.jsonl", **given)
+            study.export_training(tmp_path / "x.jsonl", **given)
     assert not list(tmp_path.iterdir())
 
 

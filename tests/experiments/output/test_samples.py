@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -50,26 +49,6 @@ def study(tmp_path: Path) -> tts.Study:
     return made
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_tables_have_a_row_for_each_sample(study: tts.Study, tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"samples.{ending}"
-    assert study.export(path, "samples") == 8
-    if ending == "csv":
-        with path.open(encoding="utf-8", newline="") as file:
-            rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    else:
-        rows = pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
-    assert len(rows) == 12, "two of each vote, and one of each single"
-    assert {row["text"] for row in rows} == {"The answer is \\boxed{7}."}
-    assert {row["thought"] for row in rows} == {THOUGHT}
-    assert {str(row["tokens"]) for row in rows} == {"12"}
-    votes = [row for row in rows if row["problem"] == "one" and row["strategy"].startswith("best")]
-    assert [int(row["sample"]) for row in votes] == [0, 1] * 2
-    assert {str(row["correct"]) for row in rows if row["problem"] == "one"} == {"True"}
-    assert json.loads(rows[0]["budget"]) == {"samples": 2}
-
-
 def test_a_study_without_samples_is_named_and_told_how_they_are_kept(tmp_path: Path) -> None:
     made = tts.Study(
         name="bare",
@@ -83,7 +62,7 @@ def test_a_study_without_samples_is_named_and_told_how_they_are_kept(tmp_path: P
     with Store.existing(tmp_path / "store.sqlite") as store:
         assert not any(store.source(result.cell.key) for result in store.results(store.find().id))
     with pytest.raises(ConfigError, match=r"result.*'bare'"):
-        made.export(tmp_path / "samples.csv", "samples")
+        made.export(tmp_path / "samples.jsonl", "samples")
     with pytest.raises(ConfigError, match="no result has samples") as refused:
         made.samples(tmp_path / "page.html")
     assert "record: {texts: true}" in refused.value.hint

@@ -93,20 +93,6 @@ def write_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str], path: Pat
     return num_rows
 
 
-def import_arrow() -> tuple[Any, Any]:
-    """Return the modules `pyarrow` and `pyarrow.parquet`.
-
-    Raises:
-        MissingDependency: pyarrow is not installed.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as missing:
-        raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
-    return pyarrow, parquet
-
-
 def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
     """Write rows as Parquet, and return their number.
 
@@ -114,7 +100,11 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
         MissingDependency: pyarrow is not installed.
         TTSError: a whole number is too large.
     """
-    pa, parquet = import_arrow()
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as missing:
+        raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
     hints = {**get_type_hints(Cell), **get_type_hints(Result), **get_type_hints(Usage)}
     hints["flops"] = float  # the FLOPs of a large model pass 64 bits
     arrow_types: dict[Any, Any] = {}
