@@ -62,7 +62,6 @@ def replay(  # noqa: PLR0913 - the options of the command
     from tts.experiments.analysis.points import points_of
     from tts.experiments.api import Study
     from tts.experiments.output import plots, tables
-    from tts.experiments.output.look import Palette
 
     if as_csv and as_json:
         raise ConfigError("--csv and --json were asked for at once, but only one can be", hint="leave one out")
@@ -83,9 +82,7 @@ def replay(  # noqa: PLR0913 - the options of the command
     text = tables.format_rows(points_of(replays), form, table_width()).rstrip("\n")
     typer.echo(text if as_csv or as_json else visible(text))
     if out is not None:
-        plots.save(
-            plots.draw([replayed.curve for replayed in replays], x, palette=Palette.from_project(stored.store)), out
-        )
+        plots.save(plots.draw([replayed.curve for replayed in replays], x), out)
 
 
 def _orders(order: str) -> list[bool]:

@@ -243,9 +243,6 @@ def report(
     baseline: Annotated[
         str | None, typer.Option(metavar="STRATEGY", help="The strategy to compare with; else the first.")
     ] = None,
-    problem: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Show the searches of this problem; may be repeated.")
-    ] = None,
     store: StoreFile = None,
 ) -> None:
     """Write one page that needs no network: figures, the table, and recorded searches side by side.
@@ -254,5 +251,5 @@ def report(
     """
     from tts.experiments.api import Study
 
-    Study.from_store(study, store=store).report(out, x, baseline=baseline, problems=problem or ())
+    Study.from_store(study, store=store).report(out, x, baseline=baseline)
     typer.echo(f"{out}")

@@ -5,7 +5,6 @@ The tokens are those that the model reads of a solution.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -96,9 +95,6 @@ def report(
         list[float] | None,
         typer.Option(help="A score from which a sample is accepted; may be repeated. Else some that fit."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it too: FILE.png, FILE.svg or FILE.pdf.")
-    ] = None,
     as_json: AsJson = False,
     store: StoreFile = None,
     _: TrustPlaces = False,
@@ -109,12 +105,9 @@ def report(
     its scores; the limit for unlimited tries; and advice in one sentence. Pools of samples are the best evidence: tts
     sample.
     """
-    from tts.experiments.output import plots
     from tts.experiments.store.store import Store, default_store
     from tts.experiments.verifier_report import report as reporting
 
-    if out is not None:
-        plots.check_path(out)
     with Store.existing(store or default_store()) as opened:
         study = opened.find(run)
         finished = study.done + study.failed
@@ -127,10 +120,6 @@ def report(
     if quality.passed_over:
         reasons = "; ".join(f"{count:,} {reason}" for reason, count in quality.passed_over.items())
         warn(f"{sum(quality.passed_over.values()):,} results are not looked at: {reasons}")
-    if out is not None:
-        from tts.experiments.verifier_report import figure
-
-        plots.save(figure.draw(quality), out)
     typer.echo(reporting.as_json(quality) if as_json else visible(reporting.as_text(quality)))
 
 

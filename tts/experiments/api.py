@@ -14,7 +14,7 @@ from tts._common.files import Exported
 from tts._core.display import cell
 from tts.budget.account import Account
 from tts.errors import ConfigError, TTSError, unknown_name
-from tts.experiments.analysis.comparing import Comparison, Gain, compare
+from tts.experiments.analysis.comparing import Comparison, compare
 from tts.experiments.analysis.curves import Curve, choose_curves, curves_of, line_words
 from tts.experiments.analysis.pairs import PairedRow, compare_pairs, compare_replays
 from tts.experiments.analysis.points import points_of
@@ -25,7 +25,6 @@ from tts.experiments.analysis.table import SEED, TableRow, table
 from tts.experiments.output import plots, tables
 from tts.experiments.output.export import export
 from tts.experiments.output.logs import Sampled, export_samples
-from tts.experiments.output.look import Palette
 from tts.experiments.output.report import report
 from tts.experiments.output.samples import samples_page
 from tts.experiments.run.progress import show_progress
@@ -373,9 +372,6 @@ class Study(Replayable):
             ax: Axes of matplotlib to draw in, without a caption, for figures of your own: matplotlib then sets size,
                 title, limits, labels of the axes and the place of the legend.
 
-        A strategy keeps its colour in all figures of a project: the file `styles.json` beside the store has their
-        numbers.
-
         Returns:
             What each other curve gains over the baseline; empty without one.
 
@@ -394,24 +390,20 @@ class Study(Replayable):
         comparisons: list[Comparison] = []
         if baseline is not None:
             comparisons = compare(curves, baseline, x, rng=np.random.default_rng(SEED))
-        palette = Palette.from_project(self.store)
         figure = plots.draw(
             curves,
             x,
             bands=bands,
             front=front,
-            gained=_largest_gain(comparisons),
             labels=words,
-            palette=palette,
+            order=all_curves,
             ax=ax,
         )
         if path is not None:
             plots.save(figure, path)
         return comparisons
 
-    def report(
-        self, path: str | Path, x: str = "tokens", *, baseline: str | None = None, problems: Sequence[str] = ()
-    ) -> None:
+    def report(self, path: str | Path, x: str = "tokens", *, baseline: str | None = None) -> None:
         """Write one page with figures, the table and recorded searches (`record: {traces: 3}`).
 
         The page loads nothing from a network.
@@ -420,11 +412,9 @@ class Study(Replayable):
             path: The file, which ends in .html.
             x: The cost that is shown first, and by which strategies are compared; see `plot`.
             baseline: The strategy that others are compared with; None: the first.
-            problems: Ids of the problems whose searches are shown; none: a few, beginning with problems on which
-                runs disagree.
 
         Raises:
-            ConfigError: another ending, an unknown cost, baseline or problem, or a file that cannot be written.
+            ConfigError: another ending, an unknown cost or baseline, or a file that cannot be written.
             MissingDependency: matplotlib is not installed.
 
         Warns:
@@ -432,7 +422,7 @@ class Study(Replayable):
         """
         target = _page_path(path)
         with self.open_store("this is not its final page") as (store, study):
-            page = report(store, study, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
+            page = report(store, study, rng=np.random.default_rng(SEED), x=x, baseline=baseline)
         _write_page(target, page)
 
     def export(self, path: str | Path, form: str | None = None) -> int:
@@ -570,15 +560,6 @@ class Study(Replayable):
 def sampled_results(store: Store, study: StoredStudy) -> Iterator[Sampled]:
     """Yield the results of a study, with the samples and texts that were recorded."""
     return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
-
-
-def _largest_gain(comparisons: Sequence[Comparison]) -> Gain | None:
-    """Return the largest gain whose interval lies above 1; None: there is none, or there are several groups."""
-    if len({comparison.group for comparison in comparisons}) != 1:
-        return None
-    gains = [comparison.gain for comparison in comparisons if comparison.gain is not None]
-    significant_gains = [gain for gain in gains if gain.ratio.low > 1]
-    return max(significant_gains, key=lambda gain: gain.ratio.value, default=None)
 
 
 def _page_path(path: str | Path) -> Path:

@@ -14,7 +14,7 @@ import pytest
 
 from tts import tasks
 from tts.errors import ConfigError, MissingDependency
-from tts.experiments.datasets import get, load
+from tts.experiments.datasets import load
 from tts.experiments.datasets.rows import RowsLeftOut
 from tts.types import Problem
 
@@ -58,15 +58,6 @@ GPQA = [
         "Subdomain": "Optics",
     }
     for number in range(40)
-]
-HUMANEVAL = [
-    {
-        "task_id": "HumanEval/0",
-        "prompt": "def one():\n    '''Return 1.'''\n",
-        "canonical_solution": "    return 1\n",
-        "test": "def check(candidate):\n    assert candidate() == 1\n",
-        "entry_point": "one",
-    }
 ]
 
 
@@ -143,15 +134,6 @@ def test_gpqa_diamond_has_its_choices_in_an_order_of_its_own(published: Path):
         places.add(problem.answer or "")
     assert places == set("ABCD")
     assert load("gpqa_diamond", path=str(published), seed=1, limit=3)[0] in problems
-
-
-def test_humaneval_is_records_that_cannot_be_checked(published: Path):
-    problem = only("humaneval", write(published, "test", HUMANEVAL))
-    assert problem.text == HUMANEVAL[0]["prompt"]
-    assert problem.answer is None
-    assert problem.id == "humaneval/HumanEval/0"
-    assert problem.metadata == {name: HUMANEVAL[0][name] for name in ("entry_point", "test", "canonical_solution")}
-    assert "answers cannot be checked" in get("humaneval").note
 
 
 def test_bad_rows_are_named_and_do_not_stop_the_rest(published: Path):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,27 +12,8 @@ pytest.importorskip("matplotlib", reason="figures need the extra experiments")
 from tests.experiments.output.test_plots import curve, svg, words
 from tts.errors import ConfigError
 from tts.experiments.output import plots
-from tts.experiments.output.look import COLOURS, Palette
 from tts.experiments.output.naming import _spread_heights
-
-
-def test_a_strategy_keeps_its_colour_in_every_figure_of_a_project(tmp_path: Path) -> None:
-    store = tmp_path / "store.sqlite"
-    first = plots.draw([curve("a"), curve("b"), curve("c")], front=False, palette=Palette.from_project(store))
-    alone = plots.draw([curve("d"), curve("c")], front=False, palette=Palette.from_project(store))
-    assert [line.get_color() for line in alone.axes[0].lines] == [COLOURS[3], first.axes[0].lines[2].get_color()]
-    assert json.loads((tmp_path / "styles.json").read_text()) == {"a": 0, "b": 1, "c": 2, "d": 3}
-    other = plots.draw([curve("c")], front=False)
-    assert other.axes[0].lines[0].get_color() == COLOURS[0]
-
-
-def test_a_damaged_palette_is_refused_in_one_line_and_one_that_cannot_be_written_is_used(tmp_path: Path) -> None:
-    for content in ("{", "[]", '{"a": -1}', '{"a": "red"}'):
-        (tmp_path / "styles.json").write_text(content)
-        with pytest.raises(ConfigError, match=r"styles of lines") as refused:
-            Palette.from_project(tmp_path / "store.sqlite")
-        assert refused.value.hint == "delete the file: lines get new colours"
-    assert Palette(tmp_path / "no" / "folder" / "styles.json").numbers(["a", "b", "a"]) == {"a": 0, "b": 1}
+from tts.experiments.output.plots import COLOURS
 
 
 @pytest.mark.slow
@@ -120,13 +99,13 @@ def test_lines_of_one_strategy_have_its_colour_and_differ_otherwise() -> None:
     def line(strategy: str, label: str) -> Any:
         return dataclasses.replace(curve(label), strategy=strategy)
 
-    palette = Palette()
-    alone = plots.draw([line("vote", "vote"), line("best", "best")], front=False, palette=palette)
     lines = [line("best", "best, small"), line("best", "best, large"), line("vote", "vote, small")]
-    several = plots.draw(lines, front=False, palette=palette)
-    vote, best = (one.get_color() for one in alone.axes[0].lines)
-    assert [one.get_color() for one in several.axes[0].lines] == [best, best, vote]
+    order = [line("vote", "vote"), *lines]
+    several = plots.draw(lines, front=False, order=order)
+    assert [one.get_color() for one in several.axes[0].lines] == [COLOURS[1], COLOURS[1], COLOURS[0]]
+    assert plots.draw(lines[2:], front=False, order=order).axes[0].lines[0].get_color() == COLOURS[0]
+    assert plots.draw(lines[:1], front=False).axes[0].lines[0].get_color() == COLOURS[0]
     small, large, _ = several.axes[0].lines
     assert small.get_marker() != large.get_marker()
-    models = plots.draw(lines[:2], front=False, palette=palette)
+    models = plots.draw(lines[:2], front=False, order=order)
     assert len({one.get_color() for one in models.axes[0].lines}) == 2

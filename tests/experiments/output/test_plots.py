@@ -13,7 +13,6 @@ import pytest
 
 from tests.experiments.made import made_curve
 from tts.errors import ConfigError, MissingDependency
-from tts.experiments.analysis.comparing import gain
 from tts.experiments.analysis.curves import Curve
 
 pytest.importorskip("matplotlib", reason="figures need the extra experiments")
@@ -149,13 +148,6 @@ def test_small_multiples_share_their_axes_and_styles():
 def test_an_axis_is_logarithmic_where_costs_allow_it():
     assert plots.draw([curve("a")]).axes[0].get_xscale() == "log"
     assert plots.draw([curve("a")], "usd").axes[0].get_xscale() == "linear"
-
-
-def test_a_gain_is_shown_at_the_accuracy_of_both():
-    base, other = curve("a", 4), curve("b", 1)
-    found = gain(other, base, "tokens", rng=np.random.default_rng(0), accuracy=0.4)
-    assert found is not None
-    assert "← 0.5 times [0.25, 1.5] the tokens for 40 %" in words(svg(base, other, gained=found))
 
 
 @pytest.mark.slow

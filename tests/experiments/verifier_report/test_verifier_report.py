@@ -361,25 +361,3 @@ def test_json_has_everything_and_no_nan() -> None:
     assert record["ceilings"][0]["tries"]["-8"] == 0
     assert record["advice"] == report.verdicts[0].advice
     assert "AUC within problems" in as_text(report)
-
-
-@pytest.mark.slow
-def test_a_figure_has_a_row_for_each_verifier_and_says_what_is_missing() -> None:
-    pytest.importorskip("matplotlib")
-    from tts.experiments.output import plots
-    from tts.experiments.verifier_report.figure import draw
-
-    stepwise = [pool(i, (0, 0.9, 10, (0.5, 0.9)), (1, 0.4, 10, (0.6, 0.4))) for i in range(2)]
-    unbounded = [pool(i, (0, -0.5), (1, -2.0), verifiers={"main": UNBOUNDED}, setting="other") for i in range(2)]
-    gone = [pool(0, (0, 0.5), (1, 0.2), verifiers={"main": "gone"}, setting="third")]
-    drawn = plots.render(draw(verifier_report([*stepwise, *unbounded, *gone], lambda key: None)), "svg").decode()
-    parts = (
-        "main: toy, sums, 2 problems",
-        "highest score",
-        "against the answer",
-        "no probabilities",
-        "calibration error",
-        "here, which choosing",
-    )
-    for part in parts:
-        assert part in drawn

@@ -61,7 +61,6 @@ DATASETS = Registry(
         "gpqa_diamond": "tts.experiments.datasets.hub:GPQA_DIAMOND",
         "gsm8k": "tts.experiments.datasets.hub:GSM8K",
         "hub": "tts.experiments.datasets.hub:DATASET",
-        "humaneval": "tts.experiments.datasets.hub:HUMANEVAL",
         "math500": "tts.experiments.datasets.hub:MATH500",
         "repositories": "tts_addons.agents.dataset:DATASET",
         "reasoning_gym": "tts_addons.zoo.reasoning_gym_problems:DATASET",

@@ -146,16 +146,6 @@ def _gpqa_diamond(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def _humaneval(row: Mapping[str, Any]) -> Problem:
-    metadata_names = ("entry_point", "test", "canonical_solution")
-    return Problem(
-        prompt=text_in(row, "prompt"),
-        id=f"humaneval/{text_in(row, 'task_id')}",
-        task="text",
-        metadata={name: row.get(name) for name in metadata_names},
-    )
-
-
 def _require_value(row: Mapping[str, Any], name: str) -> str:
     value = answer_in(row, name)
     if value is None:
@@ -240,15 +230,5 @@ GPQA_DIAMOND = _benchmark(
     licence="CC-BY-4.0",
     note="the Hub gives it to those who accept its conditions: register there, then run hf auth login; do not publish "
     "its questions",
-)
-HUMANEVAL = _benchmark(
-    "humaneval",
-    "openai/openai_humaneval",
-    ("test",),
-    _humaneval,
-    config="openai_humaneval",
-    licence="MIT",
-    note="records only: no task judges code, so answers cannot be checked; the verifier code runs tests, "
-    "and a problem's are in its metadata",
 )
 DATASET = DataSet(load=load, source="any data set of the Hub, by the names of its fields", licence="its own")

@@ -1,9 +1,8 @@
 """Draws figures of scaling curves: accuracy against a cost.
 
 Figures have bands, the Pareto front, reference lines and small multiples. Lines differ in colour (Okabe and Ito's
-palette for all kinds of colour vision), marker and dashes, and can be told apart in grey. A palette keeps the looks of
-lines in all figures of a project. Hollow markers are replayed. A caption names problems, seeds, model and verifier.
-Equal curves and palettes give equal bytes.
+palette for all kinds of colour vision), marker and dashes, and can be told apart in grey. Hollow markers are replayed.
+A caption names problems, seeds, model and verifier. Equal curves give equal bytes.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from tts.errors import ConfigError, missing_extra, unknown_name
-from tts.experiments.analysis.comparing import Gain, amount, describe_result, pareto_front
+from tts.experiments.analysis.comparing import amount, pareto_front
 from tts.experiments.analysis.curves import AXES, Curve
-from tts.experiments.output.look import COLOURS, DASHES, MARKERS, Palette
 from tts.experiments.output.naming import (
     NamedLine,
     are_named_at_ends,
@@ -37,6 +35,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Okabe and Ito, "Color universal design" (2008), ordered so that neighbours differ in grey. Black is for reference
+# lines.
+COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (9, 2)))
 _REFERENCES: Final[Mapping[str, dict[str, Any]]] = {
     "oracle": {"color": "#000000", "linestyle": DASHES[2], "marker": "None"},
     "uniform": {"color": "#7A7A7A", "linestyle": DASHES[1], "marker": "x"},
@@ -80,9 +83,8 @@ def draw(
     *,
     bands: bool = True,
     front: bool = True,
-    gained: Gain | None = None,
     labels: Mapping[str, str] = MappingProxyType({}),
-    palette: Palette | None = None,
+    order: Sequence[Curve] = (),
     ax: Axes | None = None,
 ) -> Figure:
     """Return the figure of curves, with a panel for each data set and group.
@@ -92,9 +94,8 @@ def draw(
         x: A name in `AXES`. Curves without this axis are left out, and the caption names them.
         bands: Whether to draw 95 % intervals over problems.
         front: Whether to mark the Pareto front, where there are several curves.
-        gained: An efficiency gain, drawn between its two costs at its accuracy.
         labels: The words of the legend for a line, by the line's label.
-        palette: The palette of the project; None: lines are numbered in this figure alone.
+        order: All curves of a study, by whose order a strategy has the same colour in all its figures; (): `curves`.
         ax: The axes to draw one panel in, whose figure is returned without a caption. The legend is beside the axes. A
             layout such as "constrained" leaves room for the legend.
 
@@ -111,9 +112,7 @@ def draw(
         raise ConfigError(
             f"ax is given, but the curves have {len(panels)} panels", hint="give the curves of one data set and group"
         )
-    if palette is None:
-        palette = Palette()
-    lines_by_label = _lines(drawn_curves, list(panels.values()), x, palette)
+    lines_by_label = _lines(drawn_curves, list(panels.values()), x, order or curves)
     lines = list(lines_by_label.values())
     with style:
         if ax is None:
@@ -124,8 +123,6 @@ def draw(
             _draw_panel(panel, panel_curves, x, lines_by_label, bands=bands, front=front)
             if len(panels) > 1:
                 panel.set_title(_panel_title(dataset, group, panel_curves), loc="left", color=_INK)
-        if gained is not None:
-            _draw_gain(axes[0], gained, x)
         _dress(axes, x, logarithmic=_is_log(drawn_curves, x))
         has_front = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
         name_lines(figure, axes, lines, labels, front=_FRONT if has_front else None, own=ax is None)
@@ -259,11 +256,11 @@ def _ends(panels: Sequence[Sequence[Curve]], label: str, x: str) -> tuple[tuple[
 
 
 def _lines(
-    curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, palette: Palette
+    curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, order: Sequence[Curve]
 ) -> dict[str, NamedLine]:
     """Return the line of each label, which is the same in all panels.
 
-    A strategy has one colour in all figures of a palette. Lines of one strategy differ in marker and dashes, and in
+    The place of a strategy in `order` decides its colour. Lines of one strategy differ in marker and dashes, and in
     colour where the figure has no other strategy. Where there are more reference lines than dash patterns, these lines
     get ordinary looks.
     """
@@ -273,7 +270,9 @@ def _lines(
     role_counts = Counter(curve.role for curve in first_curves.values())
     reference_roles = {role for role in _REFERENCES if role_counts[role] <= len(DASHES)}
     strategy_of = _line_strategies([curve for curve in curves if curve.role not in reference_roles])
-    strategy_numbers = palette.numbers(strategy_of.values())
+    ordered = _line_strategies([curve for curve in order if curve.role not in reference_roles])
+    names = dict.fromkeys([*ordered.values(), *strategy_of.values()])
+    strategy_numbers = {name: number for number, name in enumerate(names)}
     lines_of_role: Counter[str] = Counter()  # reference lines so far
     lines_of_strategy: Counter[str] = Counter()  # other lines so far
     lines: dict[str, NamedLine] = {}
@@ -350,27 +349,6 @@ def _draw_front(panel: Axes, curves: Sequence[Curve], x: str) -> None:
     front = pareto_front(curves, x)
     costs, values = [point.cost for point in front], [point.accuracy for point in front]
     panel.plot(costs, values, zorder=3, label=_FRONT_LABEL, clip_on=False, **_FRONT)
-
-
-def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
-    """Draw an arrow between the two costs at the accuracy that both curves reach."""
-    panel.annotate(
-        "",
-        xy=(gained.cost, gained.accuracy),
-        xytext=(gained.base_cost, gained.accuracy),
-        arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1.1, "shrinkA": 4, "shrinkB": 4},
-        zorder=6,
-    )
-    # rising curves leave the lower right corner free; beside the arrow, the words would cover points
-    words: dict[str, Any] = {
-        "xycoords": "axes fraction",
-        "ha": "right",
-        "va": "bottom",
-        "fontsize": 8,
-        "color": _INK,
-        "zorder": 6,
-    }
-    panel.annotate(f"\u2190 {describe_result(gained, x)}", (0.99, 0.03), **words)
 
 
 # ---- how it looks ----

@@ -22,7 +22,6 @@ from tts.experiments.analysis.comparing import bases_of, compare, describe_resul
 from tts.experiments.analysis.curves import AXES, Curve, curves_of
 from tts.experiments.analysis.table import table
 from tts.experiments.output import plots
-from tts.experiments.output.look import Palette
 from tts.experiments.output.tables import columns
 from tts.experiments.store.bodies import search_in
 from tts.experiments.study.record import Result, StoredStudy
@@ -32,6 +31,7 @@ from tts.trace.trace import winning_node
 if TYPE_CHECKING:
     from tts.experiments.store.store import Store
 
+_MOST_PROBLEMS = 3  # problems whose searches are shown
 _NUMBER = re.compile(r"[0-9][0-9.,e+-]*( %)?( \[.*\])?|unknown")
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
@@ -43,8 +43,6 @@ def report(
     rng: np.random.Generator,
     x: str = "tokens",
     baseline: str | None = None,
-    problems: Sequence[str] = (),
-    num_problems: int = 3,
 ) -> str:
     """Return the page of a study, finished or not.
 
@@ -54,18 +52,15 @@ def report(
         rng: The generator of the intervals.
         x: The cost that is shown first, and by which strategies are compared.
         baseline: The strategy that others are compared with; None: the first.
-        problems: The ids of the problems whose searches are shown. Empty: `num_problems` are chosen, beginning with
-            problems whose runs disagree.
-        num_problems: The number of problems whose searches are shown, where `problems` is empty.
 
     Raises:
-        ConfigError: a named problem has no recorded search; there is no such axis or baseline.
+        ConfigError: there is no such axis or baseline.
         MissingDependency: matplotlib is not installed.
     """
     if x not in AXES:
         raise unknown_name("axis", x, AXES)
     rows = table(store.results(study.id, drawn=False), rng=rng)
-    searches = [_show(store, result) for result in _choose(_trace(store, study), problems, num_problems)]
+    searches = [_show(store, result) for result in _choose(_trace(store, study))]
     data = {"viewer": viewer(), "slot": SLOT, "searches": searches}
     page_parts = {
         "TITLE": _text(study.name),
@@ -90,21 +85,17 @@ def _trace(store: Store, study: StoredStudy) -> list[Result]:
     return [result for result in store.results(study.id, drawn=False) if result.cell.key in traced_keys]
 
 
-def _choose(results: Sequence[Result], problems: Sequence[str], count: int) -> list[Result]:
-    """Return the results of the named problems, else of `count` problems, beginning where runs disagree."""
+def _choose(results: Sequence[Result]) -> list[Result]:
+    """Return the results of a few problems, beginning where runs disagree."""
     by_problem: dict[str, list[Result]] = {}
     for result in results:
         by_problem.setdefault(result.cell.problem, []).append(result)
-    for problem in problems:
-        if problem not in by_problem:
-            raise unknown_name("problem with a recorded search", problem, by_problem)
     agrees = {
         problem: len({result.right for result in problem_results}) == 1
         for problem, problem_results in by_problem.items()
     }
-    chosen_problems = problems or sorted(by_problem, key=lambda problem: agrees[problem])[:count]
     chosen_results: list[Result] = []
-    for problem in chosen_problems:
+    for problem in sorted(by_problem, key=lambda problem: agrees[problem])[:_MOST_PROBLEMS]:
         chosen_results += by_problem[problem]
     return chosen_results
 
@@ -189,11 +180,10 @@ def _figures(store: Store, study: StoredStudy, x: str, baseline: str | None, rng
     group_curves = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
     known_axes = [axis for axis in AXES if any(axis in curve.costs and curve.costs[axis].max() > 0 for curve in curves)]
     axes = sorted(known_axes, key=lambda axis: axis != x)  # x first
-    palette = Palette.from_project(store.path)
     comparisons = _comparisons(curves, baseline, axes[0], rng)
-    figures = "".join(_figure(axis, AXES[axis].unit, plots.draw(curves, axis, palette=palette)) for axis in axes)
+    figures = "".join(_figure(axis, AXES[axis].unit, plots.draw(curves, axis)) for axis in axes)
     if len({curve.group for curve in group_curves}) > 1:
-        figures += _figure("groups", "by group", plots.draw(group_curves, axes[0], palette=palette))
+        figures += _figure("groups", "by group", plots.draw(group_curves, axes[0], order=curves))
     return figures + comparisons
 
 
