@@ -64,14 +64,9 @@ def check_store(db: sqlite3.Connection) -> StoreCheck:
     if messages != ["ok"]:
         faults = tuple(" ".join(message.split()) for message in messages)
         return StoreCheck(whole=0, unknown=0, damaged=(), faults=faults)
-    has_checksums = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checksums'").fetchone() is not None
-    if has_checksums:
-        sha256, join = "sha256", "LEFT JOIN checksums USING (cell)"
-    else:
-        sha256, join = "NULL", ""
     query = (
-        f"SELECT cell, key, failed, results.body, drawn, trace, {sha256} FROM results JOIN cells ON cells.id = cell"
-        f" LEFT JOIN traces USING (cell) {join} WHERE cell > ? ORDER BY cell LIMIT ?"
+        "SELECT cell, key, failed, results.body, drawn, trace, sha256 FROM results JOIN cells ON cells.id = cell"
+        " LEFT JOIN traces USING (cell) LEFT JOIN checksums USING (cell) WHERE cell > ? ORDER BY cell LIMIT ?"
     )
     num_whole, num_unknown, cell = 0, 0, 0
     damaged: dict[int, str] = {}  # keys by cell
@@ -111,9 +106,8 @@ def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str
         ("SELECT cell, body FROM members ORDER BY cell", lambda row, body: cell_of(row, "", condition, body)),
         ("SELECT id, begun_at, snapshot FROM runs ORDER BY id", lambda *run: runs_of(0, "", [run])),
         ("SELECT cell, body, drawn FROM results ORDER BY cell", result),
+        ("SELECT cell, body FROM sources ORDER BY cell", source_in),
     ]
-    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'").fetchone():  # some stores lack this table
-        readers.append(("SELECT cell, body FROM sources ORDER BY cell", source_in))
     for query, reader in readers:
         for columns in db.execute(query):
             row_id, *_ = columns

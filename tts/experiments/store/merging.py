@@ -8,8 +8,6 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from tts.experiments.store.schema import CHECKSUMS, SOURCES
-
 _COPY_STATEMENTS: Final = """
 INSERT INTO main.studies (name, created_at, configuration, result_version)
     SELECT name, created_at, configuration, result_version FROM other.studies WHERE true ORDER BY id ON CONFLICT DO NOTHING;
@@ -32,6 +30,8 @@ INSERT INTO taken
     SELECT theirs, own FROM pairs WHERE theirs IN (SELECT cell FROM other.results) AND own NOT IN (SELECT cell FROM main.results);
 INSERT INTO main.results SELECT own, failed, body, drawn FROM taken JOIN other.results ON cell = theirs ORDER BY own;
 INSERT INTO main.traces SELECT own, trace FROM taken JOIN other.traces ON cell = theirs ORDER BY own;
+INSERT OR REPLACE INTO main.checksums SELECT own, sha256 FROM taken JOIN other.checksums ON cell = theirs;
+INSERT OR REPLACE INTO main.sources SELECT own, body FROM taken JOIN other.sources ON cell = theirs;
 INSERT INTO main.attempts (cell, worker, ends, spent)
     SELECT own, worker, 0, spent FROM taken JOIN other.attempts ON cell = theirs WHERE spent > 0 ORDER BY id;
 DELETE FROM main.unfinished WHERE cell IN (SELECT own FROM taken);
@@ -51,14 +51,6 @@ def carry_over(db: sqlite3.Connection) -> int:
     """
     for statement in _COPY_STATEMENTS.split(";"):
         db.execute(statement)
-    # each table that older stores lack, its column, and the statement that creates it
-    for table, column, create_table in (("checksums", "sha256", CHECKSUMS), ("sources", "body", SOURCES)):
-        if db.execute("SELECT 1 FROM other.sqlite_schema WHERE name = ?", (table,)).fetchone():
-            db.execute(create_table)
-            db.execute(
-                f"INSERT OR REPLACE INTO main.{table} SELECT own, {column} FROM taken JOIN other.{table} ON cell = "
-                "theirs"
-            )
     (num_copied,) = db.execute("SELECT count(*) FROM taken").fetchone()
     db.execute("DROP TABLE taken")
     db.execute("DROP TABLE pairs")

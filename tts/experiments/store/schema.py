@@ -10,7 +10,7 @@ attempts     runs of a cell without a result: active until `ends`, then lost, wi
 results      one result a cell
 traces       whole searches, where the study records them
 checksums    SHA-256 of each result with its trace; results of earlier revisions have none
-sources      texts of samples, imported or written, compressed with a checksum; a store without them has no such table
+sources      texts of samples, imported or written, compressed with a checksum
 """
 
 from __future__ import annotations
@@ -62,11 +62,9 @@ CREATE TABLE results (
 CREATE INDEX results_failed ON results (cell) WHERE failed;
 CREATE TABLE traces (cell INTEGER PRIMARY KEY REFERENCES cells (id), trace BLOB NOT NULL);
 """  # noqa: E501
-SOURCES: Final = (
-    "CREATE TABLE IF NOT EXISTS sources (cell INTEGER PRIMARY KEY REFERENCES cells (id), body BLOB NOT NULL)"
-)
-CHECKSUMS: Final = (
-    "CREATE TABLE IF NOT EXISTS checksums (cell INTEGER PRIMARY KEY REFERENCES cells (id), sha256 BLOB NOT NULL)"
+_LATER_TABLES: Final = (  # which stores of earlier revisions lack until they are opened
+    "CREATE TABLE IF NOT EXISTS sources (cell INTEGER PRIMARY KEY REFERENCES cells (id), body BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS checksums (cell INTEGER PRIMARY KEY REFERENCES cells (id), sha256 BLOB NOT NULL)",
 )
 
 
@@ -85,6 +83,8 @@ def connect(path: Path) -> sqlite3.Connection:
         with explain_errors(path):
             if not _is_store(connection, path):
                 _make(connection, path)
+            for statement in _LATER_TABLES:
+                connection.execute(statement)
             connection.execute("PRAGMA synchronous = NORMAL")  # commits survive the process, but not always a power cut
             # another person may have written the file, so that the size of its rows is bounded
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
@@ -122,7 +122,7 @@ def _make(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if not _is_store(connection, path):
-            for statement in (*_TABLES.split(";"), CHECKSUMS):
+            for statement in (*_TABLES.split(";"), *_LATER_TABLES):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -35,7 +35,7 @@ from tts.experiments.store.rows import (
     to_json,
     tokens_of,
 )
-from tts.experiments.store.schema import CHECKSUMS, SOURCES, connect, explain_errors
+from tts.experiments.store.schema import connect, explain_errors
 from tts.experiments.study.record import RESULT_VERSION, Cell, CellCounts, Result, StoredStudy
 
 _PAGE: Final = 1000  # results read in one query
@@ -204,7 +204,6 @@ class Store:
         """
         with self._writing() as db:
             study = self.begin(name, snapshot)
-            db.execute(SOURCES)  # a store of an earlier revision lacks this table
             for result, source in finished:
                 key = result.cell.key
                 self.add(study, [result.cell])
@@ -220,8 +219,6 @@ class Store:
 
     def source(self, key: str) -> bytes | None:
         """Return the texts of a cell's samples, as `adopt` or `finish` got them; None: they were not recorded."""
-        if not self._read("SELECT 1 FROM sqlite_schema WHERE name = 'sources'"):
-            return None
         rows = self._read("SELECT body FROM sources WHERE cell = (SELECT id FROM cells WHERE key = ?)", (key,))
         return rows[0][0] if rows else None
 
@@ -328,9 +325,7 @@ class Store:
             if row.trace is not None:
                 db.execute("INSERT INTO traces (cell, trace) VALUES (?, ?)", (cell, row.trace))
             if row.texts is not None:
-                db.execute(SOURCES)  # a store of an earlier revision lacks this table
                 db.execute("INSERT OR REPLACE INTO sources (cell, body) VALUES (?, ?)", (cell, row.texts))
-            db.execute(CHECKSUMS)  # a store of an earlier revision lacks this table
             sha256 = checksum(key, row.failed, row.body, row.drawn, row.trace)
             db.execute("INSERT OR REPLACE INTO checksums (cell, sha256) VALUES (?, ?)", (cell, sha256))
             db.execute("DELETE FROM unfinished WHERE cell = ?", (cell,))
@@ -360,9 +355,7 @@ class Store:
                 _lose(db, cell, "failed", tokens_of(cell, body))
                 db.execute("DELETE FROM results WHERE cell = ?", (cell,))
                 db.execute("DELETE FROM traces WHERE cell = ?", (cell,))
-                db.execute(SOURCES)  # a store of an earlier revision lacks this table, and the next one
                 db.execute("DELETE FROM sources WHERE cell = ?", (cell,))
-                db.execute(CHECKSUMS)
                 db.execute("DELETE FROM checksums WHERE cell = ?", (cell,))
                 db.execute("INSERT INTO unfinished SELECT DISTINCT study, cell FROM members WHERE cell = ?", (cell,))
         return len(failed)
