@@ -338,8 +338,6 @@ def test_a_pool_is_drawn_and_replayed_at_every_size(study: tts.Study) -> None:
     assert [list(one.sizes) for one in replayed] == [[1, 2, 4, 8]] * 6
     (vote,) = pool.replay(["best_of_n | majority"], [2])
     assert vote.curve.accuracy[0] == replayed[2].curve.accuracy[1]
-    (within,) = pool.replay(["best_of_n | majority"], [40], unit="tokens")
-    assert within.curve.costs["tokens"][0] <= 40
     text = study.points(replayed)
     assert len(re.findall(r" live$", text, re.MULTILINE)) == 4
     assert text.count("replayed, ") == 24

@@ -26,7 +26,6 @@ def replay(  # noqa: PLR0913 - the options of the command
         ),
     ] = None,
     n: Annotated[str, typer.Option("--n", metavar="N,N,…", help="Sizes in samples; else powers of two.")] = "",
-    tokens: Annotated[str, typer.Option(metavar="N,N,…", help="Sizes in tokens of a problem instead.")] = "",
     order: Annotated[
         str,
         typer.Option(
@@ -65,17 +64,14 @@ def replay(  # noqa: PLR0913 - the options of the command
 
     if as_csv and as_json:
         raise ConfigError("--csv and --json were asked for at once, but only one can be", hint="leave one out")
-    if n and tokens:
-        raise ConfigError("--n and --tokens were asked for at once, but only one can be", hint="leave one out")
-    unit = "tokens" if tokens else "samples"
-    sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n)
+    sizes = _sizes(n)
     if out is not None:
         plots.check_path(out)
     stored = Study.from_store(study, store=store)
     options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
     replays: list[ReplayedCurve] = []
     for is_recorded in _orders(order):
-        replays += stored.replay(strategy or (), sizes, unit=unit, first=is_recorded, **options)
+        replays += stored.replay(strategy or (), sizes, first=is_recorded, **options)
     form: tables.Form = "text"
     if as_csv or as_json:
         form = "csv" if as_csv else "json"
@@ -125,7 +121,7 @@ def _prices(text: str) -> Prices | None:
     return Prices(usd_in=float(record.usd_in or 0), usd_out=float(record.usd_out or 0))
 
 
-def _sizes(option: str, text: str) -> list[int]:
+def _sizes(text: str) -> list[int]:
     """Return the sizes of "1,2,4"; none of an empty text.
 
     Raises:
@@ -138,6 +134,6 @@ def _sizes(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise ConfigError(
-            f"{option} is {text!r}, but must be whole numbers with commas between", hint=f"for example {option} 1,2,4,8"
+            f"--n is {text!r}, but must be whole numbers with commas between", hint="for example --n 1,2,4,8"
         )
     return [int(part) for part in parts]

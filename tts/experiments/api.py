@@ -426,7 +426,7 @@ class Study(Replayable):
         _write_page(target, page)
 
     def export(self, path: str | Path, form: str | None = None) -> int:
-        """Write every result, or every run with its samples, as a row of a file, and return the number of rows.
+        """Write every result, or every run with its samples, as a row of a file; return how many.
 
         Args:
             path: The file: .parquet, .csv or .jsonl; for samples .jsonl.

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, ReplayOutcome, usd_of
-from tts.experiments.analysis.scoring_cost import cost_of, mean_costs
+from tts.experiments.analysis.scoring_cost import mean_costs
 from tts.randomness import generator, hash64
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
@@ -30,7 +30,6 @@ from tts.statistics import max_at_k, pass_at_k, pass_hat_k
 from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
 from tts.verifiers.base import is_half_infinite, to_unit
 
-Unit = Literal["samples", "tokens"]
 # a function from an order of samples, and counts of its first samples, to an outcome for each count
 _Outcomes = Callable[[Sequence[int], Sequence[int]], list[ReplayOutcome]]
 
@@ -40,8 +39,7 @@ class ReplaySettings:
     """The parameters of a replay.
 
     Args:
-        sizes: The limits of a run.
-        unit: The unit of the sizes: samples, or tokens including verifier tokens.
+        sizes: The numbers of samples of a run.
         first: Whether runs take only the first samples, in the order of drawing.
         draws: The number of random subsets of a pool, where needed.
         seed: The seed of the subsets.
@@ -49,7 +47,6 @@ class ReplaySettings:
     """
 
     sizes: tuple[int, ...]
-    unit: Unit = "samples"
     first: bool = False
     draws: int
     seed: int
@@ -124,8 +121,7 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
         selection, stop_rule = plan.selection, plan.stopping
         parts = [part for part in (selection, stop_rule) if part is not None]
         reads_scores = any(needs_of(part).verifiers for part in parts)
-    takes_subsets = not reading.first and reading.unit == "samples"
-    if takes_subsets and stop_rule is None and getattr(selection, "temperature", None) is None:
+    if not reading.first and stop_rule is None and getattr(selection, "temperature", None) is None:
         closed_form = _CLOSED.get(type(selection))
         if closed_form is not None and not _goes_by_ranks(pool, selection):
             averages = closed_form(pool, selection, reading)
@@ -134,7 +130,7 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
         outcomes = partial(_measure_counts, pool, plan)
     else:
         outcomes = RecordedSearch(pool, plan).prefixes
-    return _means(pool, reading, outcomes, verified=reads_scores)
+    return _means(pool, reading, outcomes)
 
 
 def _goes_by_ranks(pool: ProblemPool, selection: Any) -> bool:
@@ -178,14 +174,6 @@ def _closed_form_means(
     return means
 
 
-def tokens_of(pool: ProblemPool, *, verified: bool) -> Floats:
-    """Return the tokens of each sample; `verified` adds the tokens of scoring the sample alone."""
-    return np.array(
-        [sample.tokens + (cost_of(pool.drawn, [i]) if verified else 0) for i, sample in enumerate(pool.drawn)],
-        np.float64,
-    )
-
-
 def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
     """Return the means of runs at one size.
 
@@ -212,47 +200,32 @@ def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
     return RunMeans(error=error, **means)
 
 
-def _means(pool: ProblemPool, settings: ReplaySettings, outcomes: _Outcomes, *, verified: bool) -> list[RunMeans]:
+def _means(pool: ProblemPool, settings: ReplaySettings, outcomes: _Outcomes) -> list[RunMeans]:
     """Return the means over runs at each size.
 
     Runs are all ordered subsets where these are few, else the beginnings of random orders. Subsets in the recorded
     order are not enough: a stop rule depends on the order of samples, and so does a selection among equals.
 
-    A limit in tokens ends a run before the first sample that does not fit. A pool that fits as a whole therefore does
-    not show where a run ends.
-
     Args:
         pool: The recorded samples.
         settings: The settings of the replay.
         outcomes: The function that runs a plan or measure on an order of samples.
-        verified: Whether verifiers score the samples.
     """
     num_samples = len(pool.drawn)
-    costs = tokens_of(pool, verified=verified)  # [samples]
-    largest_size = num_samples if settings.unit == "samples" else costs.sum()
-    takes_subsets = settings.unit == "samples" and not settings.first
     means: dict[int, RunMeans] = {}
     for size in settings.sizes:
-        if size > largest_size:
+        if size > num_samples:
             means[size] = _UNKNOWN
-        elif takes_subsets and math.perm(num_samples, size) <= settings.draws:
+        elif not settings.first and math.perm(num_samples, size) <= settings.draws:
             subsets = permutations(range(num_samples), size)
             means[size] = mean_of([outcomes(subset, [size])[0] for subset in subsets], exact=True)
     remaining_sizes = [size for size in settings.sizes if size not in means]
     if remaining_sizes:
         orders = [np.arange(num_samples)] if settings.first else settings.orders(pool)
-        runs: list[list[ReplayOutcome]] = []  # for each order, an outcome for each remaining size
-        for order in orders:
-            counts = _counts(costs[order], remaining_sizes, settings.unit)
-            runs.append(outcomes(order.tolist(), counts))
+        runs = [outcomes(order.tolist(), remaining_sizes) for order in orders]  # an outcome for each remaining size
         for size, size_outcomes in zip(remaining_sizes, zip(*runs, strict=True), strict=True):
             means[size] = mean_of(size_outcomes, exact=settings.first)
     return [means[size] for size in settings.sizes]
-
-
-def _counts(costs: Floats, sizes: Sequence[int], unit: Unit) -> list[int]:
-    """Return the number of samples of a run at each size, by the costs of samples in the run's order."""
-    return list(sizes) if unit == "samples" else np.searchsorted(np.cumsum(costs), sizes, side="right").tolist()
 
 
 def _measure_counts(
@@ -264,18 +237,15 @@ def _measure_counts(
         samples = [pool.drawn[i] for i in order[:count]]
         tokens = [sample.tokens for sample in samples]
         known_usd = [sample.usd for sample in samples if sample.usd is not None]
-        value = 0.0
-        if samples:
-            right_share = sum(sample.right is True for sample in samples) / len(samples)
-            value = measure.of_run(right_share)
+        right_share = sum(sample.right is True for sample in samples) / len(samples)
         outcomes.append(
             ReplayOutcome(
                 answer=None,
-                right=value,
+                right=measure.of_run(right_share),
                 samples=len(samples),
                 generated_tokens=sum(tokens),
                 verifier_tokens=0,
-                path_tokens=max(tokens, default=0),
+                path_tokens=max(tokens),
                 stopped_by="done",
                 usd=sum(known_usd) if len(known_usd) == len(samples) else None,
             )

@@ -132,7 +132,7 @@ def compare_replays(
             curve = one.curve
             cell = Cell(
                 key="", dataset=curve.dataset, problem="", model=curve.model, setting="", strategy="", seed=0,
-                budget={one.unit: size},
+                budget={"samples": size},
             )  # fmt: skip
             compared.append((cell, shares, paired_difference(shares.first, shares.second, rng=rng)))
     return _rows(*names, compared)

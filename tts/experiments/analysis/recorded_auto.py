@@ -153,9 +153,9 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
     means = np.full((len(pools), len(reading.sizes), len(RunMeans._fields)), math.nan)
     for size_index, size in enumerate(reading.sizes):
         if reading.shared:
-            large_enough = list(range(len(pools))) if size <= payable(pools, reading) else []
+            large_enough = list(range(len(pools))) if size <= payable(pools) else []
         else:
-            large_enough = [i for i, pool in enumerate(pools) if _reaches(pool, size, reading)]
+            large_enough = [i for i, pool in enumerate(pools) if size <= len(pool.drawn)]
         if not large_enough:
             continue
         outcomes_by_pool: dict[int, list[ReplayOutcome]] = {i: [] for i in large_enough}
@@ -169,23 +169,12 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
     return means
 
 
-def payable(pools: Sequence[ProblemPool], reading: ReplaySettings) -> float:
+def payable(pools: Sequence[ProblemPool]) -> int:
     """Return the largest shared total that recorded samples can fill, as the mean over problems.
 
     No problem gets more samples than the smallest pool has.
     """
-    num_samples = min(len(pool.drawn) for pool in pools)
-    if reading.unit == "samples":
-        return num_samples
-    mean_tokens = [np.mean([sample.tokens for sample in pool.drawn]) for pool in pools]
-    return float(np.mean([num_samples * pool_tokens for pool_tokens in mean_tokens]))
-
-
-def _reaches(pool: ProblemPool, size: int, settings: ReplaySettings) -> bool:
-    """Return whether a pool has as many samples or tokens as a size."""
-    if settings.unit == "samples":
-        return size <= len(pool.drawn)
-    return size <= sum(sample.tokens for sample in pool.drawn)
+    return min(len(pool.drawn) for pool in pools)
 
 
 def _outcomes(
@@ -219,10 +208,9 @@ def _outcomes(
     ) as solver:
         problems = [Problem(name, id=name) for name in pool_of]
         if settings.shared:
-            total = Budget(**{settings.unit: size * len(pools)})
-            solutions = solver.solve_many(problems, total, seed=settings.seed)
+            solutions = solver.solve_many(problems, Budget(samples=size * len(pools)), seed=settings.seed)
         else:
-            solutions = solver.solve_many(problems, each=Budget(**{settings.unit: size}), seed=settings.seed)
+            solutions = solver.solve_many(problems, each=Budget(samples=size), seed=settings.seed)
     paths = backend.path_tokens.values()
     return [_outcome(*outcome) for outcome in zip(pools, solutions, paths, strict=True)]
 

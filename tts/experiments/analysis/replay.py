@@ -1,6 +1,6 @@
 """Replay: the accuracy of selections and stop rules on recorded samples.
 
-Accuracy is computed at any size and token limit, without new tokens.
+Accuracy is computed at any size, without new tokens.
 
 Idea: the samples of a pool are exchangeable, so any n of them, in any order, are a possible run of best-of-n. A point
     is the mean over such runs (`tts.experiments.analysis.averaging`). Means without a closed form run the selection
@@ -29,9 +29,7 @@ from tts.experiments.analysis.averaging import (
     Measure,
     ReplaySettings,
     RunMeans,
-    Unit,
     means_of,
-    tokens_of,
 )
 from tts.experiments.analysis.curves import Curve, CurveKey, Floats, accuracies, labels_of, verifiers_in_words
 from tts.experiments.analysis.pools import ProblemPool
@@ -57,8 +55,7 @@ class ReplayedCurve:
 
     Args:
         curve: The curve; its costs are means over runs.
-        unit: The unit of the runs' limits, as in `replay`.
-        sizes: The limits of the runs, as in `replay`.
+        sizes: The numbers of samples of the runs.
         errors: The standard error of each accuracy from random subsets; 0 if the accuracy is exact for the given pools.
             The interval of the accuracy over problems includes this error.
         too_small: The number of problems left out at each point, because all their pools are too small.
@@ -67,7 +64,6 @@ class ReplayedCurve:
     """
 
     curve: Curve
-    unit: Unit
     sizes: Sequence[int]
     errors: Floats
     too_small: Sequence[int]
@@ -91,7 +87,6 @@ def replay(  # noqa: PLR0913 - the options of a replay
     strategies: Sequence[str],
     sizes: Sequence[int],
     *,
-    unit: Unit = "samples",
     first: bool = False,
     draws: int = DRAWS,
     by_group: bool = False,
@@ -109,9 +104,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
         pools: The recorded samples.
         strategies: Texts such as "best_of_n | weighted" or "best_of_n | unanimous(window=4) | majority", or measures:
             "pass@k", "pass^k" (right where all samples are) and "random choice" (the share of right samples).
-        sizes: The limits of a run, in samples (n) or in tokens of a problem.
-        unit: The unit of the sizes. With "tokens", samples are drawn while the next sample fits, with its score if the
-            selection needs scores. A live run also starts the first sample that does not fit, and truncates it.
+        sizes: The numbers of samples of a run.
         first: Whether to take only the first samples, in the order of drawing.
         draws: The number of random subsets of a pool, at least 2.
         by_group: Whether each group of problems has its own curve.
@@ -139,9 +132,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
             f"a shared total was requested, but {', '.join(map(repr, strategies))} cannot divide one; auto can",
             hint="add the strategy auto, or leave the total out",
         )
-    settings = ReplaySettings(
-        sizes=tuple(sorted(set(sizes))), unit=unit, first=first, draws=draws, seed=seed, shared=shared
-    )
+    settings = ReplaySettings(sizes=tuple(sorted(set(sizes))), first=first, draws=draws, seed=seed, shared=shared)
     # each line (all pools of one curve) by the fields that its pools have in common
     pools_by_line: dict[tuple[object, ...], list[ProblemPool]] = {}
     for pool in _pools_with_reference(pools):
@@ -311,7 +302,6 @@ def _replay(
     )
     return ReplayedCurve(
         curve=curve,
-        unit=settings.unit,
         sizes=settings.sizes,
         errors=np.sqrt(np.nansum(problem_errors**2, axis=0)) / (num_pools > 0).sum(axis=0),
         too_small=(num_pools == 0).sum(axis=0).tolist(),
@@ -403,15 +393,12 @@ def _sum(values: NDArray[Any], problem_index: NDArray[np.int64], num_problems: i
 
 def _too_large(pools: Sequence[ProblemPool], plan: Plan | str, settings: ReplaySettings, point: int) -> ConfigError:
     """Return the error where all pools are smaller than the size with the index `point`."""
-    size = f"a size is {settings.sizes[point]:,} {settings.unit}"
+    size = f"a size is {settings.sizes[point]:,} samples"
     if settings.shared and is_auto(plan):
         return ConfigError(
-            f"{size} of each problem in the total, but {payable(pools, settings):,.0f} can be drawn: "
+            f"{size} of each problem in the total, but {payable(pools):,} can be drawn: "
             "no problem gets more samples than the smallest pool has",
             hint="take a smaller total, or draw larger pools: tts sample --n",
         )
-    if settings.unit == "samples":
-        largest = max(len(pool.drawn) for pool in pools)
-    else:
-        largest = max(int(tokens_of(pool, verified=False).sum()) for pool in pools)
+    largest = max(len(pool.drawn) for pool in pools)
     return ConfigError(f"{size}, but the largest pool has {largest:,}", hint="draw larger pools: tts sample --n")

@@ -6,7 +6,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from tts.experiments.analysis.averaging import Unit
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.replay import (
     DRAWS,
@@ -36,7 +35,6 @@ class Replayable(ABC):
         strategies: Sequence[str] = (),
         sizes: Sequence[int] = (),
         *,
-        unit: Unit = "samples",
         first: bool = False,
         draws: int = DRAWS,
         by_group: bool = False,
@@ -48,8 +46,7 @@ class Replayable(ABC):
         Args:
             strategies: Texts such as "best_of_n | weighted", with any stop rule, "auto", or the measures "pass@k",
                 "pass^k" and "random choice"; none: the strategies that the samples have scores for.
-            sizes: The sizes of runs, in `unit`; none: powers of two up to the largest pool.
-            unit: "samples", or "tokens" of a problem.
+            sizes: The numbers of samples of runs; none: powers of two up to the largest pool.
             first: Whether to take only the first samples, as one live run draws them, without averaging.
             draws: The number of random orders of a pool, at least 2, where a mean has no closed form.
             by_group: Whether each group of problems has its own curve.
@@ -70,7 +67,6 @@ class Replayable(ABC):
             pools,
             chosen_strategies,
             chosen_sizes,
-            unit=unit,
             first=first,
             draws=draws,
             by_group=by_group,
