@@ -67,11 +67,6 @@ MISTAKES = {
         "the problem file is 'missing.txt', but it cannot be read: No such file or directory",
         "give the path of a text file, or the problem itself without the @",
     ),
-    "setting given twice": (
-        ["3 + 4", "--model-option", "rpm=3", "--rpm", "3"],
-        "rpm is given twice, by --model-option and by an option of its own",
-        "leave one out",
-    ),
     "unknown form of the result": (
         ["3 + 4", "--print", "all"],
         "--print is 'all', but must be one of table, json, solution, answer",

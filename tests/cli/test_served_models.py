@@ -56,7 +56,12 @@ def test_a_study_of_any_served_name_has_prices_and_sizes(tts: Callable[..., Any]
 @pytest.mark.slow
 def test_another_price_is_another_cell(tts: Callable[..., Any], url: str, folder: Path) -> None:
     (folder / "study.yaml").write_text(STUDY.format(url=url))
-    for more in ((), ("--rpm", "6000"), ("--model-option", "usd_out=1.20/M"), ("--set", "models.srv.usd_out=1.20/M")):
+    for more in (
+        (),
+        ("--model-option", "rpm=6000"),
+        ("--model-option", "usd_out=1.20/M"),
+        ("--set", "models.srv.usd_out=1.20/M"),
+    ):
         assert tts("run", "study.yaml", *more).exit_code == 0
     with Store(folder / ".tts" / "store.sqlite") as store:
         keys = [{result.cell.key for result in store.results(one.id)} for one in store.studies()]
@@ -189,4 +194,9 @@ def test_a_server_whose_list_fails_is_told_to_need_a_name(tts: Callable[..., Any
     server.list_reply = (500, {"error": {"message": "no list"}})
     told = tts("solve", "3 + 4", "--url", url)
     assert "hint: try again later, or name the model (--model NAME), which needs no list" in told.stderr
-    assert tts("solve", "3 + 4", "--url", url, "--model", "gpt-4o-mini", "--no-probe", "--budget", "100").exit_code == 0
+    assert (
+        tts(
+            "solve", "3 + 4", "--url", url, "--model", "gpt-4o-mini", "--model-option", "probe=never", "--budget", "100"
+        ).exit_code
+        == 0
+    )

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from tts._core.display import visible
-from tts.cli.runs import AsCsv, AsJson, Columns, RunStudy, StoreFile, columns_of
+from tts.cli.runs import (
+    AsCsv,
+    AsJson,
+    AsLatex,
+    AsMarkdown,
+    Columns,
+    RunStudy,
+    StoreFile,
+    columns_of,
+    form_of,
+    print_table,
+)
 from tts.cli.terminal import table_width
 
 First = Annotated[str, typer.Argument(metavar="A", help="A strategy, as tts show writes it.")]
@@ -21,8 +31,8 @@ def compare(  # noqa: PLR0913 - the options of the command
     run: RunStudy = None,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table of the package booktabs.")] = False,
+    as_markdown: AsMarkdown = False,
+    as_latex: AsLatex = False,
     columns: Columns = None,
     store: StoreFile = None,
 ) -> None:
@@ -37,16 +47,8 @@ def compare(  # noqa: PLR0913 - the options of the command
     The interval is of a bootstrap, and p of a sign-flip test. Near the limit of 5 % one may leave out no difference
     where the other does not: then call it undecided, or run more problems.
     """
-    from tts.errors import ConfigError
     from tts.experiments.api import Study
 
-    flags = {"csv": as_csv, "json": as_json, "markdown": markdown, "latex": latex}
-    forms = [form for form, is_asked in flags.items() if is_asked]
-    if len(forms) > 1:
-        raise ConfigError(
-            f"--{forms[0]} and --{forms[1]} were asked for at once, but only one can be", hint="leave one out"
-        )
-    form: Any = forms[0] if forms else "text"
+    form = form_of(csv=as_csv, json=as_json, latex=as_latex, markdown=as_markdown)
     stored = Study.from_store(run, store=store)
-    text = stored.compare(first, second, form, width=table_width(), columns=columns_of(columns)).rstrip("\n")
-    typer.echo(text if forms else visible(text))
+    print_table(stored.compare(first, second, form, width=table_width(), columns=columns_of(columns)), form)

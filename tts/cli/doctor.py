@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts._core.display import visible
-from tts.cli.model_options import KeyFrom, Settings, settings_of
+from tts.cli.model_options import Settings, settings_of
 from tts.cli.terminal import facts, output
 
 if TYPE_CHECKING:
@@ -53,13 +53,12 @@ def doctor(
         str | None, typer.Option(help="Of the server, needed where it serves several; or a record that has a url.")
     ] = None,
     model_option: Settings = None,
-    key_from: KeyFrom = None,
 ) -> None:
     """Show what is installed, which device is there, and which models are present.
 
     With --url, show what a server can do.
     """
-    settings = settings_of(model_option, key_from=key_from)
+    settings = settings_of(model_option)
     if url is not None or model or settings:
         show_server(model or "", url, settings)
         return

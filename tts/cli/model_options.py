@@ -25,42 +25,17 @@ Settings = Annotated[
     typer.Option(
         "--model-option",
         metavar="KEY=VALUE",
-        help="A field of the model's record or an option of its backend: usd_out=0.60/M.",
+        help="A field of the model's record or an option of its backend: usd_out=0.60/M, rpm=60, probe=never, "
+        "key_variable=MY_KEY, extra_body=JSON.",
     ),
 ]
-ExtraBody = Annotated[
-    str | None, typer.Option("--extra-body", metavar="JSON", help="Members of every request to the server.")
-]
-Rpm = Annotated[int | None, typer.Option("--rpm", help="Most requests a minute to the server.")]
-Tpm = Annotated[int | None, typer.Option("--tpm", help="Most tokens a minute, prompts included.")]
-KeyFrom = Annotated[
-    str | None,
-    typer.Option("--key-from", metavar="VARIABLE", help="The environment variable that holds the server's key."),
-]
-NoProbe = Annotated[
-    bool, typer.Option("--no-probe", help="Ask the server nothing first: plain chat, unless its record declares more.")
-]
 
 
-def settings_of(
-    texts: Sequence[str] | None,
-    *,
-    key_from: str | None = None,
-    no_probe: bool = False,
-    rpm: int | None = None,
-    tpm: int | None = None,
-    extra_body: str | None = None,
-    **fields: Any,
-) -> dict[str, Any]:
+def settings_of(texts: Sequence[str] | None, **fields: Any) -> dict[str, Any]:
     """Return a model's settings from options of the command line.
 
     Args:
         texts: The texts of --model-option, each "KEY=VALUE"; None: not given.
-        key_from: The environment variable that holds the server's key.
-        no_probe: Whether the server is asked nothing first.
-        rpm: The most requests a minute; None: not given.
-        tpm: The most tokens a minute, prompts included; None: not given.
-        extra_body: Members of every request, as JSON; None: not given.
         fields: Other settings, by name; None: not given.
 
     Raises:
@@ -70,14 +45,7 @@ def settings_of(
     from tts.models.settings import from_texts
 
     from_option = from_texts(texts or ())
-    options = {
-        "key_variable": key_from,
-        "probe": "never" if no_probe else None,
-        "rpm": rpm,
-        "tpm": tpm,
-        "extra_body": extra_body,
-    }
-    named_options = {name: value for name, value in (options | fields).items() if value is not None}
+    named_options = {name: value for name, value in fields.items() if value is not None}
     for name in named_options:
         if name in from_option:
             raise ConfigError(

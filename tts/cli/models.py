@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.boundary import within_boundary
-from tts.cli.model_options import KeyFrom, Settings, settings_of
+from tts.cli.model_options import Settings, settings_of
 from tts.cli.terminal import output, table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def list_models(context: typer.Context) -> None:
 
 @models.command()
 @within_boundary
-def add(  # noqa: PLR0913 - the options of the command
+def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What --model and studies call it.")],
     *,
     url: Annotated[str | None, typer.Option(help="The server that runs it.")] = None,
@@ -63,7 +63,6 @@ def add(  # noqa: PLR0913 - the options of the command
     usd_out: Price = None,
     parameters: Annotated[str | None, typer.Option(help="Weights that a token passes, for FLOPs: 8B.")] = None,
     model_option: Settings = None,
-    key_from: KeyFrom = None,
 ) -> None:
     """Keep a record of a model, which every command reads. Nothing is asked of its server."""
     from tts.models import registry
@@ -76,7 +75,7 @@ def add(  # noqa: PLR0913 - the options of the command
         "usd_out": usd_out,
         "parameters": parameters,
     }
-    settings = settings_of(model_option, served_as=served_as, key_from=key_from, **fields)
+    settings = settings_of(model_option, served_as=served_as, **fields)
     registry.check_own(name, settings)
     typer.echo(f"{name} is in {write_record(name, settings)}")
 

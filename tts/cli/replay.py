@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts._core.display import visible
-from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName, TrustPlaces
+from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName, TrustPlaces, form_of, print_table
 from tts.cli.terminal import table_width
 
 if TYPE_CHECKING:
@@ -57,13 +56,11 @@ def replay(  # noqa: PLR0913 - the options of the command
     A point is the mean over all subsets of each problem's samples: exact where possible, else over random subsets, with
     the error.
     """
-    from tts.errors import ConfigError
     from tts.experiments.analysis.points import points_of
     from tts.experiments.api import Study
     from tts.experiments.output import plots, tables
 
-    if as_csv and as_json:
-        raise ConfigError("--csv and --json were asked for at once, but only one can be", hint="leave one out")
+    form = form_of(csv=as_csv, json=as_json)
     sizes = _sizes(n)
     if out is not None:
         plots.check_path(out)
@@ -72,11 +69,7 @@ def replay(  # noqa: PLR0913 - the options of the command
     replays: list[ReplayedCurve] = []
     for is_recorded in _orders(order):
         replays += stored.replay(strategy or (), sizes, first=is_recorded, **options)
-    form: tables.Form = "text"
-    if as_csv or as_json:
-        form = "csv" if as_csv else "json"
-    text = tables.format_rows(points_of(replays), form, table_width()).rstrip("\n")
-    typer.echo(text if as_csv or as_json else visible(text))
+    print_table(tables.format_rows(points_of(replays), form, table_width()), form)
     if out is not None:
         plots.save(plots.draw([replayed.curve for replayed in replays], x), out)
 

@@ -12,7 +12,7 @@ import typer
 
 from tts._core.display import visible
 from tts.cli.boundary import FAILED, INTERRUPTED, raise_at_sigterm, warn
-from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
+from tts.cli.model_options import Settings, settings_of
 from tts.cli.runs import AllowCommands, DryRun, StoreFile, TrustPlaces
 from tts.cli.terminal import messages, table_width
 from tts.errors import TROUBLES
@@ -55,11 +55,6 @@ def run(  # noqa: PLR0913 - the options of the command
         typer.Option("--set", metavar="KEY=VALUE", help="In place of what the file says: problems.limit=20."),
     ] = None,
     model_option: Settings = None,
-    key_from: KeyFrom = None,
-    no_probe: NoProbe = False,
-    rpm: Rpm = None,
-    tpm: Tpm = None,
-    extra_body: ExtraBody = None,
     dry_run: DryRun = False,
     store: StoreFile = None,
     shard: Annotated[
@@ -80,9 +75,7 @@ def run(  # noqa: PLR0913 - the options of the command
     """
     from tts.experiments.study.file import read_study
 
-    config = read_study(study, changes or ()).with_settings(
-        settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
-    )
+    config = read_study(study, changes or ()).with_settings(settings_of(model_option))
     carry_out(
         config,
         store,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +24,8 @@ RunStudy = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsLatex = Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 Columns = Annotated[
     str | None,
     typer.Option(
@@ -75,6 +77,30 @@ StoreFile = Annotated[
 def columns_of(text: str | None) -> tuple[str, ...]:
     """Return the column titles of an option."""
     return () if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def form_of(**given: object) -> Any:
+    """Return the form that one of several options asks for; "text": none of them is given.
+
+    Args:
+        given: The values of options that exclude each other, by their names.
+
+    Raises:
+        ConfigError: several are given.
+    """
+    from tts.errors import ConfigError
+
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise ConfigError(
+            f"--{names[0]} and --{names[1]} were asked for at once, but only one can be", hint="leave one out"
+        )
+    return names[0] if names else "text"
+
+
+def print_table(text: str, form: str) -> None:
+    """Write a table to standard output. A text for people has no control characters."""
+    typer.echo(visible(text.rstrip("\n")) if form == "text" else text.rstrip("\n"))
 
 
 def labels_of(texts: Sequence[str] | None) -> dict[str, str]:
@@ -185,8 +211,8 @@ def show(  # noqa: PLR0913 - the options of the command
     store: StoreFile = None,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
-    as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_latex: AsLatex = False,
+    as_markdown: AsMarkdown = False,
     columns: Columns = None,
     label: Labels = None,
     export: Annotated[
@@ -208,13 +234,8 @@ def show(  # noqa: PLR0913 - the options of the command
     """
     from tts.errors import ConfigError
     from tts.experiments.api import Study
-    from tts.experiments.output.tables import Form
 
-    if as_csv + as_json + as_latex + as_markdown + (export is not None) + (samples is not None) > 1:
-        raise ConfigError(
-            "--csv, --json, --latex, --markdown, --export and --samples: several were given, but only one can be",
-            hint="leave all but one out",
-        )
+    table_form = form_of(csv=as_csv, json=as_json, latex=as_latex, markdown=as_markdown, export=export, samples=samples)
     if form is not None and export is None:
         raise ConfigError(f"--form {form} was given without --export, which it is for", hint="add --export FILE")
     stored = Study.from_store(study, store=store)
@@ -225,12 +246,9 @@ def show(  # noqa: PLR0913 - the options of the command
     if samples is not None:
         typer.echo(f"{stored.samples(samples):,} samples in {samples}")
         return
-    flags: dict[Form, bool] = {"csv": as_csv, "json": as_json, "latex": as_latex, "markdown": as_markdown}
-    asked_forms: list[Form] = [name for name, is_asked in flags.items() if is_asked]
-    table_form: Form = asked_forms[0] if asked_forms else "text"
-    lines = stored.table(table_form, width=table_width(), columns=columns_of(columns), labels=labels_of(label))
-    text = lines.rstrip("\n")
-    typer.echo(visible(text) if table_form == "text" else text)
+    print_table(
+        stored.table(table_form, width=table_width(), columns=columns_of(columns), labels=labels_of(label)), table_form
+    )
 
 
 def report(

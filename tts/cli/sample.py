@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
+from tts.cli.model_options import Settings, settings_of
 from tts.cli.run import Batch, BatchFiles, CancelBatches, batch_use, carry_out
 from tts.cli.runs import DryRun, StoreFile, TrustPlaces
 
@@ -17,11 +17,6 @@ def sample(  # noqa: PLR0913 - the options of the command
     *,
     n: Annotated[int, typer.Option("--n", help="Samples of each problem with each seed.")] = 32,
     model_option: Settings = None,
-    key_from: KeyFrom = None,
-    no_probe: NoProbe = False,
-    rpm: Rpm = None,
-    tpm: Tpm = None,
-    extra_body: ExtraBody = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="In place of what the study says: problems.split=validation."),
@@ -42,9 +37,7 @@ def sample(  # noqa: PLR0913 - the options of the command
     from tts.experiments.analysis.pools import pool_study
     from tts.experiments.study.file import read_study
 
-    config = read_study(study, changes or ()).with_settings(
-        settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
-    )
+    config = read_study(study, changes or ()).with_settings(settings_of(model_option))
     pool = pool_study(config, n)
     if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
         pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that it is not taken for the study's runs

@@ -11,18 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
-from tts.cli.model_options import (
-    ExtraBody,
-    KeyFrom,
-    ModelName,
-    NoProbe,
-    Rpm,
-    Settings,
-    Tpm,
-    Url,
-    named_model,
-    settings_of,
-)
+from tts.cli.model_options import ModelName, Settings, Url, named_model, settings_of
 from tts.cli.runs import TrustPlaces
 
 if TYPE_CHECKING:
@@ -64,11 +53,6 @@ def solve(  # noqa: PLR0913 - the options of the command
     backend: Annotated[str | None, typer.Option(help="What runs the model, if not its own backend.")] = None,
     url: Url = None,
     model_option: Settings = None,
-    key_from: KeyFrom = None,
-    no_probe: NoProbe = False,
-    rpm: Rpm = None,
-    tpm: Tpm = None,
-    extra_body: ExtraBody = None,
     task: Annotated[
         str | None, typer.Option(help="How the problem is asked and answered: math, text, …; else the model's.")
     ] = None,
@@ -122,10 +106,7 @@ def solve(  # noqa: PLR0913 - the options of the command
         from tts.types import Problem
 
         limits, print_as = parse_budget(*(budget or ("2000",))), printing(printed, as_json=as_json)
-        settings = settings_of(
-            model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body
-        )
-        chosen_model = named_model(model, url, settings)
+        chosen_model = named_model(model, url, settings_of(model_option))
         sampling = _sampling(temperature=temperature, max_tokens=max_tokens)
         posed = Problem(
             read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template), answer=answer

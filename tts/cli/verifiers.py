@@ -12,12 +12,11 @@ import typer
 from tts._core.display import one_visible_line, visible
 from tts.cli.boundary import boundary, warn, within_boundary
 from tts.cli.runs import AsJson, RunStudy, StoreFile, TrustPlaces
-from tts.cli.terminal import facts, output, table
+from tts.cli.terminal import output, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tts.verifiers.reward.record import RewardRecord
     from tts.verifiers.reward.renderer import RenderedSolution
 
 verifiers = typer.Typer(help="List verifiers, or inspect them.")
@@ -52,9 +51,9 @@ def list_verifiers(context: typer.Context) -> None:
 def check(
     name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None
 ) -> None:
-    """Show a reward model's template, the tokens of a solution, and the position of each step's score.
+    """Show the tokens of a solution that a reward model reads, and the position of each step's score.
 
-    The tokens are those that the reward model reads. Only its tokenizer is loaded. A record that does not fit the
+    Only the tokenizer of the model is loaded. A record that does not fit the
     tokenizer is refused, as before a search.
     """
     from tts import tasks
@@ -73,11 +72,10 @@ def check(
     problem_text, solution = read_problem(problem), read_problem(text)
     tokenizer = tokenizer_of(model)
     steps = [solution] if record.kind == "outcome" else solution_task.split(solution)
-    renderer = SolutionRenderer(record, tokenizer)
     prompt = Problem(solution_task.prompt(Problem(problem_text)))
-    rendered = renderer.render(problem_text, steps, prompt=prompt.text)
+    rendered = SolutionRenderer(record, tokenizer).render(problem_text, steps, prompt=prompt.text)
     console = output()
-    _show_record(console, record, renderer.limit)
+    console.print(f"{record.name}: {record.kind} model of {record.model} ({record.architecture})", soft_wrap=True)
     _show_tokens(console, rendered, tokenizer)
     _show_steps(console, rendered, steps, tokenizer)
 
@@ -121,44 +119,6 @@ def report(
         reasons = "; ".join(f"{count:,} {reason}" for reason, count in quality.passed_over.items())
         warn(f"{sum(quality.passed_over.values()):,} results are not looked at: {reasons}")
     typer.echo(reporting.as_json(quality) if as_json else visible(reporting.as_text(quality)))
-
-
-def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:
-
-    template, readout = record.template, record.readout
-    separator = "none"
-    if template.separator is not None:
-        separator = f"{template.separator.text!r}, {template.separator.tokens} token(s)"
-    if template.between:
-        separator += f", then {template.between!r}"
-    layout = f"{template.layout}: {template.prompt!r}"
-    if template.system is not None:
-        layout += f", system {template.system!r}"
-    if readout.kind == "labels":
-        read = f"{readout.good!r} against {', '.join(map(repr, readout.bad))}"
-    else:
-        read = _head(readout)
-    rows = {
-        record.name: f"{record.kind} model of {record.model} ({record.architecture})",
-        "template": layout,
-        "separator": separator,
-        "read": read,
-        "aggregation": record.aggregation,
-        "most tokens": "as its configuration says" if limit is None else str(limit),
-        "licence": record.licence or "not stated",
-        "source": record.source,
-        "notes": record.notes,
-    }
-    listing = facts()
-    for title, value in rows.items():
-        if value:
-            listing.add_row(title, visible(value))
-    console.print(listing)
-
-
-def _head(readout: Any) -> str:
-    layers = " then ".join(layer.weight for layer in readout.layers)
-    return f"head {layers}: {readout.outputs} output(s), {readout.activation}, the score is output {readout.good}"
 
 
 def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -> None:

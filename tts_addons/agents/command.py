@@ -16,7 +16,6 @@ import typer
 from tts._core.display import one_visible_line, visible
 from tts.cli.boundary import FAILED, warn, within_boundary
 from tts.cli.model_options import (
-    KeyFrom,
     Settings,
     Url,
     named_model,
@@ -63,7 +62,6 @@ def patch(  # noqa: PLR0913 - the options of the command
     ] = None,
     url: Url = None,
     model_option: Settings = None,
-    key_from: KeyFrom = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Runs of the agent.")] = 8,
     budget: Annotated[
         list[str] | None, typer.Option(help="Further limits by unit: usd=2,seconds=600,tokens=20000; repeatable.")
@@ -96,7 +94,7 @@ def patch(  # noqa: PLR0913 - the options of the command
     _check_patch_options(prompt, repo, tests, hidden, demo=demo, apply=apply)
     if trace is not None:
         check_path(trace)
-    settings = settings_of(model_option, key_from=key_from)
+    settings = settings_of(model_option)
     agent_model = None if model is None and url is None and not settings else named_model(model, url, settings)
     limits = parse_budget(f"samples={n}", *(budget or ()))
     test_command = "pytest -q" if demo else tests

@@ -52,17 +52,14 @@ def test_the_key_of_others_is_named_and_not_sent(url: str, monkeypatch: pytest.M
     code, error = told("--url", url)
     assert code == 2
     assert "Incorrect API key provided: none" in error
-    assert (
-        "OPENAI_API_KEY is set, but is not sent unless --key-from OPENAI_API_KEY, or the record's key_variable, says so"
-        in error
-    )
-    assert told("--url", url, "--key-from", "OPENAI_API_KEY")[0] == 0
+    assert "is not sent unless key_variable=OPENAI_API_KEY (--model-option, or its record) says so" in error
+    assert told("--url", url, "--model-option", "key_variable=OPENAI_API_KEY")[0] == 0
     monkeypatch.setenv("TTS_API_KEY", "sk-another-key-0123")
     assert "OPENAI_API_KEY" not in told("--url", url)[1]
 
 
 def test_a_variable_that_is_named_and_not_set_is_told(url: str) -> None:
-    code, error = told("--url", url, "--key-from", "OPENAI_API_KEY")
+    code, error = told("--url", url, "--model-option", "key_variable=OPENAI_API_KEY")
     assert code == 2
     assert "the variable OPENAI_API_KEY was named for the key, but holds none" in error
 

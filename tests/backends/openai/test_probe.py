@@ -347,7 +347,7 @@ def test_without_a_probe_plain_chat_is_used_and_nothing_else_is_asked() -> None:
     server = ToyServer(prompts=(PROMPT,))
     with serving(server) as url:
         command = ["solve", PROMPT, "--url", url, "--model", "toy", "--task", "arithmetic", "--budget", "samples=2"]
-        result = CliRunner().invoke(app, [*command, "--no-probe", "--json"])
+        result = CliRunner().invoke(app, [*command, "--model-option", "probe=never", "--json"])
     assert result.exit_code == 0, result.stderr
     assert len(json.loads(result.stdout)["candidates"]) == 2
     assert len(server.headers) == 2

@@ -116,10 +116,10 @@ def test_options_of_a_server_travel_in_every_request() -> None:
     server = ToyServer(prompts=[PROBLEM])
     kwargs = 'chat_template_kwargs={"enable_thinking": false}'
     command = ["solve", PROBLEM, "--task", "arithmetic", "--strategy", "single", "--budget", "200"]
-    command += ["--model-option", "reasoning_effort=high", "--model-option", kwargs, "--extra-body"]
+    command += ["--model-option", "reasoning_effort=high", "--model-option", kwargs, "--model-option"]
     with serving(server) as url:
-        assert CliRunner().invoke(app, [*command, '{"user": "me"}', "--url", url]).exit_code == 0
-        refused = CliRunner().invoke(app, [*command, '{"n": 2}', "--url", url])
+        assert CliRunner().invoke(app, [*command, 'extra_body={"user": "me"}', "--url", url]).exit_code == 0
+        refused = CliRunner().invoke(app, [*command, 'extra_body={"n": 2}', "--url", url])
     written = [body for body in server.bodies if "max_tokens" in body]
     assert all(body["reasoning_effort"] == "high" and body["user"] == "me" for body in written)
     assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in written)

@@ -38,7 +38,7 @@ def test_vllm_answers_the_files_of_a_pool(tmp_path: Path, monkeypatch: pytest.Mo
         pytest.skip(f"{missing.cause}; {missing.hint}")
     monkeypatch.chdir(tmp_path)
     Path("study.yaml").write_text(STUDY)
-    sample = ["sample", "study.yaml", "--n", "3", "--no-probe", "--batch-files", "files"]
+    sample = ["sample", "study.yaml", "--n", "3", "--model-option", "probe=never", "--batch-files", "files"]
     written = CliRunner().invoke(app, sample)
     assert written.exit_code == 0, written.stderr
     [requests] = Path("files").glob("*.requests.jsonl")

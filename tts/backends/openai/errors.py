@@ -283,8 +283,8 @@ def how_key() -> str:
     """
     if os.environ.get(OTHER_VARIABLE) and not (os.environ.get(KEY_VARIABLE) or os.environ.get(KEY_FILE_VARIABLE)):
         return (
-            f"{HOW_KEY}; {OTHER_VARIABLE} is set, but is not sent unless --key-from {OTHER_VARIABLE}, or the "
-            "record's key_variable, says so"
+            f"{HOW_KEY}; {OTHER_VARIABLE} is set, but is not sent unless key_variable={OTHER_VARIABLE} "
+            "(--model-option, or its record) says so"
         )
     return HOW_KEY
 

@@ -229,7 +229,7 @@ class _Probe:
             f"{self._http.root} lists {self._entry['id']!r}, but writes neither by completions nor by chat "
             f"({self._refusal.cause})",
             hint="is it a model that writes text? One that answers problems of one kind alone is used without a "
-            "probe: --no-probe, or probe: never in its record",
+            "probe: --model-option probe=never, or probe: never in its record",
         )
 
     # Requests ---------------------------------------------------------------------------------------------------------
