@@ -89,10 +89,6 @@ def report(
     aggregate: Annotated[
         str, typer.Option(help="How step scores are aggregated: last, min, prod, mean or model.")
     ] = "last",
-    threshold: Annotated[
-        list[float] | None,
-        typer.Option(help="A score from which a sample is accepted; may be repeated. Else some that fit."),
-    ] = None,
     as_json: AsJson = False,
     store: StoreFile = None,
     _: TrustPlaces = False,
@@ -103,18 +99,11 @@ def report(
     its scores; the limit for unlimited tries; and advice in one sentence. Pools of samples are the best evidence: tts
     sample.
     """
-    from tts.experiments.store.store import Store, default_store
+    from tts.experiments.api import Study
     from tts.experiments.verifier_report import report as reporting
 
-    with Store.existing(store or default_store()) as opened:
-        study = opened.find(run)
-        finished = study.done + study.failed
-        if finished < study.cells:
-            warn(f"study {study.name}: {finished:,} of {study.cells:,} cells are done, so this is not its final report")
-        results = opened.results(study.id)
-        quality = reporting.verifier_report(
-            results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or ()
-        )
+    with Study.from_store(run, store=store).open_store("this is not its final report") as (opened, study):
+        quality = reporting.verifier_report(opened.results(study.id), role=role, aggregate=aggregate)
     if quality.passed_over:
         reasons = "; ".join(f"{count:,} {reason}" for reason, count in quality.passed_over.items())
         warn(f"{sum(quality.passed_over.values()):,} results are not looked at: {reasons}")

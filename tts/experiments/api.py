@@ -341,7 +341,7 @@ class Study(Replayable):
         """Return the points of all curves as a table: the study's own, then replayed ones."""
         return tables.format_rows(points_of([*self.curves(), *replayed]), form)
 
-    def plot(  # noqa: PLR0913 - the options of a figure
+    def plot(
         self,
         path: str | Path | None = None,
         x: str = "tokens",
@@ -351,8 +351,6 @@ class Study(Replayable):
         baseline: str | None = None,
         by_group: bool = False,
         labels: Mapping[str, str] | None = None,
-        bands: bool = True,
-        front: bool = True,
         ax: Axes | None = None,
     ) -> list[Comparison]:
         """Write a figure of accuracy against cost.
@@ -367,8 +365,6 @@ class Study(Replayable):
             strategies: The strategies or labels of lines to draw, the baseline included; none: all. The choice
                 changes no colour.
             labels: Words in place of strategies or of labels of lines; None: none.
-            bands: Whether to draw 95 % intervals over problems.
-            front: Whether to mark the Pareto front.
             ax: Axes of matplotlib to draw in, without a caption, for figures of your own: matplotlib then sets size,
                 title, limits, labels of the axes and the place of the legend.
 
@@ -393,8 +389,6 @@ class Study(Replayable):
         figure = plots.draw(
             curves,
             x,
-            bands=bands,
-            front=front,
             labels=words,
             order=all_curves,
             ax=ax,

@@ -13,9 +13,6 @@ r"""The interface of tasks: the frame around a problem, such as prompts, and the
 
 A task is independent of models, tokenizers and budgets. Callers give a task as an object, as the place of its class, or
 by a name from the table in `tts/tasks/__init__.py`. A class given by place or name is made without parameters.
-
-The interface has no check of single steps. Reports on verifiers check the steps of the tasks `arithmetic`, `pocket` and
-`countdown`.
 """
 
 from __future__ import annotations

@@ -12,20 +12,11 @@ import numpy as np
 import pytest
 
 from tests.experiments.made import cell, result
-from tts.backends.toy.backend import ToyBackend
-from tts.backends.toy.language import ToyLanguage
-from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.experiments.study.record import RecordedSample, Result
 from tts.experiments.verifier_report.report import Verdict, VerifierReport, as_json, as_text, verifier_report
 from tts.experiments.verifier_report.selection_effect import SelectionEffect
-from tts.experiments.verifier_report.steps import step_gold
-from tts.solver.solver import Solver
 from tts.statistics import roc_auc
-from tts.tasks.arithmetic.expression import parse
-from tts.tasks.arithmetic.judging import judge
-from tts.trace.trace import Trace, TraceNode
-from tts.types import Problem, Usage
 
 UNBOUNDED = "confidence(measure='logprob')"
 
@@ -55,7 +46,7 @@ def pool(number: int, *samples: tuple[Any, ...], **given: Any) -> Result:
 
 
 def told(results: Sequence[Result], **given: Any) -> Verdict:
-    (verdict,) = verifier_report(results, lambda key: None, **given).verdicts
+    (verdict,) = verifier_report(results, **given).verdicts
     return verdict
 
 
@@ -87,7 +78,6 @@ def test_quality_is_that_of_the_scores_as_drawn() -> None:
     assert quality.within.value == pytest.approx((0.75 + 0.5) / 2)
     assert quality.within.num == 2
     assert found.measures.positions == []
-    assert found.measures.aggregations == {}
 
 
 def test_steps_are_held_against_the_answer_position_by_position() -> None:
@@ -101,16 +91,10 @@ def test_steps_are_held_against_the_answer_position_by_position() -> None:
     assert positions[3].quality.auc.value == pytest.approx(roc_auc(*zip(*late, strict=True)))
 
 
-def test_each_way_of_making_steps_one_is_measured_and_one_is_gone_by() -> None:
+def test_step_scores_are_made_one_as_it_is_asked() -> None:
     samples = [(0, 0.9, 10, (0.1, 0.9)), (1, 0.3, 10, (0.6, 0.3)), (0, 0.2, 10, (0.8, 0.2))]
-    found = told([pool(0, *samples)], aggregate="min").measures
-    assert {name: each.value for name, each in found.aggregations.items()} == {
-        "last": 0.5,
-        "min": 0.0,
-        "prod": 0.0,
-        "mean": 1.0,
-    }
-    assert found.quality.auc.value == 0.0
+    for aggregate, auc in {"last": 0.5, "min": 0.0, "prod": 0.0, "mean": 1.0}.items():
+        assert told([pool(0, *samples)], aggregate=aggregate).measures.quality.within.value == auc
 
 
 def by_subsets(samples: Sequence[tuple[Any, ...]], size: int) -> tuple[float, float]:
@@ -136,18 +120,6 @@ def test_proxy_and_gold_are_the_averages_over_all_subsets() -> None:
         expected = np.mean([by_subsets(samples, size) for samples in (one, other)], axis=0)
         assert (found.proxy[place].value, found.best[place].value) == pytest.approx(tuple(expected))
     assert found.coverage[-1].value == 1
-
-
-def test_agreement_with_the_vote() -> None:
-    pools = [
-        pool(0, (1, 0.9), (0, 0.1), (0, 0.2)),  # apart, the vote right
-        pool(1, (0, 0.9), (1, 0.1), (1, 0.2)),  # apart, the score right
-        pool(2, (2, 0.9), (1, 0.1), (1, 0.2)),  # apart, neither
-        pool(3, (0, 0.9), (0, 0.1), (1, 0.2)),
-    ]
-    found = chosen(pools)
-    assert found.agreement.same.value == 0.25
-    assert (found.agreement.num, found.agreement.by_score, found.agreement.by_vote) == (3, 1, 1)
     assert found.over_majority.value == pytest.approx(found.best[-1].value - found.majority[-1].value)
 
 
@@ -215,7 +187,7 @@ def test_a_taste_for_length_is_told_from_a_taste_for_what_is_right() -> None:
 
 def test_what_is_accepted_has_an_answer_and_a_score_of_at_least_the_threshold() -> None:
     pools = [pool(0, (0, 0.9), (0, 0.2), (1, 0.6), (None, 0.9)), pool(1, (0, 0.5), (2, 0.1))]
-    (at,) = told(pools, thresholds=(0.5,)).measures.ceilings
+    at, *_ = told(pools).measures.ceilings
     assert (at.accepted, at.completeness, at.soundness, at.precision) == pytest.approx((3 / 6, 2 / 3, 2 / 3, 2 / 3))
     assert at.accuracy.value == pytest.approx(np.mean([0.5 * 2 / 3 / (0.5 * 2 / 3 + 0.5 / 3)] * 2))
     assert at.tries[0.0] == 200
@@ -267,14 +239,14 @@ def test_searches_are_looked_at_where_there_is_no_pool_each_by_itself() -> None:
     searches = [
         pool(i, *samples, strategy="beam(n=4) | weighted", budget={"tokens": 100 * (1 + i % 2)}) for i in range(24)
     ]
-    found = verifier_report(searches, lambda key: None).verdicts
+    found = verifier_report(searches).verdicts
     assert [verdict.scored.strategy for verdict in found] == [
         f"beam(n=4) | weighted within tokens={100 * i}" for i in (1, 2)
     ]
     assert all(verdict.selection is None for verdict in found)
     assert "not independent samples" in found[0].measures.unknown["best of N"]
     assert "what choosing by it gains is unknown: the candidates are not independent" in found[0].advice
-    assert len(verifier_report([*searches, pool(99, *samples)], lambda key: None).verdicts) == 1
+    assert len(verifier_report([*searches, pool(99, *samples)]).verdicts) == 1
 
 
 @pytest.mark.parametrize(
@@ -294,66 +266,11 @@ def test_searches_are_looked_at_where_there_is_no_pool_each_by_itself() -> None:
 )
 def test_what_cannot_be_reported_is_refused(results: list[Result], given: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
-        verifier_report(results, lambda key: None, **given)
-
-
-def test_steps_are_held_against_themselves_where_the_search_was_recorded() -> None:
-    problem = Problem("7 + 5 - 3 + 6", answer="15", id="0")
-    with Solver(ToyBackend(ToyLanguage(accuracy=0.6)), "toy(error=0.2)", task="arithmetic") as solver:
-        solution = solver.solve(problem, Budget(samples=6), strategy="best_of_n | weighted")
-    texts = [
-        one.trajectory.full_text.splitlines(keepends=True)
-        for one in sorted(solution.candidates, key=lambda one: one.index)
-    ]
-    scores = [
-        solution.trace.nodes[one.trajectory.node].scores["main"]
-        for one in sorted(solution.candidates, key=lambda one: one.index)
-    ]
-    kinds = [0 if one.answer == "15" else 1 for one in sorted(solution.candidates, key=lambda one: one.index)]
-    recorded = pool(0, *((kind, said[-1], 10, said) for kind, said in zip(kinds, scores, strict=True)))
-    (verdict,) = verifier_report([recorded], {"key 0": solution.trace.to_json().encode()}.get).verdicts
-    by_step = [each.quality for each in verdict.measures.positions if each.gold == "step"]
-    verdicts = [judge(parse("7 + 5 - 3 + 6"), lines) for lines in texts]
-    assert [each.num for each in by_step] == [6] * 4
-    assert [each.share for each in by_step] == pytest.approx(np.mean(verdicts, axis=0))
-    assert 0 < np.mean(verdicts) < 1
-
-
-@pytest.mark.parametrize(
-    ("task", "problem", "text", "labels"),
-    [
-        ("countdown", "Reach 12 with 3 and 4.", "3 * 4 = 12\n", [True]),
-        ("countdown", "Reach twelve.", "3 * 4 = 12\n", None),
-        ("arithmetic", "What is it?", "3 + 4 = 7\n", None),
-        ("text", "3 + 4", "3 + 4 = 7\n", None),
-    ],
-)
-def test_steps_have_labels_where_their_task_can_check_them(
-    task: str, problem: str, text: str, labels: list[bool] | None
-) -> None:
-    root = TraceNode(0, None, "solve", "policy", problem, 3, "active", "0" * 16)
-    end = TraceNode(1, 0, "solve", "policy", text, 5, "finished", "0" * 16, candidate=0)
-    trace = Trace(
-        problem=problem,
-        task=task,
-        model="m",
-        strategy="s",
-        seed=0,
-        answer=None,
-        confidence=0.0,
-        stopped_by="done",
-        budget="",
-        nodes=(root, end),
-        calls=(),
-        usage=Usage(),
-    )
-    gold = step_gold({"recorded": trace.to_json().encode()}.get)
-    assert gold("recorded", 0) == labels
-    assert gold("another", 0) is None
+        verifier_report(results, **given)
 
 
 def test_json_has_everything_and_no_nan() -> None:
-    report = verifier_report([pool(0, (0, -0.5), (1, -2.0), verifiers={"main": UNBOUNDED})], lambda key: None)
+    report = verifier_report([pool(0, (0, -0.5), (1, -2.0), verifiers={"main": UNBOUNDED})])
     (record,) = json.loads(as_json(report), parse_constant=pytest.fail)
     assert record["range"] == [None, 0]
     assert record["quality"]["error"]["value"] is None

@@ -18,7 +18,13 @@ import numpy as np
 
 from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.analysis.pools import ProblemPool
-from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, ReplayOutcome, usd_of
+from tts.experiments.analysis.recorded_search import (
+    RecordedScores,
+    RecordedSearch,
+    ReplayOutcome,
+    prefix_spends,
+    usd_of,
+)
 from tts.experiments.analysis.scoring_cost import mean_costs
 from tts.randomness import generator, hash64
 from tts.search.needs import needs_of
@@ -232,22 +238,22 @@ def _measure_counts(
     pool: ProblemPool, measure: Measure, order: Sequence[int], counts: Sequence[int]
 ) -> list[ReplayOutcome]:
     """Return the outcomes of a measure on the first samples of an order, one outcome for each count."""
+    spends = prefix_spends([pool.drawn[i] for i in order], at_once=True)
     outcomes: list[ReplayOutcome] = []
     for count in counts:
         samples = [pool.drawn[i] for i in order[:count]]
-        tokens = [sample.tokens for sample in samples]
-        known_usd = [sample.usd for sample in samples if sample.usd is not None]
+        spend = spends[count]
         right_share = sum(sample.right is True for sample in samples) / len(samples)
         outcomes.append(
             ReplayOutcome(
                 answer=None,
                 right=measure.of_run(right_share),
-                samples=len(samples),
-                generated_tokens=sum(tokens),
+                samples=count,
+                generated_tokens=spend.tokens,
                 verifier_tokens=0,
-                path_tokens=max(tokens),
+                path_tokens=spend.path,
                 stopped_by="done",
-                usd=sum(known_usd) if len(known_usd) == len(samples) else None,
+                usd=spend.known_usd,
             )
         )
     return outcomes

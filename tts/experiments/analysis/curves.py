@@ -402,7 +402,7 @@ def verifiers_in_words(cell: Cell) -> str:
     return ", ".join(text if role == "main" else f"{role}: {text}" for role, text in roles) or "none"
 
 
-def labels_of(lines: Sequence[CurveKey]) -> list[str]:
+def labels_of(lines: Sequence[CurveKey | Curve]) -> list[str]:
     """Return a label for each line: its strategy, and the fields by which it differs from other lines.
 
     Labels differ only within a panel, which is a data set and a group of problems.

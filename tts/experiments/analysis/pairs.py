@@ -139,9 +139,32 @@ def compare_replays(
 
 
 def _rows(first: str, second: str, compared: Sequence[tuple[Cell, _Shares, Difference]]) -> list[PairedRow]:
+    """Return the row of two strategies under each condition.
+
+    Args:
+        first: The first strategy.
+        second: The second strategy.
+        compared: For each condition, one of its cells, the shares of right answers, and their difference.
+    """
     p_values = [difference.p for _, _, difference in compared]
     return [
-        _row(first, second, cell, shares, difference, p_holm=float(p_holm))
+        PairedRow(
+            dataset=cell.dataset,
+            model=cell.model,
+            verifiers=cell.verifiers,
+            budget=cell.budget,
+            first=first,
+            second=second,
+            problems=len(shares.first),
+            first_accuracy=float(np.mean(shares.first)),
+            second_accuracy=float(np.mean(shares.second)),
+            difference=difference.mean,
+            p=difference.p,
+            p_holm=float(p_holm),
+            first_better=difference.first_better,
+            second_better=difference.second_better,
+            mcnemar=difference.mcnemar,
+        )
         for (cell, shares, difference), p_holm in zip(compared, holm(p_values), strict=True)
     ]
 
@@ -163,41 +186,3 @@ def _shares(first: _Runs, second: _Runs) -> _Shares:
             shares.first.append(sum(first_runs[seed] for seed in seeds) / len(seeds))
             shares.second.append(sum(second_runs[seed] for seed in seeds) / len(seeds))
     return shares
-
-
-def _row(
-    first: str,
-    second: str,
-    cell: Cell,
-    shares: _Shares,
-    difference: Difference,
-    *,
-    p_holm: float,
-) -> PairedRow:
-    """Return the row of two strategies under one condition.
-
-    Args:
-        first: The first strategy.
-        second: The second strategy.
-        cell: A cell of the condition.
-        shares: The shares of right answers of both strategies.
-        difference: The difference of the strategies.
-        p_holm: The adjusted p-value.
-    """
-    return PairedRow(
-        dataset=cell.dataset,
-        model=cell.model,
-        verifiers=cell.verifiers,
-        budget=cell.budget,
-        first=first,
-        second=second,
-        problems=len(shares.first),
-        first_accuracy=float(np.mean(shares.first)),
-        second_accuracy=float(np.mean(shares.second)),
-        difference=difference.mean,
-        p=difference.p,
-        p_holm=p_holm,
-        first_better=difference.first_better,
-        second_better=difference.second_better,
-        mcnemar=difference.mcnemar,
-    )

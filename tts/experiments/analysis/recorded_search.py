@@ -64,21 +64,26 @@ class ReplayOutcome:
     usd: float | None = None
 
 
-class _Spend(NamedTuple):
+class Spend(NamedTuple):
     """The cost of drawn samples: their tokens, those written one after another, and dollars; NaN: unknown."""
 
     tokens: int
     path: int
     usd: float
 
+    @property
+    def known_usd(self) -> float | None:
+        """The dollars; None: unknown."""
+        return None if math.isnan(self.usd) else self.usd
 
-def _prefix_spends(samples: Sequence[RecordedSample], *, at_once: bool) -> list[_Spend]:
+
+def prefix_spends(samples: Sequence[RecordedSample], *, at_once: bool) -> list[Spend]:
     """Return the cost of the first 0, 1, … samples, up to all samples; `at_once`: whether all begin at once."""
     tokens = [sample.tokens for sample in samples]
     token_sums = list(accumulate(tokens, initial=0))
     paths = accumulate(tokens, max, initial=0) if at_once else token_sums
     usd_sums = accumulate(map(usd_of, samples), initial=0.0)
-    return [_Spend(*spend) for spend in zip(token_sums, paths, usd_sums, strict=True)]
+    return [Spend(*spend) for spend in zip(token_sums, paths, usd_sums, strict=True)]
 
 
 class RecordedSearch:
@@ -136,7 +141,7 @@ class RecordedSearch:
         num_drawn, decision = self._stop(candidates) if candidates else (len(order), None)
         leaders = self._leaders(order[:num_drawn]) if is_vote else None
         samples = [self.pool.drawn[i] for i in order[:num_drawn]]
-        spends = _prefix_spends(samples, at_once=self._draws_at_once)
+        spends = prefix_spends(samples, at_once=self._draws_at_once)
         outcomes: dict[int, ReplayOutcome] = {}  # by the number of drawn samples
         for count in dict.fromkeys(min(count, num_drawn) for count in counts):
             count_decision = decision if count == num_drawn else None
@@ -169,7 +174,7 @@ class RecordedSearch:
             written_tokens = full_tokens if decision is None else min(full_tokens, longest)
             tokens.append(written_tokens)
             usd.append(usd_of(drawn[i]) * (written_tokens / full_tokens if full_tokens else 1.0))
-        spend = _Spend(tokens=sum(tokens), path=longest, usd=sum(usd))
+        spend = Spend(tokens=sum(tokens), path=longest, usd=sum(usd))
         outcome = self._outcome(finish_order[:num_finished], candidates, decision, None, spend)
         return dataclasses.replace(outcome, samples=len(order))
 
@@ -179,7 +184,7 @@ class RecordedSearch:
         candidates: Sequence[Candidate],
         decision: StopDecision | None,
         leaders: Sequence[str | None] | None,
-        spend: _Spend,
+        spend: Spend,
     ) -> ReplayOutcome:
         """Return the outcome where the samples of an order are drawn.
 
@@ -214,7 +219,7 @@ class RecordedSearch:
             generated_tokens=spend.tokens,
             verifier_tokens=cost_of(self.pool.drawn, scored_samples) if scored_samples else 0,
             path_tokens=spend.path,
-            usd=None if math.isnan(spend.usd) else spend.usd,
+            usd=spend.known_usd,
             stopped_by="done" if decision is None else decision.reason,
         )
 

@@ -31,7 +31,7 @@ from tts.experiments.analysis.averaging import (
     RunMeans,
     means_of,
 )
-from tts.experiments.analysis.curves import Curve, CurveKey, Floats, accuracies, labels_of, verifiers_in_words
+from tts.experiments.analysis.curves import Curve, Floats, accuracies, labels_of, verifiers_in_words
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_auto import auto_means, is_auto, payable
 from tts.search.needs import needs_of
@@ -148,7 +148,11 @@ def replay(  # noqa: PLR0913 - the options of a replay
         _warn_of_lengths(plan, line_pools)
         group = line_pools[0].cell.group if by_group else None
         curves.append(_replay(line_pools, plan, settings, prices, group=group))
-    return _told_apart(curves, [line_pools[0].cell.setting for _, line_pools in plans_and_lines])
+    labels = labels_of([replayed.curve for replayed in curves])
+    return [
+        dataclasses.replace(replayed, curve=dataclasses.replace(replayed.curve, label=label))
+        for replayed, label in zip(curves, labels, strict=True)
+    ]
 
 
 def _warn_of_lengths(plan: Plan | str, pools: Sequence[ProblemPool]) -> None:
@@ -299,6 +303,7 @@ def _replay(
         kind="replayed",
         role="oracle" if _sees_answers(plan, pools[0]) else "strategy",
         group=group,
+        setting=cell.setting,
     )
     return ReplayedCurve(
         curve=curve,
@@ -351,31 +356,6 @@ def _sees_answers(plan: Plan | str, pool: ProblemPool) -> bool:
     if isinstance(plan, str):
         return MEASURES[plan].oracle
     return bool(pool.oracle and plan.selection and needs_of(plan.selection).verifiers)
-
-
-def _told_apart(curves: Sequence[ReplayedCurve], settings: Sequence[str]) -> list[ReplayedCurve]:
-    """Return curves with labels that distinguish the curves of one strategy.
-
-    Args:
-        curves: The curves, with strategies as labels.
-        settings: The setting of each curve's cells.
-    """
-    keys = [
-        CurveKey(
-            dataset=replayed.curve.dataset,
-            group=replayed.curve.group,
-            strategy=replayed.curve.label,
-            model=replayed.curve.model,
-            verifier=replayed.curve.verifier,
-            units="",
-            setting=setting,
-        )
-        for replayed, setting in zip(curves, settings, strict=True)
-    ]
-    return [
-        dataclasses.replace(replayed, curve=dataclasses.replace(replayed.curve, label=label))
-        for replayed, label in zip(curves, labels_of(keys), strict=True)
-    ]
 
 
 def _sum(values: NDArray[Any], problem_index: NDArray[np.int64], num_problems: int) -> Floats:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.verifier_report.scores import VerifierScores
 from tts.randomness import generator
-from tts.search.algorithms.aggregation import AGGREGATIONS, aggregate_scores
 from tts.statistics import (
     Bin,
     Estimate,
@@ -32,7 +31,6 @@ from tts.statistics import (
     clustered_correlation,
     expected_calibration_error,
 )
-from tts.verifiers.base import StepScores
 
 # values of a wrong answer, where a right answer is worth 1, as in algorithm A19
 COSTS: Final = (0.0, -1.0, -2.0, -4.0, -8.0)
@@ -40,9 +38,6 @@ MOST_TRIES: Final = 200  # bound of the number of tries, as in algorithm A19
 _THRESHOLDS: Final = (0.5, 0.8, 0.9, 0.95, 0.99)  # probabilities; for other scores, the quantiles of these shares
 _FIRST_SPANS: Final = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 8))  # steps are fewer the later they are
 
-# A function from a cell's key, and a candidate's place in the cell, to whether each of the candidate's steps is right;
-# None: unknown.
-StepGold = Callable[[str, int], Sequence[bool] | None]
 _Rng = Callable[..., np.random.Generator]  # a function from the name of an estimate to its generator
 
 
@@ -67,14 +62,10 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Scores at steps from `first` to `last`, counted from 1.
-
-    `gold` names the labels: "answer", or "step" for the steps themselves.
-    """
+    """Scores at steps from `first` to `last`, counted from 1, against the candidates' answers."""
 
     first: int
     last: int
-    gold: str
     quality: Quality
 
 
@@ -122,7 +113,6 @@ class VerifierMeasures:
     Args:
         quality: The quality of whole candidates against their answers.
         positions: The positions of steps.
-        aggregations: The AUC within problems by the way step scores are aggregated.
         reliability: The bins of the calibration error.
         length: The correlation with length; see `Length`.
         ceilings: The results of acceptance, for each threshold; see `Ceiling`.
@@ -131,35 +121,24 @@ class VerifierMeasures:
 
     quality: Quality
     positions: Sequence[Position]
-    aggregations: Mapping[str, Estimate]
     reliability: Sequence[Bin]
     length: Length
     ceilings: Sequence[Ceiling]
     unknown: Mapping[str, str]
 
 
-def measure_verifier(
-    scored: VerifierScores, gold: StepGold, *, thresholds: Sequence[float] = (), seed: int = 0
-) -> VerifierMeasures:
+def measure_verifier(scored: VerifierScores, *, seed: int = 0) -> VerifierMeasures:
     """Return the measures of a verifier's scores.
+
+    The least scores at which samples are accepted are 0.5, 0.8, 0.9, 0.95 and 0.99, as far as some score reaches them.
+    Where scores are not probabilities, or reach none of these, these quantiles of the scores are taken.
 
     Args:
         scored: The scores of the verifier, with verdicts on the samples.
-        gold: A function that returns the labels of steps.
-        thresholds: The least scores at which samples are accepted; none: 0.5, 0.8, 0.9, 0.95 and 0.99, as far as some
-            score reaches them. Where scores are not probabilities, or reach no threshold, these quantiles of the
-            scores are taken.
         seed: The seed of the intervals.
     """
     rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
     scores, right, problems = scored.scores, scored.right, scored.at  # [N] each
-    auc_by_aggregation: dict[str, Estimate] = {}
-    if any(len(steps) > 1 for steps in scored.steps):
-        for name in AGGREGATIONS:
-            known_scores, known_right, known_problems = _drop_unknown(_aggregate(scored, name), right, problems)
-            auc_by_aggregation[name] = clustered_auc_within(
-                known_scores, known_right, known_problems, rng=rng("aggregation", name)
-            )
     quality = _quality(scores, right, problems, probabilities=scored.probabilities, rng=partial(rng, "whole"))
     reliability = expected_calibration_error(scores, right).table if scored.probabilities else ()
     problem_and_verdict = 2 * problems + right  # a number for each pair of problem and verdict
@@ -168,14 +147,12 @@ def measure_verifier(
         given_right=clustered_correlation(scores, scored.tokens, problems, right, rng=rng("length", "right")),
         within=clustered_correlation(scores, scored.tokens, problems, problem_and_verdict, rng=rng("length", "within")),
     )
-    thresholds = thresholds or _default_thresholds(scored)
     return VerifierMeasures(
         quality=quality,
-        positions=list(_positions(scored, gold, rng)),
-        aggregations=auc_by_aggregation,
+        positions=list(_positions(scored, rng)),
         reliability=reliability,
         length=length,
-        ceilings=[_ceiling(scored, threshold, rng("ceiling", f"{threshold!r}")) for threshold in thresholds],
+        ceilings=[_ceiling(scored, threshold, rng("ceiling", f"{threshold!r}")) for threshold in _thresholds(scored)],
         unknown=dict(_reasons(scored, quality, length)),
     )
 
@@ -202,23 +179,8 @@ def _quality(scores: Floats, labels: Floats, problems: Whole, *, probabilities: 
     )
 
 
-def _aggregate(scored: VerifierScores, aggregation: str) -> Floats:
-    """Return the aggregate of each candidate's step scores, [N]; NaN: only the whole was scored."""
-    return np.array(
-        [aggregate_scores(StepScores(steps=steps), aggregation) if steps else math.nan for steps in scored.steps]
-    )
-
-
-def _drop_unknown(scores: Floats, labels: Floats, problems: Whole) -> tuple[Floats, Floats, Whole]:
-    is_known = ~np.isnan(scores)
-    return scores[is_known], labels[is_known], problems[is_known]
-
-
-def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Position]:
-    """Yield the quality of step scores by position, against answers and against labels of steps.
-
-    Positions without scores, or without labels, are left out.
-    """
+def _positions(scored: VerifierScores, rng: _Rng) -> Iterator[Position]:
+    """Yield the quality of step scores by position. Positions without scores are left out."""
     num_steps = [len(steps) for steps in scored.steps]  # of each candidate
     if max(num_steps) == 0:
         return
@@ -226,30 +188,18 @@ def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Po
     scores = np.concatenate([np.asarray(steps, np.float64) for steps in scored.steps])
     positions = np.concatenate([np.arange(1, num + 1) for num in num_steps])
     candidate_index = np.repeat(np.arange(len(num_steps)), num_steps)
-    problems = scored.at[candidate_index]
-    step_labels: list[Floats] = []
-    for steps, (key, place) in zip(scored.steps, scored.places, strict=True):
-        step_labels.append(_pad(gold(key, place) if steps else None, len(steps)))
-    for name, labels in (("answer", scored.right[candidate_index]), ("step", np.concatenate(step_labels))):
-        is_known = ~np.isnan(scores) & ~np.isnan(labels)
-        for first, last in _spans(max(num_steps)):
-            rows = is_known & (positions >= first) & (positions <= last)
-            if rows.any():
-                quality = _quality(
-                    scores[rows],
-                    labels[rows],
-                    problems[rows],
-                    probabilities=scored.probabilities,
-                    rng=partial(rng, name, first),
-                )
-                yield Position(first=first, last=last, gold=name, quality=quality)
-
-
-def _pad(labels: Sequence[bool] | None, length: int) -> Floats:
-    """Return the labels of steps as numbers, [length]; NaN: there are no labels, or not `length` of them."""
-    if labels is None or len(labels) != length:
-        return np.full(length, np.nan)
-    return np.array(labels, np.float64)
+    problems, labels = scored.at[candidate_index], scored.right[candidate_index]
+    for first, last in _spans(max(num_steps)):
+        rows = ~np.isnan(scores) & (positions >= first) & (positions <= last)
+        if rows.any():
+            quality = _quality(
+                scores[rows],
+                labels[rows],
+                problems[rows],
+                probabilities=scored.probabilities,
+                rng=partial(rng, "answer", first),
+            )
+            yield Position(first=first, last=last, quality=quality)
 
 
 def _spans(last_position: int) -> Iterator[tuple[int, int]]:
@@ -298,7 +248,7 @@ def _ceiling(scored: VerifierScores, threshold: float, rng: np.random.Generator)
     )
 
 
-def _default_thresholds(scored: VerifierScores) -> Sequence[float]:
+def _thresholds(scored: VerifierScores) -> Sequence[float]:
     """Return the thresholds that some score reaches; quantiles of the scores where there is none."""
     if scored.probabilities:
         thresholds = [threshold for threshold in _THRESHOLDS if threshold <= scored.scores.max()]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tts.errors import ConfigError
 from tts.experiments.analysis.comparing import format_points
 from tts.experiments.output.tables import text_of
 from tts.experiments.output.words import format_percent, list_facts, percent_with_interval, with_interval
@@ -18,14 +16,8 @@ from tts.experiments.verifier_report.advice import advice
 from tts.experiments.verifier_report.measures import MOST_TRIES, Ceiling, Position, VerifierMeasures, measure_verifier
 from tts.experiments.verifier_report.scores import VerifierScores, collect_scores
 from tts.experiments.verifier_report.selection_effect import SelectionEffect, selection_effect
-from tts.experiments.verifier_report.steps import step_gold
 from tts.search.algorithms.aggregation import check_aggregate
 from tts.trace.trace import plain_values
-
-_GOLD = {
-    "answer": "step scores against the final answer",
-    "step": "step scores against the steps themselves, each given those before it",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,37 +45,29 @@ class VerifierReport:
 
 def verifier_report(
     results: Iterable[Result],
-    trace_of: Callable[[str], bytes | None],
     *,
     role: str | None = None,
     aggregate: str = "last",
-    thresholds: Sequence[float] = (),
     seed: int = 0,
 ) -> VerifierReport:
     """Return a verdict on each verifier that scored recorded candidates of a study.
 
     Args:
         results: The results of the study, candidates included.
-        trace_of: A function from a cell's key to its recorded search, for labels of steps.
         role: The role of a single verifier; None: all.
         aggregate: The aggregation of step scores.
-        thresholds: As in `measure_verifier`.
         seed: The seed of the intervals and random subsets.
 
     Raises:
         ConfigError: nothing was recorded or scored, or no answer is known to be right or wrong; the aggregation is
-            unknown; a threshold is NaN.
+            unknown.
     """
     check_aggregate(aggregate)
-    for threshold in thresholds:
-        if math.isnan(threshold):
-            raise ConfigError("threshold is nan, but must be a number", hint="give a score, such as 0.5")
     collected = collect_scores(results, aggregate=aggregate, role=role)
-    gold = step_gold(trace_of)
     verdicts: list[Verdict] = []
     for scored in collected.scored:
         effect = selection_effect(scored, aggregate=aggregate, seed=seed)
-        measures = measure_verifier(scored, gold, thresholds=thresholds, seed=seed)
+        measures = measure_verifier(scored, seed=seed)
         if isinstance(effect, str):
             measures = dataclasses.replace(measures, unknown={**measures.unknown, "best of N": effect})
         selection = None if isinstance(effect, str) else effect
@@ -125,16 +109,8 @@ def _blocks(verdict: Verdict) -> list[str]:
     """Return the parts of a verifier's report, with its advice in the first."""
     measures, selection = verdict.measures, verdict.selection
     blocks = [_head(verdict)]
-    for gold, title in _GOLD.items():
-        positions = [position for position in measures.positions if position.gold == gold]
-        if positions:
-            blocks.append(f"{title}\n{text_of(_position_columns(positions))}")
-    if measures.aggregations:
-        rows = {
-            "steps made one by": list(measures.aggregations),
-            "AUC within problems": [with_interval(auc) for auc in measures.aggregations.values()],
-        }
-        blocks.append(text_of(rows))
+    if measures.positions:
+        blocks.append(f"step scores against the final answer\n{text_of(_position_columns(measures.positions))}")
     if selection is not None:
         blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_size_columns(selection))}")
     title = (
@@ -171,10 +147,8 @@ def _head(verdict: Verdict) -> str:
         f"and within problems {with_interval(length.within, '+.2f')}",
     }
     if selection is not None:
-        agreement, largest = selection.agreement, selection.sizes[-1]
+        largest = selection.sizes[-1]
         facts |= {
-            "agrees with the vote": f"{percent_with_interval(agreement.same)}; of {agreement.num:,} pools where not "
-            f"it is right in {agreement.by_score:,}, the vote in {agreement.by_vote:,}",
             f"gain at {largest}": f"{format_points(selection.over_majority)} over the vote; "
             f"as weights of votes {format_points(selection.weighted_over_majority)}",
             "peak": f"{selection.peak} samples; {format_points(selection.fall)} from there to {largest}",

@@ -48,7 +48,6 @@ class VerifierScores:
         answered: [N], whether the candidate has an answer.
         tokens: [N], the tokens of the candidate.
         at: [N], the index of the candidate's problem.
-        places: [N], the key of the candidate's cell, and its place in the cell.
         problems: [P], the ids of the problems.
         seeds: The seeds of the runs.
         pools: The pools with a score for every candidate; none where a search drew the candidates.
@@ -71,7 +70,6 @@ class VerifierScores:
     answered: NDArray[np.bool_]
     tokens: Floats
     at: Whole
-    places: Sequence[tuple[str, int]]
     problems: Sequence[str]
     seeds: Sequence[int]
     pools: Sequence[ProblemPool]
@@ -110,7 +108,6 @@ class _ScoreRow(NamedTuple):
     answered: bool
     tokens: int
     problem: int
-    place: tuple[str, int]
 
 
 @dataclass
@@ -210,7 +207,7 @@ def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, i
 def _add(columns: _ScoreColumns, source: _ScoreSource, role: str, aggregate: str) -> None:
     """Add a row for each candidate with a known score and verdict, and count the other candidates."""
     columns.sources.append(source)
-    for place, sample in enumerate(source.drawn):
+    for sample in source.drawn:
         if sample.right is None:
             columns.unchecked += 1
             continue
@@ -229,7 +226,6 @@ def _add(columns: _ScoreColumns, source: _ScoreSource, role: str, aggregate: str
                 answered=sample.answer is not None,
                 tokens=sample.tokens,
                 problem=columns.problems.setdefault(source.cell.problem, len(columns.problems)),
-                place=(source.cell.key, place),
             )
         )
 
@@ -246,12 +242,8 @@ def _score(key: _VerifierKey, columns: _ScoreColumns) -> VerifierScores:
     verifier = columns.sources[0].cell.verifiers.get(role, "")
     bounds, oracle = _range_and_oracle(verifier, scores)
     return VerifierScores(
-        dataset=key.dataset,
-        model=key.model,
-        setting=key.setting,
-        role=role,
+        **key._asdict(),
         verifier=verifier or "not named",
-        strategy=key.strategy,
         range=bounds,
         oracle=oracle,
         scores=scores,
@@ -260,7 +252,6 @@ def _score(key: _VerifierKey, columns: _ScoreColumns) -> VerifierScores:
         answered=np.array([row.answered for row in rows]),
         tokens=np.array([row.tokens for row in rows], np.float64),
         at=np.array([row.problem for row in rows]),
-        places=tuple(row.place for row in rows),
         problems=list(columns.problems),
         seeds=sorted({source.cell.seed for source in columns.sources}),
         pools=scored_pools,

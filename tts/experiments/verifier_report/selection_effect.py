@@ -12,18 +12,17 @@ against gold.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tts.experiments.analysis.curves import Curve, Floats
 from tts.experiments.analysis.pools import ProblemPool
-from tts.experiments.analysis.recorded_search import RecordedSearch, score_of
+from tts.experiments.analysis.recorded_search import score_of
 from tts.experiments.analysis.replay import CHANCE, COVERAGE, replay
 from tts.experiments.verifier_report.scores import VerifierScores
 from tts.randomness import generator
-from tts.search.plan import parse
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
@@ -31,23 +30,6 @@ from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.statistics import Estimate, best_at_k, clustered_mean, paired_difference
 
 _LEAST_POOLS = 0.9  # share of problems whose pools must be large enough for a size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """The candidate with the highest score compared with the majority, on all samples of each pool.
-
-    Args:
-        same: The share of problems where both have the same answer.
-        num: The number of pools where the two answers differ.
-        by_score: The number of these pools where the highest score is right.
-        by_vote: The number of these pools where the majority is right.
-    """
-
-    same: Estimate
-    num: int
-    by_score: int
-    by_vote: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +49,6 @@ class SelectionEffect:
         over_majority: The accuracy of the highest score minus the vote's, at the largest size, on the same problems.
         weighted_over_majority: The accuracy of the weighted vote minus the plain vote's, at the largest size, on the
             same problems.
-        agreement: The comparison of both selections; see `Agreement`.
     """
 
     sizes: Sequence[int]
@@ -81,7 +62,6 @@ class SelectionEffect:
     fall: Estimate
     over_majority: Estimate
     weighted_over_majority: Estimate
-    agreement: Agreement
 
 
 def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: int = 0) -> SelectionEffect | str:
@@ -120,7 +100,6 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
         fall=_difference(best, best, rng, points=(len(sizes) - 1, peak)),
         over_majority=_difference(best, majority, rng),
         weighted_over_majority=_difference(weighted, majority, rng),
-        agreement=_agreement(scored.pools, by_score, by_vote, rng),
     )
 
 
@@ -161,36 +140,6 @@ def _mean_chosen_scores(
         sums[has_score, column] += low + (high - low) * scaled_mean[has_score] / known_share[has_score]
         num_pools[has_score, column] += 1
     return np.where(num_pools > 0, sums / np.where(num_pools > 0, num_pools, 1), np.nan)
-
-
-def _agreement(pools: Sequence[ProblemPool], by_score: str, by_vote: str, rng: np.random.Generator) -> Agreement:
-    """Return the comparison of two strategies on all samples of each pool.
-
-    Args:
-        pools: The pools.
-        by_score: The text of the strategy that takes the highest score.
-        by_vote: The text of the strategy that takes the majority.
-        rng: The generator of the interval.
-    """
-    is_same: dict[str, list[bool]] = {}  # for each pool, by problem
-    num_differing, num_score_right, num_vote_right = 0, 0, 0
-    for pool in pools:
-        order = range(len(pool.drawn))
-        best, majority = (RecordedSearch(pool, parse(text)).run(order) for text in (by_score, by_vote))
-        class_of: Mapping[str | None, int | None] = {sample.answer: sample.answer_class for sample in pool.drawn}
-        has_same_answer = class_of.get(best.answer) == class_of.get(majority.answer)
-        is_same.setdefault(pool.cell.problem, []).append(has_same_answer)
-        if not has_same_answer:
-            num_differing += 1
-            num_score_right += best.right is True
-            num_vote_right += majority.right is True
-    shares = [sum(pool_agreements) / len(pool_agreements) for pool_agreements in is_same.values()]
-    return Agreement(
-        same=clustered_mean(shares, rng=rng, bounds=(0, 1)),
-        num=num_differing,
-        by_score=num_score_right,
-        by_vote=num_vote_right,
-    )
 
 
 def _difference(first: Curve, second: Curve, rng: np.random.Generator, points: tuple[int, int] = (-1, -1)) -> Estimate:
