@@ -216,7 +216,7 @@ def show(  # noqa: PLR0913 - the options of the command
     columns: Columns = None,
     label: Labels = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet, .csv or .jsonl instead.")
+        Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet or .jsonl instead.")
     ] = None,
     form: Annotated[
         str | None,

@@ -423,7 +423,7 @@ class Study(Replayable):
         """Write every result, or every run with its samples, as a row of a file; return how many.
 
         Args:
-            path: The file: .parquet, .csv or .jsonl; for samples .jsonl.
+            path: The file: .parquet or .jsonl; for samples .jsonl.
             form: "samples": runs with their samples, as `export_samples`; None: results. See `export_training` for the
                 forms of trainers.
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 import sys
 
@@ -9,6 +8,7 @@ import pytest
 from tests.experiments.made import cell, result
 from tts.errors import ConfigError, MissingDependency, TTSError
 from tts.experiments.output.export import export
+from tts.experiments.output.tables import inert
 from tts.experiments.study.record import RecordedSample
 from tts.types import Usage
 
@@ -47,15 +47,6 @@ def test_json_lines(tmp_path):
     assert (second["flops"], second["drawn"][0]["steps"]) == (10**25, {"main": [0.5]})
 
 
-def test_csv(tmp_path):
-    assert export(iter(RESULTS), str(tmp_path / "x.CSV")) == 2
-    with (tmp_path / "x.CSV").open(encoding="utf-8", newline="") as file:
-        first, second = csv.DictReader(file)
-    assert (first["key"], first["budget"], first["right"], first["error"]) == ("key 0", '{"tokens": 100}', "True", "")
-    assert (second["answer"], second["flops"], second["reused_tokens"]) == ('a "b",\nc\\ud800', str(10**25), "")
-    assert json.loads(second["drawn"])[0]["tokens"] == 3
-
-
 @pytest.mark.parametrize(
     ("answer", "written"),
     [
@@ -65,10 +56,7 @@ def test_csv(tmp_path):
     ],
 )  # fmt: skip
 def test_no_cell_is_a_formula(tmp_path, answer, written):
-    export([result(cell(0, group=answer), 1, answer=answer, error=answer or None)], tmp_path / "x.csv")
-    with (tmp_path / "x.csv").open(encoding="utf-8", newline="") as file:
-        [row] = csv.DictReader(file)
-    assert (row["answer"], row["group"], row["error"]) == (written, written, written)
+    assert inert(answer) == written
     export([result(cell(0), 1, answer=answer)], tmp_path / "x.jsonl")
     assert json.loads((tmp_path / "x.jsonl").read_text("ascii"))["answer"] == answer
 
@@ -92,7 +80,7 @@ def test_parquet(tmp_path, monkeypatch):
     assert json.loads(second["drawn"])[0]["scores"] == {"main": 0.5}
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_a_study_without_results_is_a_file_without_rows(tmp_path, ending):
     if ending == "parquet":
         pytest.importorskip("pyarrow")
@@ -101,7 +89,7 @@ def test_a_study_without_results_is_a_file_without_rows(tmp_path, ending):
 
 
 def test_another_ending_is_refused(tmp_path):
-    message = r"path is '.*x\.json', but must end in \.parquet, \.csv, \.jsonl \(hint: for example results\.parquet\)"
+    message = r"path is '.*x\.json', but must end in \.parquet, \.jsonl \(hint: for example results\.parquet\)"
     with pytest.raises(ConfigError, match=message):
         export(RESULTS, tmp_path / "x.json")
     assert not list(tmp_path.iterdir())
@@ -115,23 +103,23 @@ def test_parquet_without_pyarrow_names_the_cure(tmp_path, monkeypatch):
 
 def test_what_parquet_cannot_hold_is_one_line(tmp_path):
     pytest.importorskip("pyarrow")
-    with pytest.raises(TTSError, match=r"numbers.*2\*\*63 .*\(hint:.*\.csv\)"):
+    with pytest.raises(TTSError, match=r"numbers.*2\*\*63 .*\(hint:.*\.jsonl\)"):
         export([result(cell(seed=2**70))], tmp_path / "x.parquet")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_is_replaced_only_when_all_is_written(tmp_path):
-    (tmp_path / "x.csv").write_text("what was here")
+    (tmp_path / "x.jsonl").write_text("what was here")
 
     def broken():
         yield from RESULTS
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(broken(), tmp_path / "x.csv")
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("x.csv", "what was here")]
+        export(broken(), tmp_path / "x.jsonl")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("x.jsonl", "what was here")]
 
 
 def test_a_place_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(TTSError, match=r"x\.csv.*written:.*directory \(hint"):
-        export(RESULTS, tmp_path / "folder" / "x.csv")
+    with pytest.raises(TTSError, match=r"x\.jsonl.*written:.*directory \(hint"):
+        export(RESULTS, tmp_path / "folder" / "x.jsonl")

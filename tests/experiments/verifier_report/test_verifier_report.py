@@ -181,7 +181,8 @@ def test_a_taste_for_length_is_told_from_a_taste_for_what_is_right() -> None:
     assert bent.measures.length.within.value == pytest.approx(-1, abs=0.15)
     assert "it prefers shorter solutions of the same problem" in bent.advice
     assert straight.measures.length.plain.low > 0.3
-    assert straight.measures.length.given_right.low < 0 < straight.measures.length.given_right.high
+    within = straight.measures.length.within
+    assert within.low < 0 < within.high
     assert "it prefers" not in straight.advice
 
 

@@ -144,7 +144,7 @@ def _rows(first: str, second: str, compared: Sequence[tuple[Cell, _Shares, Diffe
     Args:
         first: The first strategy.
         second: The second strategy.
-        compared: For each condition, one of its cells, the shares of right answers, and their difference.
+        compared: One cell of each condition, the shares of right answers, and their difference.
     """
     p_values = [difference.p for _, _, difference in compared]
     return [

@@ -78,7 +78,7 @@ class Spend(NamedTuple):
 
 
 def prefix_spends(samples: Sequence[RecordedSample], *, at_once: bool) -> list[Spend]:
-    """Return the cost of the first 0, 1, … samples, up to all samples; `at_once`: whether all begin at once."""
+    """Return the cost of the first 0, 1, … samples, up to all; `at_once`: whether all begin at once."""
     tokens = [sample.tokens for sample in samples]
     token_sums = list(accumulate(tokens, initial=0))
     paths = accumulate(tokens, max, initial=0) if at_once else token_sums

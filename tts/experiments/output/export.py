@@ -1,18 +1,16 @@
-"""Exports results as rows of one Parquet, CSV or JSON lines file."""
+"""Exports results as rows of one Parquet or JSON lines file."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from tts._common.files import replace_file, write_json_lines
 from tts.errors import ConfigError, TTSError, missing_extra
-from tts.experiments.output.tables import inert
 from tts.experiments.study.record import Cell, Result
 from tts.trace.trace import plain_values
 from tts.types import Usage
@@ -35,12 +33,11 @@ _COLUMNS: Final = (*_CELL_FIELDS, *_RESULT_FIELDS, *_USAGE_FIELDS, "drawn")
 def export(results: Iterable[Result], path: str | Path) -> int:
     """Write results to a file. An existing file is replaced when all rows are written.
 
-    Nested values (budget, verifiers, failures, warnings, drawn) are JSON text in CSV and Parquet. Unknown values are
-    empty or null. In CSV, texts that a spreadsheet would run as formulas have an apostrophe before them.
+    Nested values (budget, verifiers, failures, warnings, drawn) are JSON text in Parquet. Unknown values are null.
 
     Args:
         results: The results, a row each.
-        path: The file, which ends in .parquet, .csv or .jsonl.
+        path: The file, which ends in .parquet or .jsonl.
 
     Returns:
         The number of rows.
@@ -81,18 +78,6 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     return flat_row
 
 
-def write_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str], path: Path) -> int:
-    """Write flat rows as CSV with the columns of these names, and return the number of rows."""
-    num_rows = 0
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: inert(value) for name, value in row.items()})
-            num_rows += 1
-    return num_rows
-
-
 def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
     """Write rows as Parquet, and return their number.
 
@@ -123,13 +108,10 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
                 writer.write_table(pa.Table.from_pylist(group, schema))
                 num_rows += len(group)
     except (OverflowError, pa.ArrowInvalid) as failure:
-        raise TTSError(
-            f"a Parquet file has whole numbers up to 2**63 ({failure})", hint="write .jsonl or .csv"
-        ) from failure
+        raise TTSError(f"a Parquet file has whole numbers up to 2**63 ({failure})", hint="write .jsonl") from failure
 
 
 _WRITERS: Final[dict[str, Callable[[Iterator[dict[str, Any]], Path], int]]] = {
     ".parquet": _write_parquet,
-    ".csv": lambda rows, path: write_csv(map(flat, rows), _COLUMNS, path),
     ".jsonl": write_json_lines,
 }

@@ -73,12 +73,10 @@ class Position:
 class Length:
     """Rank correlation of scores with tokens.
 
-    `plain` is over all candidates, `given_right` among candidates with equal verdicts, and `within` among candidates of
-    one problem with equal verdicts.
+    `plain` is over all candidates, and `within` among candidates of one problem with equal verdicts.
     """
 
     plain: Estimate
-    given_right: Estimate
     within: Estimate
 
 
@@ -144,7 +142,6 @@ def measure_verifier(scored: VerifierScores, *, seed: int = 0) -> VerifierMeasur
     problem_and_verdict = 2 * problems + right  # a number for each pair of problem and verdict
     length = Length(
         plain=clustered_correlation(scores, scored.tokens, problems, rng=rng("length")),
-        given_right=clustered_correlation(scores, scored.tokens, problems, right, rng=rng("length", "right")),
         within=clustered_correlation(scores, scored.tokens, problems, problem_and_verdict, rng=rng("length", "within")),
     )
     return VerifierMeasures(
@@ -275,7 +272,6 @@ def _reasons(scored: VerifierScores, quality: Quality, length: Length) -> Iterat
         yield "calibration error", f"scores go from {low:g} to {high:g}, so they are no probabilities"
     correlations = {
         "length": (length.plain, ""),
-        "length given right or wrong": (length.given_right, " among candidates that are right or wrong alike"),
         "length within problems": (length.within, " among candidates of one problem that are right or wrong alike"),
     }
     for name, (correlation, candidate_words) in correlations.items():

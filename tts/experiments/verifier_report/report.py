@@ -142,9 +142,8 @@ def _head(verdict: Verdict) -> str:
         "AUC": with_interval(measures.quality.auc),
         "AUC within problems": with_interval(measures.quality.within),
         "calibration error": with_interval(measures.quality.error),
-        "goes with length": f"{with_interval(length.plain, '+.2f')}; given right or wrong "
-        f"{with_interval(length.given_right, '+.2f')}; "
-        f"and within problems {with_interval(length.within, '+.2f')}",
+        "goes with length": f"{with_interval(length.plain, '+.2f')}; "
+        f"within problems {with_interval(length.within, '+.2f')}",
     }
     if selection is not None:
         largest = selection.sizes[-1]
