@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from os.path import isdir
 from typing import Any, cast
 
@@ -103,8 +102,25 @@ def get(name: str) -> DataSet:
 
 def _file_dataset(path: str) -> DataSet:
     """Return the data set "file" with its path, or the data set of a folder of repositories."""
-    dataset = DATASETS.get("repositories" if isdir(path) else "file")  # noqa: PTH112 - a path may be refused
-    return DataSet(load=partial(dataset.load, path=path), source=f"{dataset.source}: {path}", licence=dataset.licence)
+    if isdir(path):  # noqa: PTH112 - a path may be refused
+        folder = DATASETS.get("repositories")
+        return DataSet(
+            load=lambda *, limit=None, seed=None: folder.load(path=path, limit=limit, seed=seed),
+            source=f"{folder.source}: {path}",
+            licence=folder.licence,
+        )
+    file = DATASETS.get("file")
+
+    def load(
+        *,
+        limit: int | None = None,
+        seed: int | None = None,
+        task: str | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> list[Problem]:
+        return file.load(path=path, limit=limit, seed=seed, task=task, fields=fields)
+
+    return DataSet(load=load, source=f"{file.source}: {path}", licence=file.licence)
 
 
 def load(name: str, **parameters: object) -> list[Problem]:
