@@ -169,14 +169,6 @@ def test_curves_by_group(sampled):
     assert [row["group"] for row in rows] == ["2 operations", "2 operations", "3 operations", "3 operations"]
 
 
-@pytest.mark.slow
-def test_a_figure(sampled, tmp_path):
-    pytest.importorskip("matplotlib")
-    result = sampled("replay", "--out", tmp_path / "curve.svg", "--x", "tokens")
-    assert result.exit_code == 0, result.output
-    assert "replayed from recorded samples" in (tmp_path / "curve.svg").read_text()
-
-
 @pytest.mark.filterwarnings("default::tts.experiments.api.PartialResults")
 def test_what_is_no_pool_is_said(sampled, file):
     sampled("run", file, "--set", "record.candidates=true")
@@ -197,11 +189,6 @@ def test_what_is_no_pool_is_said(sampled, file):
             ["replay", "--n", "1,x"],
             "--n is '1,x', but must be whole numbers with commas between",
             "for example --n 1,2,4,8",
-        ),
-        (
-            ["replay", "--out", "a.gif"],
-            "the figure is 'a.gif', but must end in .png, .svg, .pdf",
-            "give a name such as curve.png",
         ),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,12 +41,6 @@ def replay(  # noqa: PLR0913 - the options of the command
     ] = False,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw them too: FILE.png, FILE.svg or FILE.pdf.")
-    ] = None,
-    x: Annotated[
-        str, typer.Option(help="What the figure has accuracy against: samples, tokens, generated_tokens.")
-    ] = "samples",
     store: StoreFile = None,
     _: TrustPlaces = False,
 ) -> None:
@@ -58,20 +51,16 @@ def replay(  # noqa: PLR0913 - the options of the command
     """
     from tts.experiments.analysis.points import points_of
     from tts.experiments.api import Study
-    from tts.experiments.output import plots, tables
+    from tts.experiments.output import tables
 
     form = form_of(csv=as_csv, json=as_json)
     sizes = _sizes(n)
-    if out is not None:
-        plots.check_path(out)
     stored = Study.from_store(study, store=store)
     options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
     replays: list[ReplayedCurve] = []
     for is_recorded in _orders(order):
         replays += stored.replay(strategy or (), sizes, first=is_recorded, **options)
     print_table(tables.format_rows(points_of(replays), form, table_width()), form)
-    if out is not None:
-        plots.save(plots.draw([replayed.curve for replayed in replays], x), out)
 
 
 def _orders(order: str) -> list[bool]:
