@@ -348,7 +348,7 @@ def draw_figure(
         stored = curves_of(beside.rows, [f"stored {number}" for number in range(beside.problems)], beside.seeds, other)
         fullest = max(len(curves), len(stored))
         curves += stored
-    save(draw(curves, "flops", title="Countdowns of four numbers", bands=fullest <= _MOST_BANDS, front=False), path)
+    save(draw(curves, "flops", bands=fullest <= _MOST_BANDS, front=False), path)
 
 
 def main() -> None:
