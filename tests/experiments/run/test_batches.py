@@ -354,7 +354,7 @@ def test_what_decides_by_earlier_replies_is_refused_by_name_before_anything_is_s
 
 @pytest.mark.slow
 def test_models_without_a_server_and_servers_without_batches_are_refused(place: Place) -> None:
-    ran = place.tts("sample", "--dataset", "arithmetic", "--limit", "2", "--model", "toy", "--batch")
+    ran = place.sample("--batch", "--set", "models=toy")
     assert ran.exit_code == 2
     assert "runs on the backend 'toy', but batches are of servers" in ran.stderr
     place.server.has_batches = False
