@@ -139,6 +139,45 @@ def solve_and_show(run: ProblemRun, portion: int | None = None) -> Solved:
     return asyncio.run(solve_runs([run], portion=portion))[0]
 
 
+def searched(
+    problem: str | Problem, budget: Budget | Account | float, plan: Any, backend: Backend, **more: Any
+) -> Solved:
+    """Solve a run that `make_run` makes of these; its solution has no error, and its books are right."""
+    (end,) = search_many([problem], budget, plan, backend, **more)
+    return end
+
+
+def search_many(
+    problems: Sequence[str | Problem], budget: Budget | Account | float, plan: Any, backend: Backend, **more: Any
+) -> list[Solved]:
+    """Solve runs on one backend at once; their solutions have no errors, and their books are right."""
+    ends = asyncio.run(solve_runs([make_run(problem, budget, plan, backend, **more) for problem in problems]))
+    for end in ends:
+        if isinstance(end.solution, BaseException):
+            raise end.solution
+        assert end.solution.error is None
+        check_books(end.search)
+    return ends
+
+
+def solution_of(
+    problem: str | Problem, budget: Budget | Account | float, plan: Any, backend: Backend, **more: Any
+) -> Solution:
+    """Return the solution of a run that `make_run` makes of these."""
+    return solve(make_run(problem, budget, plan, backend, **more))
+
+
+def copies(text: str, count: int) -> list[Problem]:
+    """Return so many problems of one text, which draw from streams of their own."""
+    return [Problem(text, id=f"p{i}") for i in range(count)]
+
+
+def texts_of(end: Solved | Solution) -> list[str]:
+    """Return the texts of a solution's candidates, in the order in which they were begun."""
+    solution = end.solution if isinstance(end, Solved) else end
+    return [c.trajectory.full_text for c in sorted(solution.candidates, key=lambda c: c.index)]
+
+
 def recount(ledger: Ledger) -> dict[str, float]:
     """Count the spend again, call by call, in every unit of a budget but seconds."""
     return sum_usages(call.usage for call in ledger.calls)

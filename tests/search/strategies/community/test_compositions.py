@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tts
 from tests.support.repeats import repeats
-from tests.support.runs import change_setup, check_books, make_run, solve_and_show
+from tests.support.runs import change_setup, check_books, make_run, searched, solve_and_show
 from tts.backends.base import Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.errors import ConfigError
-from tts.search.plan import parse
 from tts.search.strategies.community.self_refine import finds_nothing_wrong
 from tts.tasks import get
 from tts.types import Message, Problem, Prompt, Solution
@@ -46,7 +43,6 @@ def solved(plan: str, say: Callable[[str, float], str], seed: int = 0, others: A
         "What is 3 + 4?", Budget(**budget or {"samples": 10**3}), plan, model, seed=seed, models=others or {}
     )
     end = solve_and_show(change_setup(run, task=get("math")))
-    assert end.search is not None
     check_books(end.search)
     assert end.solution.error is None
     return end.solution
@@ -255,18 +251,14 @@ def test_a_search_with_true_values_is_right_as_often_as_the_exact_law_says(branc
     accuracy, right = 0.5, 0
     for seed in range(runs):
         plan = f"tree_of_thoughts(n={n}, branching={branching}, votes=1)"
-        end = solve_and_show(make_run("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed))
-        assert end.search is not None
-        check_books(end.search)
+        end = searched("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed)
         right += end.solution.answer == "5"
     assert right / runs == near((1 - (1 - accuracy) ** branching) ** 2, runs)
 
 
 def test_values_are_asked_for_once_a_state_and_weigh_the_vote() -> None:
     backend = Valuing(0.5)
-    end = solve_and_show(
-        make_run("3 + 4 - 2", Budget(tokens=4000), "tree_of_thoughts(n=3, branching=3, votes=2)", backend)
-    )
+    end = searched("3 + 4 - 2", Budget(tokens=4000), "tree_of_thoughts(n=3, branching=3, votes=2)", backend)
     asked = [text for _, text in backend.asked]
     assert len(asked) == len(set(asked)) > 3
     weights = {c.answer: c.trajectory for c in end.solution.candidates}
@@ -284,31 +276,3 @@ def test_the_last_label_of_a_reply_counts() -> None:
 
     replies = ("It is likely, no: Sure!", "impossible.", "Surely not", "", "sure ... likely")
     assert [value_of(reply) for reply in replies] == [20.0, 0.001, 1.0, 1.0, 1.0]
-
-
-# What is refused ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("self_refine(n=0)", "n is 0, but must be a whole number of at least 1"),
-        ("self_refine(stop='')", "stop is '', but must be a text"),
-        ("mixture_of_agents(writers=[])", "writers is .*, but must be a list of roles"),
-        ("mixture_of_agents(writers=['a', 'a'])", "writers is .*, but must name each role once"),
-        ("mixture_of_agents(prompt='solve')", "prompt is 'solve', but must be 'fuse' or 'revise'"),
-        ("tree_of_thoughts(votes=0)", "votes is 0, but must be a whole number of at least 1"),
-    ],
-)
-def test_what_means_nothing_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        parse(text)
-
-
-def test_what_cannot_run_is_refused_before_anything_is_spent() -> None:
-    policy = ToyBackend()
-    with pytest.raises(ConfigError, match=r"'critique',.*'pocket' lacks"):
-        tts.solve("3 + 4", 100, model=policy, strategy="self_refine(n=2)", task="pocket")
-    with pytest.raises(ConfigError, match=r"writes.*'other'"):
-        tts.solve("3 + 4", 100, model=policy, strategy="mixture_of_agents(writers=['policy', 'other'])", task="math")
-    assert policy.counters.prompt_tokens == 0

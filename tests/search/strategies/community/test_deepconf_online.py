@@ -31,14 +31,13 @@ def run(plan: str, verifier: Verifier = LOWEST, seed: int = 0, budget: int = 500
         PROBLEM, Budget(samples=budget), plan, ToyBackend(LANGUAGE), seed=seed, verifiers={"main": verifier}
     )
     end = solve_and_show(change_setup(made, sampling=Sampling(max_tokens=most)))
-    assert end.search is not None
     assert end.solution.error is None
     check_books(end.search)
     return end
 
 
 def texts(end: Solved) -> list[str]:
-    return [c.trajectory.full_text for c in end.search.candidates]  # type: ignore[union-attr]
+    return [c.trajectory.full_text for c in end.search.candidates]
 
 
 def scores(end: Solved) -> Mapping[int, float]:
@@ -69,11 +68,11 @@ def test_what_is_stopped_is_what_a_whole_trace_is_below_the_threshold_for() -> N
         online = run("deepconf_online(n=24, warmup=8, keep=40, consensus=2, tokens=3)", seed=seed)
         whole = run("best_of_n(n=24) | deepconf(keep=40, among=8)", seed=seed)
         least = np.percentile([score for index, score in scores(whole).items() if index < 8], 60)
-        kept = [c.trajectory.full_text for c in whole.search.candidates if scores(whole)[c.index] >= least]  # type: ignore[union-attr]
+        kept = [c.trajectory.full_text for c in whole.search.candidates if scores(whole)[c.index] >= least]
         assert [text for i, text in enumerate(texts(online)) if scores(online)[i] >= least] == kept
         assert online.solution.answer == whole.solution.answer
         assert online.solution.confidence == pytest.approx(whole.solution.confidence, abs=1e-12)
-        assert len(online.search.candidates) < 24  # type: ignore[union-attr]
+        assert len(online.search.candidates) < 24
         saved += whole.solution.usage.generated_tokens - online.solution.usage.generated_tokens
     assert saved > 6 * 24
 
@@ -81,7 +80,6 @@ def test_what_is_stopped_is_what_a_whole_trace_is_below_the_threshold_for() -> N
 def test_a_trace_is_stopped_at_the_first_look_after_its_confidence_fell() -> None:
     end = run("deepconf_online(n=30, warmup=8, keep=40, consensus=2, tokens=3)")
     least = np.percentile([scores(end)[i] for i in range(8)], 60)
-    assert end.search is not None
     stopped = [t for t in end.search.tree.nodes if t.node in end.search.tree.pruned]
     assert stopped
     for t in stopped:
@@ -132,5 +130,5 @@ def test_the_length_of_a_trace_is_bounded_as_that_of_a_sample() -> None:
 def test_the_first_candidates_set_the_percentile() -> None:
     of = candidates(["a", "b", "c", "c"])
     search = ScoredSearch([0.5, 0.6, 0.55, 0.4], of)
-    selected = asyncio.run(DeepConfidence(keep=100, among=2).select(of, search))  # type: ignore[arg-type]
+    selected = asyncio.run(DeepConfidence(keep=100, among=2).select(of, search))
     assert [c.weight for c in sorted(selected.ranked, key=lambda c: c.index)] == [0.5, 0.6, 0.55, 0.0]

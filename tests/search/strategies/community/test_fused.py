@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.repeats import repeats
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Clock, Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -22,11 +22,7 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 
 def search(plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, budget: Budget | None = None) -> Solved:
-    end = solve_and_show(make_run(PROBLEM, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed))
-    assert end.solution.error is None
-    assert end.search is not None
-    check_books(end.search)
-    return end
+    return searched(PROBLEM, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed)
 
 
 def texts(end: Solved) -> list[str]:
@@ -43,11 +39,6 @@ def shown(end: Solved) -> list[tuple[str, tuple[str, ...]]]:
 
 
 # Recursive self-aggregation -------------------------------------------------------------------------------------------
-
-
-def test_one_population_is_self_consistency() -> None:
-    for seed in range(5):
-        assert texts(search("recursive_self_aggregation(n=6, rounds=1)", seed)) == texts(search("best_of_n(n=6)", seed))
 
 
 def test_each_member_sees_a_subset_of_the_population_before_it_and_the_last_one_votes() -> None:
@@ -97,41 +88,6 @@ def test_a_population_or_subset_of_one_is_revised(plan: str) -> None:
     assert {len(solutions) for _, solutions in shown(end)} == {1}
 
 
-def test_a_population_of_one_is_a_chain_of_revisions_that_see_one_attempt() -> None:
-    """The same prompts with the same streams as sequential revision."""
-    for seed in range(4):
-        chain = search("sequential_revision(chains=1, length=5, shown=1)", seed)
-        assert texts(search("recursive_self_aggregation(n=1, rounds=5)", seed)) == texts(chain)
-
-
-def test_a_subset_larger_than_the_population_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"subset.*5,.*which"):
-        parse("recursive_self_aggregation(n=4, subset=5)")
-
-
-@pytest.mark.parametrize(
-    "plan", ["recursive_self_aggregation(n=4, rounds=2)", "pacore(widths=[4])", "recursive_self_aggregation", "pacore"]
-)
-def test_a_task_without_the_prompt_is_refused_before_anything_is_read(
-    plan: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tts import tasks
-
-    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
-    backend = ToyBackend(LANGUAGE)
-    end = solve_and_show(make_run(PROBLEM, Budget(samples=9), plan, backend))
-    assert isinstance(end.solution, ConfigError)
-    assert "takes the prompt 'fuse', which the task 'arithmetic' lacks" in str(end.solution)
-    assert backend.counters.prompt_tokens == 0
-
-
-def test_one_population_needs_no_such_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tts import tasks
-
-    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
-    assert search("recursive_self_aggregation(n=4, rounds=1)").solution.answer is not None
-
-
 def test_where_nothing_can_be_shown_members_are_plain_solutions() -> None:
     end = search("recursive_self_aggregation(n=2, rounds=3)", language=ToyLanguage(mute=1.0))
     assert shown(end) == []
@@ -176,12 +132,6 @@ def test_the_first_round_is_plain_sampling() -> None:
         assert texts(search("pacore(widths=[5])", seed))[:5] == texts(search("best_of_n(n=5)", seed))
 
 
-def test_rounds_of_one_are_revisions_that_see_one_attempt() -> None:
-    for seed in range(4):
-        chain = search("sequential_revision(chains=1, length=4, shown=1)", seed)
-        assert texts(search("pacore(widths=[1, 1, 1])", seed)) == texts(chain)
-
-
 def test_a_conclusion_is_the_last_step() -> None:
     end = search("pacore(widths=[3], message='conclusion')")
     ((_, messages),) = shown(end)
@@ -208,10 +158,3 @@ def test_widths_left_out_are_one_round_and_last_trajectories_until_the_budget_en
 def test_where_the_budget_ends_it_before_the_last_trajectory_two_rounds_vote() -> None:
     end = search("pacore(widths=[4, 4])", budget=Budget(samples=6))
     assert sorted(c.index for c in end.solution.candidates) == list(range(6))
-
-
-def test_time_alone_ends_pacore_with_an_answer() -> None:
-    run = make_run(PROBLEM, Budget(seconds=0.06), "pacore", ToyBackend(LANGUAGE), clock=Clock(tick=1e-3))
-    end = solve_and_show(run)
-    assert end.solution.answer is not None
-    assert end.solution.stopped_by == "budget: seconds"

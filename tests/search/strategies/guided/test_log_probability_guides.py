@@ -4,7 +4,6 @@ enumerated.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -12,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from tests.support.laws import check_law
 from tests.support.repeats import repeats
-from tests.support.runs import Solved, check_books, make_run, solve, solve_runs
+from tests.support.runs import Solved, copies, search_many, solution_of
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.guided.mur import running_mean
-from tts.types import Problem, Trajectory
+from tts.types import Trajectory
 from tts.verifiers.toy import ToyVerifier
 
 LANGUAGE = ToyLanguage(accuracy=0.5)  # offsets 0, 1, -1, 10 with probabilities .5, .25, .15, .1
@@ -29,17 +28,7 @@ LINE = 6  # tokens of a line, of which one is drawn
 
 
 def runs(plan: str, count: int, **more: Any) -> list[Solved]:
-    backend = ToyBackend(LANGUAGE)
-    ends = asyncio.run(
-        solve_runs(
-            [make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=300), plan, backend, **more) for i in range(count)]
-        )
-    )
-    for end in ends:
-        assert end.solution.error is None
-        assert end.search is not None
-        check_books(end.search)
-    return ends
+    return search_many(copies(PROBLEM, count), Budget(samples=300), plan, ToyBackend(LANGUAGE), **more)
 
 
 def offsets(text: str) -> tuple[int, ...]:
@@ -52,18 +41,6 @@ def offsets(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def check_law(seen: Counter[Any], law: dict[Any, float], other: dict[Any, float]) -> None:
-    total = sum(seen.values())
-    common = [key for key, p in law.items() if p * total >= 5]
-    counts = [seen[key] for key in common] + [total - sum(seen[key] for key in common)]
-    expected = [law[key] * total for key in common]
-    rest = total - sum(expected)
-    assert set(seen) <= {key for key, p in law.items() if p > 0}
-    fit = stats.chisquare(counts, [*expected, rest]) if rest > 1e-6 else stats.chisquare(counts[:-1], expected)
-    assert fit.pvalue > 1e-3  # one seed in a thousand would fail by chance; the seed is fixed
-    assert sum(abs(law[key] - other[key]) for key in law) / 2 > 0.1, "the test could not tell the laws apart"
-
-
 def best_of(count: int) -> dict[int, float]:
     """Return the law of the most likely of some draws."""
     ranked = sorted(OUTCOMES.items(), key=lambda one: -one[1])
@@ -72,24 +49,6 @@ def best_of(count: int) -> dict[int, float]:
         law[offset] = above**count - (above - p) ** count
         above -= p
     return law
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        "phi_decoding(n=1, beams=1, branching=1)",
-        "guided_by_gut(n=1)",
-        "mur(n=1, branching=1)",
-        "mur(n=1, branching=4, gamma=0.0001)",  # which finds no step uncertain
-    ],
-)
-def test_one_path_of_one_candidate_is_a_plain_sample(plan: str) -> None:
-    for seed in range(6):
-        texts = [
-            solve(make_run(PROBLEM, 900, p, ToyBackend(LANGUAGE), seed=seed)).candidates[0].trajectory.full_text
-            for p in (plan, "single")
-        ]
-        assert texts[0] == texts[1]
 
 
 # Phi-decoding ---------------------------------------------------------------------------------------------------------
@@ -202,7 +161,7 @@ def test_its_candidates_have_their_confidence_as_scores() -> None:
     from tts_addons.zoo.guided_by_gut import confidence
 
     for plan in ("guided_by_gut(n=4)", "guided_by_gut"):
-        solution = solve(make_run(PROBLEM, 1500, f"{plan} | weighted(verifier='gut')", ToyBackend(LANGUAGE)))
+        solution = solution_of(PROBLEM, 1500, f"{plan} | weighted(verifier='gut')", ToyBackend(LANGUAGE))
         assert solution.error is None
         weights: defaultdict[str | None, float] = defaultdict(float)
         for c in solution.candidates:

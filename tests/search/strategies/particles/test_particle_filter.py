@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from tests.support.laws import check_law
 from tests.support.odd import EndsAtRandom
 from tests.support.repeats import repeats
-from tests.support.runs import make_run, solve, solve_and_show, solve_runs
+from tests.support.runs import copies, search_many, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import softmax
@@ -23,61 +21,25 @@ from tts.verifiers.base import estimate_unknown, to_log_odds
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
-LANGUAGE = ToyLanguage(accuracy=0.5, slips=((1, 0.5), (-1, 0.3), (10, 0.2)))
 CONSTANT = {"main": ToyVerifier(error=0.5)}
-PLANS = ("particle_filter(n=3)", "particle_filter(n=3, resampling='systematic')")
-
-
-def first_answers(
-    plan: str, count: int, problem: str, verifiers: dict[str, Any], selection: str = "majority"
-) -> Counter[str | None]:
-    """Return the answers of one particle of each of many filters: those of one filter share ancestors."""
-    backend = ToyBackend(LANGUAGE)
-    runs = [
-        make_run(
-            Problem(problem, id=f"p{i}"), Budget(samples=60), f"{plan} | {selection}", backend, verifiers=verifiers
-        )
-        for i in range(count)
-    ]
-    ends = asyncio.run(solve_runs(runs))
-    return Counter(min(end.solution.candidates, key=lambda c: c.index).answer for end in ends)
-
-
-def check_law(seen: Counter[str | None], law: dict[str | None, float]) -> None:
-    total = sum(seen.values())
-    common = [answer for answer, p in law.items() if p * total >= 5]
-    rest = 1 - sum(law[answer] for answer in common)
-    counts = [seen[answer] for answer in common] + [total - sum(seen[answer] for answer in common)] * (rest > 1e-9)
-    expected = [law[answer] * total for answer in common] + [rest * total] * (rest > 1e-9)
-    assert set(seen) <= set(law)
-    # one in a thousand seeds would fail by chance; the seed is fixed
-    assert stats.chisquare(counts, expected).pvalue > 1e-3
+LANGUAGE = ToyLanguage(accuracy=0.5, slips=((1, 0.5), (-1, 0.3), (10, 0.2)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", PLANS)
-def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model(plan: str) -> None:
-    check_law(first_answers(plan, 5000, "3 + 4 - 2", CONSTANT), LANGUAGE.answer_distribution("3 + 4 - 2"))
-
-
-@pytest.mark.slow
-def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model_in_small() -> None:
-    check_law(first_answers(PLANS[0], 200, "3 + 4 - 2", CONSTANT), LANGUAGE.answer_distribution("3 + 4 - 2"))
-
-
-@pytest.mark.parametrize("budget", [Budget(tokens=2000), Budget(samples=1), Budget(samples=9)])
-def test_one_particle_is_one_plain_sample(budget: Budget) -> None:
-    for seed in range(5):
-        texts = [
-            [
-                c.trajectory.full_text
-                for c in solve(
-                    make_run("10 - 7 + 5 - 20", budget, plan, ToyBackend(LANGUAGE), seed=seed, verifiers=CONSTANT)
-                ).candidates
-            ]
-            for plan in ("particle_filter(n=1)", "single")
-        ]
-        assert texts[0] == texts[1]
+@pytest.mark.parametrize(
+    ("plan", "runs"),
+    [
+        ("particle_filter(n=3)", 200),
+        ("particle_filter(n=3)", 5000),
+        ("particle_filter(n=3, resampling='systematic')", 5000),
+    ],
+)
+def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model(plan: str, runs: int) -> None:
+    """One particle of each of many filters: those of one filter share ancestors."""
+    problems = copies("3 + 4 - 2", runs)
+    ends = search_many(problems, Budget(samples=60), f"{plan} | majority", ToyBackend(LANGUAGE), verifiers=CONSTANT)
+    seen = Counter(min(end.solution.candidates, key=lambda c: c.index).answer for end in ends)
+    check_law(seen, LANGUAGE.answer_distribution("3 + 4 - 2"))
 
 
 # Weights --------------------------------------------------------------------------------------------------------------
@@ -148,14 +110,12 @@ def _target(*, divided: bool) -> dict[tuple[bool, bool], float]:
 
 @repeats(1000, 3000, "n")
 def test_many_particles_follow_the_product_of_the_levels_potentials(n: int) -> None:
-    end = solve_and_show(
-        make_run(
-            "3 + 4 - 2",
-            Budget(samples=10 * n),
-            f"particle_filter(n={n})",
-            ToyBackend(LANGUAGE),
-            verifiers={"main": FunctionVerifier(judged)},
-        )
+    end = searched(
+        "3 + 4 - 2",
+        Budget(samples=10 * n),
+        f"particle_filter(n={n})",
+        ToyBackend(LANGUAGE),
+        verifiers={"main": FunctionVerifier(judged)},
     )
     assert len(end.solution.candidates) == n  # copies of the last resampling were written on separately
     seen: Counter[tuple[bool, bool]] = Counter()
@@ -179,18 +139,14 @@ def test_a_finished_particle_multiplies_or_dies_in_later_resamplings(finished: f
 
     verifiers = {"main": FunctionVerifier(worth)}
     for seed in range(10):
-        end = solve_and_show(
-            make_run(
-                "3 + 4",
-                Budget(samples=300),
-                "particle_filter(n=6, max_steps=6)",
-                EndsAtRandom(),
-                seed=seed,
-                verifiers=verifiers,
-            )
+        end = searched(
+            "3 + 4",
+            Budget(samples=300),
+            "particle_filter(n=6, max_steps=6)",
+            EndsAtRandom(),
+            seed=seed,
+            verifiers=verifiers,
         )
-        assert end.solution.error is None
-        assert end.search is not None
         ended = {t.depth for t in end.search.tree.nodes if t.status == "finished"}
         survivors = {c.trajectory.depth for c in end.solution.candidates}
         if finished > 0.5:  # the first to finish take every place, and nobody goes on
@@ -205,48 +161,32 @@ def test_a_finished_particle_multiplies_or_dies_in_later_resamplings(finished: f
 def test_a_perfect_verifier_brings_many_particles_to_the_right_answer() -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.5, slips=((1, 1.0),)))
     problem = "10 - 7 + 5 - 20"
-    runs = [
-        make_run(
-            Problem(problem, id=f"p{i}"),
-            Budget(samples=200),
-            "particle_filter(n=8)",
-            backend,
-            verifiers={"main": ToyVerifier()},
-        )
-        for i in range(60)
-    ]
-    right = [end.solution.answer == "-12" for end in asyncio.run(solve_runs(runs))]
+    ends = search_many(
+        copies(problem, 60), Budget(samples=200), "particle_filter(n=8)", backend, verifiers={"main": ToyVerifier()}
+    )
+    right = [end.solution.answer == "-12" for end in ends]
     # each of three steps goes on if one of 8 particles is right: (1 - 2^-8)^3 = .988; best-of-8 would have 1 - (7/8)^8
     # = .656
     assert np.mean(right) >= 0.93
 
 
 def test_a_budget_of_few_samples_keeps_every_ancestor_before_it_pays_for_copies() -> None:
-    run = make_run(
-        "10 - 7 + 5 - 20",
-        Budget(samples=4),
-        "particle_filter(n=4, resampling='systematic')",
-        ToyBackend(LANGUAGE),
-        verifiers=CONSTANT,
-    )
-    end = solve_and_show(run)
+    plan = "particle_filter(n=4, resampling='systematic')"
+    end = searched("10 - 7 + 5 - 20", Budget(samples=4), plan, ToyBackend(LANGUAGE), verifiers=CONSTANT)
     assert len(end.solution.candidates) == 4
     assert end.solution.usage.samples == 4
 
 
 def test_the_dead_are_pruned_and_their_state_is_released() -> None:
-    end = solve_and_show(
-        make_run(
-            "10 - 7 + 5 - 20",
-            Budget(samples=90),
-            "particle_filter(n=6)",
-            ToyBackend(LANGUAGE),
-            verifiers={"main": ToyVerifier(error=0.1)},
-        )
+    end = searched(
+        "10 - 7 + 5 - 20",
+        Budget(samples=90),
+        "particle_filter(n=6)",
+        ToyBackend(LANGUAGE),
+        verifiers={"main": ToyVerifier(error=0.1)},
     )
     finished = {c.trajectory.node for c in end.solution.candidates}
     alive = {node.node for c in end.solution.candidates for node in c.trajectory.path}
-    assert end.search is not None
     assert end.search.tree.pruned
     assert not end.search.tree.pruned & alive
     assert finished <= alive
@@ -256,8 +196,6 @@ def test_a_sharp_weight_temperature_keeps_the_best_and_a_flat_one_keeps_all() ->
     verifiers = {"main": ToyVerifier(error=0.3)}
     for tau, expected in ((0.001, 1), (1e6, 8)):
         plan = f"particle_filter(n=8, resampling='systematic', weight_temperature={tau})"
-        end = solve_and_show(
-            make_run("10 - 7 + 5 - 20", Budget(samples=400), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
-        )
+        end = searched("10 - 7 + 5 - 20", Budget(samples=400), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
         first = {c.trajectory.path[1].node for c in end.solution.candidates}
         assert (len(first) == expected) or (tau == 0.001 and len(first) < 4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from typing import Any
@@ -12,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.search.strategies.particles.test_particle_filter import CONSTANT, LANGUAGE, check_law
-from tests.support.runs import Solved, check_books, make_run, solve, solve_and_show, solve_runs
+from tests.search.strategies.particles.test_particle_filter import CONSTANT, LANGUAGE
+from tests.support.laws import check_law
+from tests.support.runs import Solved, copies, search_many, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import effective_sample_size, softmax
 from tts.search.strategies.particles.parallel_tempering import ParallelTempering, swap_chance
-from tts.types import Problem
 from tts.verifiers.base import to_log_odds
 from tts.verifiers.toy import ToyVerifier
 
@@ -27,17 +26,12 @@ NOISY = {"main": ToyVerifier(error=0.2)}
 
 
 def swept(plan: str, seed: int = 0, verifiers: Any = None, samples: int = 400, problem: str = PROBLEM) -> Solved:
-    end = solve_and_show(
-        make_run(problem, Budget(samples=samples), plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers or NOISY)
+    return searched(
+        problem, Budget(samples=samples), plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers or NOISY
     )
-    assert end.solution.error is None
-    assert end.search is not None
-    check_books(end.search)
-    return end
 
 
 def nodes(end: Solved) -> list[tuple[str, int]]:
-    assert end.search is not None
     return [(t.text, t.stream) for t in end.search.tree.nodes]
 
 
@@ -52,24 +46,12 @@ def nodes(end: Solved) -> list[tuple[str, int]]:
         ("parallel_tempering(n=5, chains=1, sweeps=1)", "particle_filter(n=5)"),
         ("entropic_particle_filter(n=5, least_ess=0.0, resampling='multinomial')", "particle_filter(n=5)"),
         ("entropic_particle_filter(n=5, early=0.0)", "particle_filter(n=5, resampling='systematic')"),
+        ("entropic_particle_filter(n=1)", "particle_filter(n=1)"),
     ],
 )
 def test_seed_for_seed(plan: str, same: str) -> None:
     for seed in range(6):
         assert nodes(swept(plan, seed)) == nodes(swept(same, seed))
-
-
-@pytest.mark.parametrize("plan", ["particle_gibbs(n=1)", "parallel_tempering(n=1)", "entropic_particle_filter(n=1)"])
-def test_one_particle_is_one_plain_sample_or_one_a_chain(plan: str) -> None:
-    for seed in range(4):
-        texts = [c.trajectory.full_text for c in sorted(swept(plan, seed).solution.candidates, key=lambda c: c.index)]
-        assert (
-            texts[0]
-            == solve(make_run(PROBLEM, 500, "single", ToyBackend(LANGUAGE), seed=seed))
-            .candidates[0]
-            .trajectory.full_text
-        )
-        assert len(texts) == (2 if "tempering" in plan else 1)
 
 
 # The reference --------------------------------------------------------------------------------------------------------
@@ -107,20 +89,13 @@ def test_all_or_the_last_sweeps_particles_are_returned() -> None:
     assert len(some) <= 4
 
 
-def first_of_the_last_sweep(plan: str, count: int, problem: str) -> Counter[str | None]:
-    backend = ToyBackend(LANGUAGE)
-    runs = [
-        make_run(Problem(problem, id=f"p{i}"), Budget(samples=99), f"{plan} | majority", backend, verifiers=CONSTANT)
-        for i in range(count)
-    ]
-    ends = asyncio.run(solve_runs(runs))
-    return Counter(max(end.solution.candidates, key=lambda c: c.index).answer for end in ends)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["particle_gibbs(n=3, sweeps=2, returned='last')", "parallel_tempering(n=2)"])
 def test_under_a_constant_verifier_what_is_found_follows_the_law_of_the_model(plan: str) -> None:
-    check_law(first_of_the_last_sweep(plan, 5000, "3 + 4 - 2"), LANGUAGE.answer_distribution("3 + 4 - 2"))
+    problems = copies("3 + 4 - 2", 5000)
+    ends = search_many(problems, Budget(samples=99), f"{plan} | majority", ToyBackend(LANGUAGE), verifiers=CONSTANT)
+    seen = Counter(max(end.solution.candidates, key=lambda c: c.index).answer for end in ends)
+    check_law(seen, LANGUAGE.answer_distribution("3 + 4 - 2"))
 
 
 @pytest.mark.parametrize(
@@ -134,13 +109,13 @@ def test_under_a_constant_verifier_what_is_found_follows_the_law_of_the_model(pl
 )
 def test_sizes_left_out_are_shared_over_the_sweeps_and_what_is_left_is_searched_again(plan: str, free: int) -> None:
     # a typical solution is 4 steps of 16 tokens, written and scored; this one is 21
-    end = solve_and_show(make_run(PROBLEM, 16 * 4 * (16 + 16), plan, ToyBackend(LANGUAGE), verifiers=NOISY))
+    end = searched(PROBLEM, 16 * 4 * (16 + 16), plan, ToyBackend(LANGUAGE), verifiers=NOISY)
     calls = [call for call in end.search.account.ledger.calls if call.kind == "expand"]
     # a plain solution first, whose length says how many the budget pays
     assert [call.rows for call in calls[:2]] == [1, free]
     assert end.solution.stopped_by == "budget: tokens"
     assert end.solution.usage.tokens > 0.8 * 16 * 4 * 32
-    alone = solve_and_show(make_run(PROBLEM, Budget(samples=1), plan, ToyBackend(LANGUAGE), verifiers=NOISY))
+    alone = searched(PROBLEM, Budget(samples=1), plan, ToyBackend(LANGUAGE), verifiers=NOISY)
     assert len(alone.solution.candidates) == 1
 
 
@@ -209,15 +184,13 @@ def test_annealing_keeps_more_first_steps_alive_than_particle_filtering_does() -
     kept: dict[str, float] = {}
     for plan in ("particle_filter(n=12, resampling='systematic')", "entropic_particle_filter(n=12, horizon=40)"):
         ends = [
-            solve_and_show(
-                make_run(
-                    PROBLEM,
-                    Budget(samples=400),
-                    plan,
-                    ToyBackend(language),
-                    seed=seed,
-                    verifiers={"main": ToyVerifier(error=0.01)},
-                )
+            searched(
+                PROBLEM,
+                Budget(samples=400),
+                plan,
+                ToyBackend(language),
+                seed=seed,
+                verifiers={"main": ToyVerifier(error=0.01)},
             )
             for seed in range(15)
         ]

@@ -4,7 +4,6 @@ all new weights.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -19,7 +18,7 @@ import tts.search.strategies.particles.parallel_tempering
 import tts.search.strategies.particles.particle_gibbs
 from tests.search.strategies.particles.test_particle_filter import LANGUAGE, SCORES, asked_of, judged, result_of
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, solve_and_show, solve_runs
+from tests.support.runs import copies, make_run, search_many, searched, solve_and_show
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -85,12 +84,12 @@ class Enumerated:
             p /= p.sum()
             if 1 / float(np.square(p).sum()) > self.below * 2 * (1 + 1e-9):
                 rest = self._levels(states, after, reference, level + 1)
-                yield from ((chance * more, *end) for more, *end in rest)  # type: ignore[misc]
+                yield from ((chance * more, *end) for more, *end in rest)
                 continue
             for ancestors in itertools.product(range(2), repeat=len(free)):
                 share = math.prod(p[a] for a in ancestors)
                 rest = self._levels([everyone[a] for a in ancestors], [0.0, 0.0], reference, level + 1)
-                yield from ((chance * share * more, *end) for more, *end in rest)  # type: ignore[misc]
+                yield from ((chance * share * more, *end) for more, *end in rest)
 
     def law(self, sweeps: int) -> dict[State, float]:
         law = self.sweep(None)
@@ -141,14 +140,7 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
         return at
 
     monkeypatch.setattr(tts.search.strategies.particles.particle_gibbs, "draw_reference", recording)
-    backend = ToyBackend(LANGUAGE)
-    runs = [
-        make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, backend, verifiers=VERIFIED)
-        for i in range(count)
-    ]
-    for end in asyncio.run(solve_runs(runs)):
-        assert end.solution.error is None
-        check_books(end.search)  # type: ignore[arg-type]
+    search_many(copies(PROBLEM, count), Budget(samples=99), plan, ToyBackend(LANGUAGE), verifiers=VERIFIED)
     assert sum(seen.values()) == count
     return seen
 
@@ -171,7 +163,7 @@ def test_particle_gibbs_follows_its_exact_law(
 def test_many_particles_follow_the_odds_of_whole_solutions_where_these_are_the_target() -> None:
     n = 1000
     plan = f"particle_filter(n={n}, target='last') | majority"
-    end = solve_and_show(make_run(PROBLEM, Budget(samples=10 * n), plan, ToyBackend(LANGUAGE), verifiers=VERIFIED))
+    end = searched(PROBLEM, Budget(samples=10 * n), plan, ToyBackend(LANGUAGE), verifiers=VERIFIED)
     seen = Counter(state_of(c.trajectory) for c in end.solution.candidates)
     assert sum(seen.values()) == n
     wanted, levels = Enumerated("last", 1.0, 1.0).posterior(), Enumerated("levels", 1.0, 1.0).posterior()
@@ -183,17 +175,10 @@ def test_many_particles_follow_the_odds_of_whole_solutions_where_these_are_the_t
 
 
 def test_without_resampling_no_particle_has_copies() -> None:
-    end = solve_and_show(
-        make_run(
-            PROBLEM,
-            Budget(samples=99),
-            "particle_filter(n=6, resample_below=0)",
-            ToyBackend(LANGUAGE),
-            verifiers=VERIFIED,
-        )
+    end = searched(
+        PROBLEM, Budget(samples=99), "particle_filter(n=6, resample_below=0)", ToyBackend(LANGUAGE), verifiers=VERIFIED
     )
     assert end.solution.usage.samples == 6
-    assert end.search is not None
     parents = Counter(t.parent.node for t in end.search.tree.nodes if t.parent is not None and t.depth > 1)
     assert set(parents.values()) == {1}
 
@@ -208,9 +193,7 @@ def test_a_lookahead_weighs_particles_by_where_they_lead() -> None:
     verifiers, right = {"main": FunctionVerifier(late)}, {}
     for lookahead in (0, 1):
         plan = f"particle_filter(n=40, lookahead={lookahead})"
-        end = solve_and_show(make_run(PROBLEM, Budget(samples=999), plan, ToyBackend(LANGUAGE), verifiers=verifiers))
-        assert end.search is not None
-        check_books(end.search)
+        end = searched(PROBLEM, Budget(samples=999), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
         second = [t for t in end.search.tree.nodes if t.depth == 2 and t.node not in end.search.tree.scratch]
         right[lookahead] = float(np.mean([state_of(t)[0] for t in second]))
     assert 0.2 < right[0] < 0.8  # drawn before anything was seen

@@ -12,9 +12,7 @@ from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixt
 from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.errors import ConfigError
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw, normal_posterior
-from tts.search.plan import parse
 from tts.search.strategies.revision.ab_mcts import AbMcts, AnswerNode, _are_alike, _grow
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
@@ -43,7 +41,6 @@ def grow(
     )
     end = solve_and_show(run)
     assert end.solution.error is None
-    assert end.search is not None
     check_books(end.search)
     return end
 
@@ -264,18 +261,3 @@ def test_good_scores_below_draw_it_deeper_and_bad_ones_wider(posterior: str, dee
     chosen = [strategy._select(root, np.random.Generator(np.random.Philox(key=k))) for k in range(300)]
     below = sum(node is not root for node in chosen) / 300
     assert below > (0.75 if posterior == "mixed" else 0.95) if deeper else below < 0.05
-
-
-@pytest.mark.parametrize(
-    ("plan", "said"),
-    [
-        ("ab_mcts(n=0)", "n is 0"),
-        ("ab_mcts(posterior='t')", "posterior is 't', but must be 'normal', 'beta' or 'mixed'"),
-        ("ab_mcts(writers=[])", "must be a list of roles"),
-        ("ab_mcts(writers=['policy', 'policy'])", "must name each role once"),
-        ("ab_mcts(writers='policy')", "must be a list of roles"),
-    ],
-)
-def test_bad_values_are_refused(plan: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        parse(plan)

@@ -12,7 +12,7 @@ import pytest
 import tts
 from tests.support.candidates import ScoredSearch, candidates
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, searched, texts_of
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -28,24 +28,14 @@ PROBLEM = "3 + 4 - 2"
 
 
 def revise(plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, budget: Budget | None = None) -> Solved:
-    end = solve_and_show(
-        make_run(
-            PROBLEM,
-            budget or Budget(samples=50),
-            plan,
-            ToyBackend(language),
-            seed=seed,
-            verifiers={"main": ToyVerifier(error=0.1)},
-        )
+    return searched(
+        PROBLEM,
+        budget or Budget(samples=50),
+        plan,
+        ToyBackend(language),
+        seed=seed,
+        verifiers={"main": ToyVerifier(error=0.1)},
     )
-    assert end.search is not None
-    assert end.solution.error is None
-    check_books(end.search)
-    return end
-
-
-def texts(end: Solved) -> list[str]:
-    return [c.trajectory.full_text for c in sorted(end.solution.candidates, key=lambda c: c.index)]
 
 
 def shown(end: Solved) -> list[tuple[str, ...]]:
@@ -54,14 +44,9 @@ def shown(end: Solved) -> list[tuple[str, ...]]:
     return [earlier for kind, earlier in task.prompted if kind == "revise"]
 
 
-def test_chains_of_one_are_best_of_n() -> None:
-    for seed in range(5):
-        assert texts(revise("sequential_revision(chains=6, length=1)", seed)) == texts(revise("best_of_n(n=6)", seed))
-
-
 def test_one_chain_shows_every_attempt_the_last_ones_before_it_and_never_more() -> None:
     end = revise("sequential_revision(chains=1, length=7, shown=4)")
-    attempts = texts(end)
+    attempts = texts_of(end)
     assert len(attempts) == 7
     prompts = list(dict.fromkeys(shown(end)))
     assert prompts == [tuple(attempts[max(0, i - 4) : i]) for i in range(1, 7)]
@@ -95,21 +80,6 @@ def test_an_attempt_that_the_task_does_not_show_begins_the_chain_anew() -> None:
         "earlier solutions were not shown: an attempt has no answer" in warning
         for warning in end.solution.trace.warnings
     )
-
-
-def test_a_task_without_revisions_is_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tts import tasks
-
-    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
-    backend = ToyBackend(LANGUAGE)
-    end = solve_and_show(make_run(PROBLEM, Budget(samples=9), "sequential_revision(chains=2, length=2)", backend))
-    assert isinstance(end.solution, ConfigError)
-    assert "revise" in str(end.solution)
-    assert backend.counters.prompt_tokens == backend.counters.generated_tokens == 0
-    fine = solve_and_show(
-        make_run(PROBLEM, Budget(samples=9), "sequential_revision(chains=2, length=1)", ToyBackend(LANGUAGE))
-    )
-    assert fine.solution.error is None
 
 
 @pytest.mark.parametrize(
@@ -149,15 +119,15 @@ def grouped(chains: Sequence[str]) -> list[Candidate]:
     return [Candidate(c.trajectory, c.answer, c.answer_class, c.index, g) for c, g in zip(made, groups, strict=True)]
 
 
-def chosen(of: list[Candidate], scores: list[float]):  # type: ignore[no-untyped-def]
-    return asyncio.run(Hierarchical().select(of, ScoredSearch(scores, of)))  # type: ignore[arg-type]
+def chosen(of: list[Candidate], scores: list[float]):
+    return asyncio.run(Hierarchical().select(of, ScoredSearch(scores, of)))
 
 
 def test_a_long_chain_has_one_voice() -> None:
     of = grouped(["aaaa", "b", "b"])
     scores = [0.5, 0.5, 0.5, 0.6, 0.4, 0.4]
     assert chosen(of, scores).answers == ("b",)  # .4 + .4 against the .6 of the first chain's best
-    assert asyncio.run(Weighted().select(of, ScoredSearch(scores, of))).answers == ("a",)  # type: ignore[arg-type]
+    assert asyncio.run(Weighted().select(of, ScoredSearch(scores, of))).answers == ("a",)
 
 
 def test_within_a_chain_the_winner_is_the_best_writing_of_the_answer_with_the_greatest_sum() -> None:
@@ -171,13 +141,13 @@ def test_within_a_chain_the_winner_is_the_best_writing_of_the_answer_with_the_gr
 def test_chains_of_one_choose_as_weighted_does() -> None:
     for scores in ([0.2, 0.3, 0.4, 0.1], [0.9, 0.1, 0.1, 0.1]):
         of = grouped(["a", "b", "a", "c"])
-        assert chosen(of, scores).answers == asyncio.run(Weighted().select(of, ScoredSearch(scores, of))).answers  # type: ignore[arg-type]
+        assert chosen(of, scores).answers == asyncio.run(Weighted().select(of, ScoredSearch(scores, of))).answers
 
 
 def test_without_scores_it_is_a_flat_vote() -> None:
     of = grouped(["abb", "a", "b"])
     selected = chosen(of, [float("nan")] * 5)
-    assert selected.answers == asyncio.run(Majority().select(of, ScoredSearch([0.0] * 5, of))).answers == ("b",)  # type: ignore[arg-type]
+    assert selected.answers == asyncio.run(Majority().select(of, ScoredSearch([0.0] * 5, of))).answers == ("b",)
     assert selected.confidence != selected.confidence  # unknown
 
 

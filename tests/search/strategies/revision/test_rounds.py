@@ -8,10 +8,9 @@ import pytest
 
 from tests.support.candidates import candidates
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("revising")
 LANGUAGE = ToyLanguage(accuracy=0.5)
@@ -26,23 +25,10 @@ def search(
     problem: str = "10 - 7 + 5 - 20",
     budget: Budget | None = None,
 ) -> Solved:
-    end = solve_and_show(make_run(problem, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed))
-    assert end.solution.error is None
-    assert end.search is not None
-    check_books(end.search)
-    return end
-
-
-def texts(end: Solved) -> list[str]:
-    return [c.trajectory.full_text for c in sorted(end.solution.candidates, key=lambda c: c.index)]
+    return searched(problem, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed)
 
 
 # Answer convergence: a probe of one token has the toy say its running value -------------------------------------------
-
-
-def test_without_convergence_the_traces_are_the_plain_samples() -> None:
-    for seed in range(5):
-        assert texts(search("answer_convergence(n=4, k=999, tokens=1)", seed)) == texts(search("best_of_n(n=4)", seed))
 
 
 @pytest.mark.parametrize("k", [1, 3, 7])
@@ -146,16 +132,6 @@ def test_where_the_task_shows_nothing_the_round_starts_from_the_problem() -> Non
     end = search("semantic_entropy(n=2, rounds=3)", language=ToyLanguage(mute=1.0))
     assert rounds_of(end) == 1
     assert len(end.search.candidates) == 6
-
-
-def test_a_task_without_such_prompts_is_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tts import tasks
-
-    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
-    backend = ToyBackend(LANGUAGE)
-    end = solve_and_show(make_run("3 + 4", Budget(samples=9), "semantic_entropy(n=2)", backend))
-    assert isinstance(end.solution, ConfigError)
-    assert backend.counters.prompt_tokens == backend.counters.generated_tokens == 0
 
 
 def test_a_round_sized_by_its_budget_has_two_answers_that_may_disagree() -> None:

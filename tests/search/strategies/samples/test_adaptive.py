@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.support.runs import check_books, make_run, solve_and_show
+from tests.support.runs import searched, texts_of
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -21,57 +21,32 @@ from tts.types import Solution
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
-if TYPE_CHECKING:
-    pass
-
 LANGUAGE = ToyLanguage(accuracy=0.5, slips=((1, 0.5), (-1, 0.5)))
 PROBLEM = "10 - 7 + 5 - 20"
 NOISY = {"main": ToyVerifier(error=0.2)}
 
 
 def draw(plan: str, seed: int = 0, budget: Budget | None = None, **more: object) -> Solution:
-    end = solve_and_show(
-        make_run(
-            PROBLEM,
-            budget or Budget(samples=60),
-            plan,
-            ToyBackend(LANGUAGE),
-            seed=seed,
-            verifiers=more.pop("verifiers", NOISY),
-            **more,
-        )
-    )  # type: ignore[arg-type]
-    assert end.search is not None
-    assert end.solution.error is None
-    check_books(end.search)
+    end = searched(
+        PROBLEM,
+        budget or Budget(samples=60),
+        plan,
+        ToyBackend(LANGUAGE),
+        seed=seed,
+        verifiers=more.pop("verifiers", NOISY),
+        **more,
+    )
     return end.solution
-
-
-def texts(solution: Solution) -> list[str]:
-    return [c.trajectory.full_text for c in sorted(solution.candidates, key=lambda c: c.index)]
 
 
 # Adaptive sampling ----------------------------------------------------------------------------------------------------
 
 
-def test_a_threshold_of_zero_takes_one_sample_which_is_the_plain_one() -> None:
-    for seed in range(5):
-        solution = draw("adaptive(n=9, threshold=0.0)", seed)
-        assert solution.stopped_by == "score"
-        assert texts(solution) == texts(draw("single", seed))
-
-
-def test_a_threshold_beyond_reach_is_best_of_n_by_score() -> None:
-    for seed in range(8):
-        adaptive, all_of_them = draw("adaptive(n=7, threshold=1.1)", seed), draw("best_of_n(n=7) | best", seed)
-        assert texts(adaptive) == texts(all_of_them)
-        assert adaptive.answer == all_of_them.answer
-
-
 def test_a_constant_score_takes_one_sample_or_all() -> None:
     constant = {"main": FunctionVerifier(lambda problem, text: 0.5)}
-    for threshold, count in ((0.1, 1), (0.5, 1), (0.51, 6), (1.0, 6)):
-        assert len(draw(f"adaptive(n=6, threshold={threshold})", verifiers=constant).candidates) == count
+    for threshold, count, end in ((0.0, 1, "score"), (0.1, 1, "score"), (0.5, 1, "score"), (0.51, 6, "done")):
+        solution = draw(f"adaptive(n=6, threshold={threshold})", verifiers=constant)
+        assert (len(solution.candidates), solution.stopped_by) == (count, end)
 
 
 @pytest.mark.slow
@@ -102,13 +77,8 @@ def test_the_temperature_is_annealed_from_the_first_to_the_runs() -> None:
     assert [Adaptive(start=0.0)._annealed_temperature(run, k) for k in range(4)] == [0.0, 0.5, 0.75, 0.875]
     assert [Adaptive(start=2.0)._annealed_temperature(run, k) for k in range(3)] == [2.0, 1.5, 1.25]
     assert [Adaptive(temperature=0.3)._annealed_temperature(run, k) for k in range(3)] == [0.3, 0.3, 0.3]
-    first = {texts(draw("adaptive(n=1, start=0.0)", seed))[0] for seed in range(5)}
-    assert first == {texts(draw("single(temperature=0.0)"))[0]}
-
-
-def test_an_unknown_score_stops_nothing() -> None:
-    unknown = {"main": FunctionVerifier(lambda problem, text: math.nan)}
-    assert len(draw("adaptive(n=4, threshold=0.0)", verifiers=unknown).candidates) == 4
+    first = {texts_of(draw("adaptive(n=1, start=0.0)", seed))[0] for seed in range(5)}
+    assert first == {texts_of(draw("single(temperature=0.0)"))[0]}
 
 
 def test_left_out_n_is_what_the_budget_pays() -> None:
@@ -169,17 +139,6 @@ def test_scores_that_are_all_unknown_and_means_that_cannot_be_had_are_refused() 
 # Early pruning --------------------------------------------------------------------------------------------------------
 
 
-def test_without_pruning_it_is_best_of_n() -> None:
-    for seed in range(6):
-        for tokens in (3, 6, 100):
-            pruned, plain = (
-                draw(f"early_pruning(n=5, pruned=0.0, tokens={tokens})", seed),
-                draw("best_of_n(n=5) | best", seed),
-            )
-            assert sorted(texts(pruned)) == sorted(texts(plain))
-            assert pruned.usage.generated_tokens == plain.usage.generated_tokens
-
-
 @pytest.mark.parametrize(("pruned", "kept"), [(0.25, 6), (0.5, 4), (0.75, 2), (0.9, 1), (1.0, 1)])
 def test_the_best_of_the_begun_are_finished(pruned: float, kept: int) -> None:
     perfect = {"main": ToyVerifier()}
@@ -187,8 +146,8 @@ def test_the_best_of_the_begun_are_finished(pruned: float, kept: int) -> None:
         solution = draw(f"early_pruning(n=8, tokens=6, pruned={pruned})", seed, verifiers=perfect)
         assert len(solution.candidates) == kept
         all_of_them = draw("best_of_n(n=8) | best", seed, verifiers=perfect)
-        right = sum(text.startswith("10 - 7 = 3\n") for text in texts(all_of_them))
-        kept_right = sum(text.startswith("10 - 7 = 3\n") for text in texts(solution))
+        right = sum(text.startswith("10 - 7 = 3\n") for text in texts_of(all_of_them))
+        kept_right = sum(text.startswith("10 - 7 = 3\n") for text in texts_of(solution))
         assert kept_right == min(kept, right)
         # 8 first steps of 6 tokens, and the other 15 of those kept
         assert solution.usage.generated_tokens == 8 * 6 + kept * 15
@@ -198,10 +157,3 @@ def test_a_solution_that_ended_early_is_a_candidate_whatever_its_score() -> None
     bad = {"main": FunctionVerifier(lambda problem, text: 0.0 if "A:" in text else 1.0)}
     solution = draw("early_pruning(n=4, tokens=500, pruned=0.75)", verifiers=bad)
     assert len(solution.candidates) == 4
-
-
-def test_left_out_n_spends_the_budget() -> None:
-    for seed in range(4):
-        solution = draw("early_pruning(tokens=6, pruned=0.5)", seed, Budget(generated_tokens=1500))
-        assert solution.stopped_by == "budget: generated_tokens"
-        assert 1500 * 0.8 < solution.usage.generated_tokens <= 1500

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
+from tests.support.laws import check_law
 from tests.support.letters import Letters, mass, texts_of
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, solve, solve_and_show
+from tests.support.runs import searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.samples.power_sampling import Chance, chances, log_ratio
@@ -89,23 +89,12 @@ def apart(a: dict[Text, float], b: dict[Text, float]) -> float:
 
 
 def drawn(plan: str, seed: int = 0) -> Counter[str]:
-    end = solve_and_show(make_run("write", Budget(samples=10**6), plan, Letters(after), seed=seed))
-    assert end.solution.error is None
-    assert end.search is not None
-    check_books(end.search)
+    end = searched("write", Budget(samples=10**6), plan, Letters(after), seed=seed)
     return Counter(c.trajectory.full_text for c in end.solution.candidates)
 
 
 def check_fit(seen: Counter[str], law: dict[Text, float]) -> None:
-    by_text = {"".join(text): p for text, p in law.items()}
-    total = sum(seen.values())
-    common = [text for text, p in by_text.items() if p * total >= 5]
-    counts = [seen[text] for text in common] + [total - sum(seen[text] for text in common)]
-    expected = [by_text[text] * total for text in common]
-    expected.append(total - sum(expected))
-    assert set(seen) <= set(by_text)
-    # one seed in a thousand would fail by chance; the seed is fixed
-    assert stats.chisquare(counts, expected).pvalue > 1e-3
+    check_law(seen, {"".join(text): p for text, p in law.items()})
 
 
 def test_the_oracle_is_a_law_whose_moves_keep_the_power() -> None:
@@ -141,17 +130,6 @@ def test_the_power_one_is_the_law_of_the_model_after_any_moves(chains: int) -> N
     check_fit(drawn(f"power_sampling(alpha=1, block=2, moves=2, chains={chains})"), powered(1.0))
 
 
-@pytest.mark.parametrize("block", [1, 4, 100])
-def test_without_moves_a_chain_is_a_sample_at_the_proposals_temperature(block: int) -> None:
-    for seed in range(5):
-        plan = f"power_sampling(block={block}, moves=0, chains=1)"
-        texts = [
-            solve(make_run(PROBLEM, 500, p, ToyBackend(LANGUAGE), seed=seed)).candidates[0].trajectory.full_text
-            for p in (plan, "single(temperature=0.25)")
-        ]
-        assert texts[0] == texts[1]
-
-
 def test_the_ratio_by_hand() -> None:
     # x = 2 + 1 tokens, x' = 2 + 3; (p(x') / p(x))^3 = (.25 / .1)^3, q(x) / q(x') = .2 / (.8 .5), |x| / |x'| = 3 / 5
     new = [Chance(math.log(0.5), math.log(0.8)), Chance(math.log(0.5), math.log(0.5)), Chance(0.0, 0.0)]
@@ -175,9 +153,7 @@ def test_long_texts_come_all_of_the_way_from_p_to_its_power(length: int, chains:
     plan = f"power_sampling(alpha=4, block={math.ceil(length / 4)}, chains={chains})"
     # independent letters: p^4 is that of each
     backend = Letters(lambda text: letters if len(text) < length - 1 else {"": 1.0})
-    end = solve_and_show(make_run("write", Budget(samples=10**6), plan, backend))
-    assert end.search is not None
-    check_books(end.search)
+    end = searched("write", Budget(samples=10**6), plan, backend)
     powered = np.exp(4 * law) / np.exp(4 * law).sum()
     plain, sharp = float(np.exp(law) @ law), float(powered @ law)
     written = chains * (length - 1)
@@ -192,8 +168,7 @@ def test_long_texts_come_all_of_the_way_from_p_to_its_power(length: int, chains:
 
 
 def test_every_proposal_is_charged_and_the_dead_are_dropped() -> None:
-    end = solve_and_show(make_run(PROBLEM, 20000, "power_sampling(moves=8, block=6, chains=3)", ToyBackend(LANGUAGE)))
-    assert end.search is not None
+    end = searched(PROBLEM, 20000, "power_sampling(moves=8, block=6, chains=3)", ToyBackend(LANGUAGE))
     tree = end.search.tree
     written = sum(call.usage.generated_tokens for call in end.search.account.ledger.calls)
     assert end.solution.usage.generated_tokens == written > 3 * 15 * 4
@@ -210,33 +185,23 @@ def test_every_proposal_is_charged_and_the_dead_are_dropped() -> None:
 
 
 def test_chains_that_a_limit_keeps_from_beginning_have_not_failed() -> None:
-    solution = solve_and_show(
-        make_run(PROBLEM, Budget(tokens=300), "power_sampling(chains=1000)", ToyBackend(LANGUAGE))
-    ).solution
+    solution = searched(PROBLEM, Budget(tokens=300), "power_sampling(chains=1000)", ToyBackend(LANGUAGE)).solution
     assert (solution.stopped_by, solution.failures) == ("budget: tokens", {})
     assert solution.candidates
 
 
 def test_chains_that_the_budget_cuts_are_candidates_only_where_none_is_whole() -> None:
-    short = solve_and_show(
-        make_run(PROBLEM, Budget(samples=4), "power_sampling(moves=20, block=100)", ToyBackend(LANGUAGE))
-    )
+    short = searched(PROBLEM, Budget(samples=4), "power_sampling(moves=20, block=100)", ToyBackend(LANGUAGE))
     assert [c.index for c in short.solution.candidates] == [0]
     assert short.solution.stopped_by == "budget: samples"
     plan = "power_sampling(moves=5, block=100)"
-    ten, twelve = (
-        solve_and_show(make_run(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE))).solution for n in (12, 17)
-    )
+    ten, twelve = (searched(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE)).solution for n in (12, 17))
     assert [len(s.candidates) for s in (ten, twelve)] == [2, 2]  # a chain is six samples
     assert [c.trajectory.full_text for c in ten.candidates] == [c.trajectory.full_text for c in twelve.candidates]
 
 
 def test_without_a_block_a_plain_solution_shows_how_long_a_quarter_is_and_has_no_vote() -> None:
-    end = solve_and_show(
-        make_run(PROBLEM, Budget(samples=10**4), "power_sampling(chains=3, moves=2)", ToyBackend(LANGUAGE))
-    )
-    assert end.search is not None
-    check_books(end.search)
+    end = searched(PROBLEM, Budget(samples=10**4), "power_sampling(chains=3, moves=2)", ToyBackend(LANGUAGE))
     first, *chains = sorted(end.solution.candidates, key=lambda c: c.index)
     assert len(chains) == 3
     assert first.weight == 0.0
@@ -246,5 +211,5 @@ def test_without_a_block_a_plain_solution_shows_how_long_a_quarter_is_and_has_no
     ]
     assert plain == first.trajectory.num_tokens
     assert block == 3 * math.ceil(plain / 4), "a quarter of what was seen, and not of the task's constant"
-    alone = solve_and_show(make_run(PROBLEM, Budget(samples=2), "power_sampling", ToyBackend(LANGUAGE))).solution
+    alone = searched(PROBLEM, Budget(samples=2), "power_sampling", ToyBackend(LANGUAGE)).solution
     assert alone.answer is not None

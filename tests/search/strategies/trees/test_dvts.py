@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.runs import make_run, solve, solve_and_show
+from tests.support.runs import searched, solution_of
 from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -19,25 +19,13 @@ AMPLE = Budget(tokens=100_000)
 
 
 def found(plan: str, seed: int = 0, **more: Any) -> Solution:
-    return solve(
-        make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=more.pop("verifiers", hash_verifier(seed)))
+    return solution_of(
+        TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=more.pop("verifiers", hash_verifier(seed))
     )
 
 
 def texts(solution: Solution) -> list[str]:
     return sorted(c.trajectory.full_text for c in solution.candidates)
-
-
-def test_one_subtree_is_a_beam_of_one() -> None:
-    for seed in range(8):
-        mine, beam = found("dvts(n=4, branching=4)", seed), found("beam(n=4, branching=4, duplicates='keep')", seed)
-        assert texts(mine) == texts(beam)
-        assert mine.answer == beam.answer
-
-
-def test_without_branching_it_is_best_of_n() -> None:
-    for seed in range(5):
-        assert texts(found("dvts(n=5, branching=1)", seed)) == texts(found("best_of_n(n=5)", seed))
 
 
 def test_a_subtree_does_not_depend_on_the_others() -> None:
@@ -60,7 +48,7 @@ def in_subtrees(solution: Solution) -> list[Any]:
 @pytest.mark.parametrize(("n", "branching", "subtrees"), [(8, 4, 2), (6, 4, 2), (5, 5, 1), (3, 8, 1), (7, 2, 4)])
 def test_n_paths_come_out_and_siblings_share_all_but_their_last_step(n: int, branching: int, subtrees: int) -> None:
     solution = found(f"dvts(n={n}, branching={branching})")
-    parents = [c.trajectory.parent.node for c in solution.candidates]  # type: ignore[union-attr]
+    parents = [c.trajectory.parent.node for c in solution.candidates]
     assert len(parents) == n
     widths = sorted((parents.count(parent) for parent in set(parents)), reverse=True)
     assert len(widths) == subtrees
@@ -70,11 +58,11 @@ def test_n_paths_come_out_and_siblings_share_all_but_their_last_step(n: int, bra
 def test_a_subtree_goes_on_from_its_best_path_and_closes_when_that_one_has_ended() -> None:
     script = {"": ("a\n", "A: 1\n"), "a\n": ("A: 2\n", "b\n"), "a\nb\n": ("A: 3\n", "A: 4\n")}
     low = table({"A: 1": 0.4, "a": 0.9, "A: 2": 0.3, "b": 0.8, "A: 3": 0.2, "A: 4": 0.1})
-    solution = solve(make_run("1 + 1", AMPLE, "dvts(n=2, branching=2)", Scripted(script), verifiers=low))
+    solution = solution_of("1 + 1", AMPLE, "dvts(n=2, branching=2)", Scripted(script), verifiers=low)
     # earlier levels are left behind
     assert [c.answer for c in sorted(solution.candidates, key=lambda c: c.index)] == ["3", "4"]
     ended = table({"A: 1": 0.95, "a": 0.9})
-    first = solve(make_run("1 + 1", AMPLE, "dvts(n=2, branching=2)", Scripted(script), verifiers=ended))
+    first = solution_of("1 + 1", AMPLE, "dvts(n=2, branching=2)", Scripted(script), verifiers=ended)
     assert [c.answer for c in first.candidates] == ["1"]  # its sibling had not ended
 
 
@@ -88,9 +76,7 @@ def test_among_equals_the_first_is_chosen() -> None:
 
 
 def test_nothing_is_scored_where_nothing_is_to_be_chosen() -> None:
-    end = solve_and_show(
-        make_run(TEXT, AMPLE, "dvts(n=5, branching=4) | majority", ToyBackend(LAW), verifiers=hash_verifier())
-    )
+    end = searched(TEXT, AMPLE, "dvts(n=5, branching=4) | majority", ToyBackend(LAW), verifiers=hash_verifier())
     rows = [call.rows for call in end.search.account.ledger.calls if call.kind == "score"]
     assert rows == [4] * len(rows)  # the subtree of width 1 is not asked about
     assert rows

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.odd import EndsAtRandom
-from tests.support.runs import Solved, check_books, make_run, solve_and_show, solve_runs
+from tests.support.runs import Solved, copies, search_many, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.trees.mcts import uct
-from tts.types import Problem
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
@@ -22,7 +20,7 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 
 def grow(plan: str, seed: int = 0, verifiers: Any = None, backend: Any = None, samples: int = 400) -> Solved:
-    run = make_run(
+    return searched(
         PROBLEM,
         Budget(samples=samples),
         plan,
@@ -30,11 +28,6 @@ def grow(plan: str, seed: int = 0, verifiers: Any = None, backend: Any = None, s
         seed=seed,
         verifiers=verifiers or {"main": ToyVerifier()},
     )
-    end = solve_and_show(run)
-    assert end.solution.error is None
-    assert end.search is not None
-    check_books(end.search)
-    return end
 
 
 def test_the_formula() -> None:
@@ -74,15 +67,6 @@ def test_every_round_adds_its_width_and_every_child_is_scored() -> None:
     assert end.solution.usage.verifier_calls >= 7 * 3
 
 
-def test_a_width_of_one_is_one_plain_sample() -> None:
-    for seed in range(5):
-        one, plain = grow("mcts(n=99, width=1)", seed), grow("single", seed)
-        assert [c.trajectory.full_text for c in one.solution.candidates] == [
-            c.trajectory.full_text for c in plain.solution.candidates
-        ]
-        assert one.solution.stopped_by == "done"
-
-
 def test_it_ends_where_every_path_has_ended() -> None:
     end = grow(
         "mcts(n=99, width=2, max_steps=3)",
@@ -116,7 +100,7 @@ def test_rollouts_value_children_by_solutions_that_stay_candidates() -> None:
 def test_it_finds_more_than_a_plain_sample_does(value: str) -> None:
     backend = ToyBackend(LANGUAGE)
     plan, verifiers = f"mcts(width=3, value={value!r})", {"main": ToyVerifier(error=0.1)}
-    runs = [make_run(Problem(PROBLEM, id=f"p{i}"), 900, plan, backend, verifiers=verifiers) for i in range(40)]
-    right = [end.solution.answer == "-12" for end in asyncio.run(solve_runs(runs))]
+    ends = search_many(copies(PROBLEM, 40), 900, plan, backend, verifiers=verifiers)
+    right = [end.solution.answer == "-12" for end in ends]
     # a plain sample is right with .5 ** 3 = .125, and sometimes by luck; standard error sqrt(.25 / 40) = .08
     assert np.mean(right) > 0.25 + 3 * 0.08

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import pair
 from tests.support.pair import home  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, searched
 from tts.budget.budget import Budget
 from tts.verifiers.heads import ProcessVerifier
 
@@ -25,11 +25,7 @@ def solved_on_engine(plan: str) -> tuple[Solved, int]:
     backend: Any = pair.shared_engine()
     stats = backend.reward_models["process"].runner.stats
     before = stats.prefill_computed
-    end = solve_and_show(
-        make_run("3 + 4 - 2 + 9", Budget(tokens=40_000), plan, backend, verifiers={"main": ProcessVerifier()})
-    )
-    assert end.solution.error is None
-    check_books(end.search)
+    end = searched("3 + 4 - 2 + 9", Budget(tokens=40_000), plan, backend, verifiers={"main": ProcessVerifier()})
     return end, stats.prefill_computed - before
 
 
