@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,41 @@ TOY: dict[str, Any] = {
     "models": {"toy": {"strategy": VOTE, "budget": 2000, "presets": {"single": {"strategy": "single"}}}}
 }
 QUESTION = [{"role": "user", "content": "3 + 4 - 2"}]
+
+
+def function_models(*names: str, strategy: str = "single", **more: Any) -> dict[str, Any]:
+    """Return the models of `parts`, by their names."""
+    return {name: {"backend": f"tests.addons.gateway.parts:{name}", "strategy": strategy, **more} for name in names}
+
+
+def formed(schema: Any, **more: Any) -> dict[str, Any]:
+    """Return the fields that ask for an answer of a JSON schema."""
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **more}}}
+
+
+def said(content: Any) -> dict[str, Any]:
+    """Return the messages of one turn of the user."""
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+def bearer(name: str) -> dict[str, str]:
+    """Return the headers of a client of `write_keys`."""
+    return {"authorization": f"Bearer key-of-{name}-0123456789"}
+
+
+def write_keys(folder: Path, *names: str) -> str:
+    """Write a file with a key of each client; returns its path."""
+    path = folder / "keys.txt"
+    path.write_text("".join(f"{name} key-of-{name}-0123456789\n" for name in names))
+    return str(path)
+
+
+def http_scope(path: str, **more: Any) -> dict[str, Any]:
+    """Return the scope of a JSON request, as a server gives it to an application."""
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": b"", "query_string": b"", "headers": headers}
+    scope |= {"scheme": "http", "http_version": "1.1", "root_path": "", "server": ("127.0.0.1", 80)}
+    return {**scope, "client": ("127.0.0.1", 1), **more}
 
 
 @contextmanager

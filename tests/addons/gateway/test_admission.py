@@ -61,7 +61,7 @@ def test_those_who_give_up_waiting_leave_no_trace():
     asyncio.run(run())
 
 
-def test_those_who_have_a_place_or_wait_are_counted_by_client():
+def test_those_who_have_a_place_or_wait_are_counted_by_client_until_they_give_up():
     async def run() -> None:
         admission = Admission(GatewayLimits(searches=1), lambda: 0.0)
         held = asyncio.Event()
@@ -73,6 +73,9 @@ def test_those_who_have_a_place_or_wait_are_counted_by_client():
         tasks = [asyncio.create_task(search(client)) for client in "aaba"]
         await asyncio.sleep(0)
         assert admission.count_by_client() == {"a": 3, "b": 1}
+        tasks[2].cancel()
+        await asyncio.wait(tasks[2:3])
+        assert (admission.count_by_client(), admission.waiting) == ({"a": 3}, 2)
         held.set()
         await asyncio.wait(tasks)
         assert not admission.count_by_client()
@@ -114,25 +117,6 @@ def test_a_place_that_is_given_to_one_who_gives_up_at_that_moment_goes_on_to_the
         await asyncio.wait(tasks)
         assert [task.cancelled() for task in tasks] == [False, True, False]
         assert not admission.count_by_client()
-
-    asyncio.run(run())
-
-
-def test_a_client_whose_last_request_gives_up_no_longer_waits():
-    async def run() -> None:
-        admission, held = Admission(GatewayLimits(searches=1), lambda: 0.0), asyncio.Event()
-
-        async def search(client: str) -> None:
-            async with admission.place(client):
-                await held.wait()
-
-        tasks = [asyncio.create_task(search(client)) for client in "ab"]
-        await asyncio.sleep(0)
-        tasks[1].cancel()
-        await asyncio.wait(tasks[1:])
-        assert (admission.count_by_client(), admission.waiting) == ({"a": 1}, 0)
-        held.set()
-        await tasks[0]
 
     asyncio.run(run())
 

@@ -10,13 +10,25 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.addons.gateway.asking import QUESTION, TOY, ask, refused, serving, spent_tokens
+from tests.addons.gateway.asking import (
+    QUESTION,
+    TOY,
+    ask,
+    formed,
+    function_models,
+    http_scope,
+    refused,
+    said,
+    serving,
+    spent_tokens,
+)
 from tests.support.guard import LIMIT_S
 from tts_addons.gateway.access import Client
 from tts_addons.gateway.config import GatewayLimits, gateway_config
@@ -26,61 +38,6 @@ from tts_addons.gateway.orders import order_of
 from tts_addons.gateway.wire import chat
 
 TOOL = {"type": "function", "function": {"name": "weather"}}
-
-
-def nested(levels: int) -> Any:
-    schema: Any = {}
-    for _ in range(levels):
-        schema = {"not": schema}
-    return schema
-
-
-def formed(schema: Any) -> dict[str, Any]:
-    return {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
-
-
-BAD: dict[str, tuple[dict[str, Any], str | None]] = {
-    "a budget beyond every float": ({"tts": {"budget": 10**400}}, "tts.budget"),
-    "a limit beyond every float": ({"tts": {"budget": {"tokens": 10**400}}}, "tts.budget"),
-    "a seed beyond 64 bits": ({"tts": {"seed": 2**64}}, "tts.seed"),
-    "a strategy of megabytes": ({"tts": {"strategy": "x" * 2_000_000}}, "tts.strategy"),
-    "a choice whose function is text": ({"tools": [TOOL], "tool_choice": {"function": "weather"}}, "tools"),
-    "a choice whose function has no name": ({"tools": [TOOL], "tool_choice": {"function": {}}}, "tools"),
-    "a choice whose name is a list": ({"tools": [TOOL], "tool_choice": {"function": {"name": ["weather"]}}}, "tools"),
-    "a schema that is nested deeply": (formed(nested(400)), "response_format"),
-    "a schema that refers to nothing": (formed({"properties": {"x": {"$ref": "#/$defs/x"}}}), "response_format"),
-    "a schema that refers to no anchor": (formed({"$dynamicRef": "#x"}), "response_format"),
-    "a tool that refers to nothing": (
-        {"tools": [{"type": "function", "function": {"name": "w", "parameters": {"$ref": "#/x"}}}]},
-        "tools",
-    ),
-    "arguments of an earlier call that are a number": (
-        {
-            "messages": [
-                {"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": 3}}]},
-                *QUESTION,
-            ]
-        },
-        "messages[0].tool_calls[0].function.arguments",
-    ),
-    "half a character in a stop text": ({"stop": "\ud800"}, None),
-    "half a character in a name": ({"\ud800": 1}, None),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_refused_and_not_a_fault_of_the_server(client, name):
-    pytest.importorskip("jsonschema")
-    fields, param = BAD[name]
-    gateway = client()
-    reply = gateway.post(
-        "/v1/chat/completions",
-        content=json.dumps({"model": "toy", "messages": QUESTION, **fields}),
-        headers={"content-type": "application/json"},
-    )
-    message = refused(reply, 400, param, "invalid_value")
-    assert len(message) < 1000
-    assert spent_tokens(gateway.app.state.gateway) == 0
 
 
 X = "x" * 100_000
@@ -93,7 +50,7 @@ LONG: dict[str, dict[str, Any]] = {
     "parameter of a strategy": {"tts": {"strategy": f"best_of_n({X[:1500]}={X[:1500]})"}},
     "verifier": {"tts": {"verifier": X[:3000]}},
     "role": {"messages": [{"role": X, "content": "1"}]},
-    "part": {"messages": [{"role": "user", "content": [{"type": X}]}]},
+    "part": said([{"type": X}]),
     "stop": {"stop": [X, ""]},
     "choice": {"tools": [TOOL], "tool_choice": X},
     "function": {"tools": [{"type": "function", "function": {"name": X}}]},
@@ -139,11 +96,6 @@ def test_schemas_that_refer_to_their_own_parts_are_taken(client):
     assert ask(client(), **formed(schema)).status_code == 200
 
 
-def test_most_tokens_beyond_64_bits_are_refused_by_their_name(client):
-    reply = client().post("/v1/completions", json={"model": "toy", "prompt": "3 + 4 - 2", "max_tokens": 2**64})
-    refused(reply, 400, "max_tokens", "invalid_value")
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_reply_has_a_choice_where_the_budget_paid_for_none(client, stream):
     """Clients read the first choice, and the end of a stream stands in it."""
@@ -179,19 +131,20 @@ def test_the_operators_limit_bounds_all_prompts_of_a_request_together(client):
     assert gateway.post("/v1/completions", json={**fields, "prompt": ["1 + 2", "2 + 3"]}).status_code == 200
 
 
+WRITES = {"writes": {"backend": "tests.addons.gateway.test_attacks:writes", "strategy": "single"}}
+
+
 @pytest.mark.parametrize("written", ['"\\ud800"', "NaN", "1e999"])
 def test_calls_with_what_json_has_not_are_no_calls(client, written):
     pytest.importorskip("jsonschema")
     WRITTEN[:] = [f'<tool_call>\n{{"name": "weather", "arguments": {{"city": {written}}}}}\n</tool_call>']
-    gateway = client(models={"writes": {"backend": "tests.addons.gateway.test_attacks:writes", "strategy": "single"}})
-    (choice,) = ask(gateway, model="writes", tools=[TOOL]).json()["choices"]
+    (choice,) = ask(client(models=WRITES), model="writes", tools=[TOOL]).json()["choices"]
     assert "tool_calls" not in choice["message"]
 
 
 def test_a_reply_that_is_nested_without_end_is_read_at_once(client):
     WRITTEN[:] = ['{"city": ' + "[" * 80_000]
-    gateway = client(models={"writes": {"backend": "tests.addons.gateway.test_attacks:writes", "strategy": "single"}})
-    begun = time.monotonic()
+    gateway, begun = client(models=WRITES), time.monotonic()
     (choice,) = ask(gateway, model="writes", response_format={"type": "json_object"}).json()["choices"]
     assert choice["message"]["refusal"]
     assert time.monotonic() - begun < 20
@@ -222,13 +175,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(client):
     async def send(message: Any) -> None:
         sent.append(message)
 
-    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-    scope = {
-        "type": "http", "method": "POST", "path": "/v1/chat/completions", "raw_path": b"", "query_string": b"",
-        "headers": headers, "scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
-        "http_version": "1.1", "root_path": "",
-    }  # fmt: skip
-    asyncio.run(app(scope, receive, send))
+    asyncio.run(app(http_scope("/v1/chat/completions"), receive, send))
     assert sent[0]["status"] == 408
     assert json.loads(sent[1]["body"])["error"]["code"] == "body_too_slow"
 
@@ -245,13 +192,20 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENDLESS)
-def test_what_stands_around_a_body_is_bounded_before_a_key_is_read(name):
-    first, more = ENDLESS[name]
+@contextmanager
+def connected() -> Iterator[socket.socket]:
+    """Connect to a gateway by a socket."""
     with (
         serving() as server,
         socket.create_connection(server.servers[0].sockets[0].getsockname()[:2], timeout=LIMIT_S) as connection,
     ):
+        yield connection
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_stands_around_a_body_is_bounded_before_a_key_is_read(name):
+    first, more = ENDLESS[name]
+    with connected() as connection:
         connection.sendall(first)
         with suppress(ConnectionError):  # it is closed while we send
             for _ in range(2000):
@@ -262,10 +216,7 @@ def test_what_stands_around_a_body_is_bounded_before_a_key_is_read(name):
 def test_a_body_in_chunks_of_a_byte_is_read():
     body = json.dumps({"model": "toy", "messages": QUESTION, "metadata": {"more": "x" * 30_000}}).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % one for one in body)
-    with (
-        serving() as server,
-        socket.create_connection(server.servers[0].sockets[0].getsockname()[:2], timeout=LIMIT_S) as connection,
-    ):
+    with connected() as connection:
         connection.sendall(HEAD + b"\r\n" + chunks + b"0\r\n\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
@@ -299,7 +250,7 @@ def test_a_retry_does_not_join_a_search_that_was_cancelled():
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_completion_that_fails_is_told_without_its_reason(client, caplog, stream):
-    gateway = client(models={"fails": {"backend": "tests.addons.gateway.parts:fails"}})
+    gateway = client(models=function_models("fails"))
     reply = gateway.post("/v1/completions", json={"model": "fails", "prompt": "1 + 2", "stream": stream})
     assert "/secret/path" not in refused(reply, 502, None, "model_failed")
     assert "/secret/path" in caplog.text

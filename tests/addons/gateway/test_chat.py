@@ -8,30 +8,26 @@ import tts
 from tests.addons.gateway.asking import VOTE, ask
 
 
-def test_a_reply_is_what_solve_gives(client):
-    reply = ask(client(), seed=7).json()
-    solution = tts.solve("3 + 4 - 2", 2000, model="toy", strategy=VOTE, seed=7)
+def test_a_reply_is_what_solve_gives_with_the_whole_bill(client):
+    answered = ask(client(), seed=7)
+    reply, solution = answered.json(), tts.solve("3 + 4 - 2", 2000, model="toy", strategy=VOTE, seed=7)
     (choice,) = reply["choices"]
     assert choice["message"] == {"role": "assistant", "refusal": None, "content": solution.text}
     assert choice["finish_reason"] == "stop"
-    assert reply["tts"]["answer"] == solution.answer
-    assert reply["tts"]["confidence"] == solution.confidence
-    assert reply["tts"]["strategy"] == VOTE
-    assert reply["tts"]["usage"]["generated_tokens"] == solution.usage.generated_tokens
-
-
-def test_usage_counts_the_prompt_once_and_the_answer_and_the_report_has_the_whole_bill(client):
-    reply = ask(client(), seed=7).json()
-    usage, spent = reply["usage"], reply["tts"]["usage"]
+    told = reply["tts"]
+    assert (told["answer"], told["confidence"], told["strategy"]) == (solution.answer, solution.confidence, VOTE)
+    usage, spent = reply["usage"], told["usage"]
     tokens = spent["generated_tokens"] + spent["cancelled_tokens"] + spent["verifier_tokens"]
-    solution = tts.solve("3 + 4 - 2", 2000, model="toy", strategy=VOTE, seed=7)
     winner = solution.candidates[0].trajectory.num_tokens
     assert tokens == solution.usage.tokens > winner
-    assert usage["completion_tokens"] == winner
-    assert usage["prompt_tokens"] == solution.trace.nodes[0].tokens
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (solution.trace.nodes[0].tokens, winner)
     assert usage["total_tokens"] == usage["prompt_tokens"] + winner
     assert usage["completion_tokens_details"]["reasoning_tokens"] == 0
-    assert sum(row.get("generated_tokens", 0) for row in reply["tts"]["ledger"]) == spent["generated_tokens"]
+    written = sum(row.get("generated_tokens", 0) for row in told["ledger"])
+    assert written == spent["generated_tokens"] == solution.usage.generated_tokens
+    assert int(answered.headers["x-tts-tokens"]) == tokens
+    assert float(answered.headers["x-tts-seconds"]) == spent["seconds"]
+    assert "x-ratelimit-limit-tokens" not in answered.headers  # this key has no limit
 
 
 def test_a_seed_is_drawn_and_reported(client):
@@ -61,21 +57,6 @@ def test_the_pair_answers(client):
     solution = tts.solve("What is 12 + 7 * 3?", 2000, strategy="best_of_n(n=4) | weighted", verifier="process", seed=0)
     assert reply["choices"][0]["message"]["content"] == solution.text
     assert reply["tts"]["usage"]["verifier_tokens"] == solution.usage.verifier_tokens > 0
-
-
-def test_health_says_ok(client):
-    assert client().get("/health").json() == {"status": "ok"}
-
-
-def test_headers_have_the_bill_of_the_search(client):
-    reply = ask(client(), seed=7)
-    spent = reply.json()["tts"]["usage"]
-    assert (
-        int(reply.headers["x-tts-tokens"])
-        == spent["generated_tokens"] + spent["cancelled_tokens"] + spent["verifier_tokens"]
-    )
-    assert float(reply.headers["x-tts-seconds"]) == spent["seconds"]
-    assert "x-ratelimit-limit-tokens" not in reply.headers  # this key has no limit
 
 
 def test_headers_have_the_limit_of_the_key(client):

@@ -14,7 +14,7 @@ pytest.importorskip("numba", reason="the extra engine is not installed")
 
 from starlette.testclient import TestClient
 
-from tests.addons.gateway.asking import scored, spent_tokens
+from tests.addons.gateway.asking import http_scope, scored, spent_tokens
 from tests.support.guard import LIMIT_S
 from tts.backends.capabilities import prompt_logprobs
 from tts.backends.engine import EngineBackend
@@ -227,6 +227,7 @@ def test_reading_and_writing_are_booked(client):
         ({"prompt": "1 + 1\n" * 2000, "logprobs": 1, "max_tokens": 0}, "prompt", "context_length_exceeded"),
         ({"prompt": "1 + 1\n" * 2000}, "prompt", "context_length_exceeded"),
         ({"max_tokens": -1}, "max_tokens", "invalid_value"),
+        ({"max_tokens": 2**64}, "max_tokens", "invalid_value"),
         ({"max_tokens": 10**7}, "prompt", "too_long"),
         ({"logprobs": 21}, "logprobs", "invalid_value"),
         ({"logprobs": True}, "logprobs", "invalid_value"),
@@ -347,16 +348,7 @@ def test_a_client_that_leaves_stops_the_model_and_is_booked(client):
         async def send(message: Any) -> None:
             told.append(message)
 
-        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/completions",
-            "headers": headers,
-            "query_string": b"",
-            "state": {},
-        }
-        scope |= {"app": gateway.app, "scheme": "http", "http_version": "1.1", "server": ("127.0.0.1", 80)}
+        scope = http_scope("/v1/completions", state={}, app=gateway.app)
         task = asyncio.ensure_future(gateway.app(scope, receive, send))
         while not state.books.held:
             await asyncio.sleep(0.01)

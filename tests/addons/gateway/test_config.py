@@ -18,6 +18,18 @@ from tts_addons.gateway.config import gateway_config, read_config
 
 WRONG: dict[str, tuple[Any, str]] = {
     "a list of models": ({"models": ["toy"]}, "models is ['toy'], but must be a valid dictionary"),
+    "no model": (
+        {"models": {}},
+        "models is empty, but a gateway needs at least one (hint: for example models: {",
+    ),
+    "no searches": (
+        {"models": {"toy": {}}, "limits": {"searches": 0}},
+        "limits.searches is 0, but must be greater than or equal to 1",
+    ),
+    "a name with a space": (
+        {"models": {"toy": {"presets": {"a b": {}}}}},
+        "models.toy.presets: name of a preset is 'a b'",
+    ),
     "the effort of requests that name none": (
         {"models": {"toy": {}}, "efforts": {"none": 5}},
         "a key of efforts is 'none', but such a request names no effort (hint: leave it out)",

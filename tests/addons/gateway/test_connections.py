@@ -25,7 +25,7 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 pytest.importorskip("yaml")
 
-from tests.addons.gateway.asking import QUESTION, refused, serving, url_of
+from tests.addons.gateway.asking import QUESTION, function_models, refused, serving, url_of
 from tests.support.guard import LIMIT_S
 from tts_addons.gateway import connections, protocol
 from tts_addons.gateway.config import GatewayLimits
@@ -185,7 +185,7 @@ def test_a_client_that_reads_slowly_gets_its_whole_reply(running):
 
 
 def test_an_address_has_a_bound_of_requests_under_way():
-    forever = {"models": {"forever": {"backend": "tests.addons.gateway.parts:forever", "strategy": "single"}}}
+    forever = {"models": function_models("forever")}
     with serving(limits={"address_connections": 2}, **forever) as server, ExitStack() as stack:
         url = url_of(server)
         body = json.dumps({"model": "forever", "messages": QUESTION, "stream": True}).encode()

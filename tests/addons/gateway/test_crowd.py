@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.addons.gateway import parts
-from tests.addons.gateway.asking import QUESTION, VOTE, refused, serving, url_of
+from tests.addons.gateway.asking import QUESTION, VOTE, function_models, refused, serving, url_of
 from tests.backends.openai.server import ToyServer
 from tests.backends.openai.server import serving as serving_model
 from tests.support.guard import LIMIT_S
@@ -19,7 +19,7 @@ from tests.support.repeats import repeats
 from tts_addons.gateway.offers import ModelServers
 
 CROWDED = {"models": {"crowd": {"backend": "tests.addons.gateway.parts:CrowdBackend", "strategy": "single"}}}
-FOREVER = {"models": {"forever": {"backend": "tests.addons.gateway.parts:forever", "strategy": "single"}}}
+FOREVER = {"models": function_models("forever")}
 
 
 @pytest.fixture

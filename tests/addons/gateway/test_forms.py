@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.addons.gateway import parts
-from tests.addons.gateway.asking import QUESTION, ask
+from tests.addons.gateway.asking import QUESTION, ask, function_models
 from tts_addons.gateway.config import GatewayLimits
 from tts_addons.gateway.orders import order_of
 from tts_addons.gateway.wire import chat
@@ -30,10 +30,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 @pytest.fixture
 def gateway(client):
     names = ("calls", "texts", "objects", "lists", "stopped", "mixed", "scattered")
-    models = {
-        name: {"backend": f"tests.addons.gateway.parts:{name}", "strategy": "best_of_n(n=4) | majority"}
-        for name in names
-    }
+    models = function_models(*names, strategy="best_of_n(n=4) | majority")
     parts.ASKED.clear()
     return client(models={**models, "toy": {"strategy": "best_of_n(n=4) | majority"}})
 
@@ -121,14 +118,7 @@ def test_temperature_0_is_obeyed_by_a_single_sample_and_reported_elsewhere(gatew
 
 def test_rows_are_drawn_as_the_preset_and_the_request_state(client):
     parts.ASKED.clear()
-    gateway = client(
-        models={
-            "texts": {
-                "backend": "tests.addons.gateway.parts:texts",
-                "presets": {"cold": {"strategy": "single", "temperature": 0.3}},
-            }
-        }
-    )
+    gateway = client(models=function_models("texts", presets={"cold": {"strategy": "single", "temperature": 0.3}}))
     assert ask(gateway, model="texts:cold").status_code == 200
     assert parts.ASKED[-1].temperature == 0.3
     assert ask(gateway, model="texts:cold", temperature=0.5).status_code == 200

@@ -11,56 +11,27 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.addons.gateway.asking import QUESTION
+from tests.addons.gateway.asking import QUESTION, formed, said
 from tests.addons.gateway.test_scope import ATTACKS, spellings
 from tests.support import audit
 
 pytest.importorskip("jsonschema")
 
-NAMES = (
-    "os:system",
-    "canary:sing",
-    "toy:os:system",
-    "toy(error=0.2)",
-    "ensemble(members=('os:system',))",
-    "reward(record='/etc/passwd')",
-)
-PATHS = (
-    "../../../../etc/passwd",
-    "/etc/passwd",
-    "..\\..\\secrets",
-    "%2e%2e%2fetc%2fpasswd",
-    "~/.ssh/id_rsa",
-    "@/etc/passwd",
-    "C:\\x",
-    "nul\x00l",
-)
-URLS = (
-    "file:///etc/passwd",
-    "http://127.0.0.1:9/schema.json",
-    "ftp://127.0.0.1:9/x",
-    "data:application/json,{}",
-    "//127.0.0.1:9/x",
-)
+NAMES = ["os:system", "canary:sing", "toy:os:system", "toy(error=0.2)", "ensemble(members=('os:system',))"]
+NAMES += ["reward(record='/etc/passwd')"]
+PATHS = r"../../../../etc/passwd /etc/passwd ..\..\secrets %2e%2e%2fetc%2fpasswd ~/.ssh/id_rsa @/etc/passwd C:\x"
+URLS = "file:///etc/passwd http://127.0.0.1:9/schema.json ftp://127.0.0.1:9/x data:application/json,{} //127.0.0.1:9/x"
 CODES = (
     "'; DROP TABLE searches; --", "' OR '1'='1", "{{ ''.__class__.__mro__ }}", "{% include '/etc/passwd' %}", "${HOME}",
     "$(id > made)", "__import__('os').system('id > made')", "{problem.__class__}", "%(x)s",
     "!!python/object/apply:os.system ['id']", "=cmd|'/c calc'!A0",
 )  # fmt: skip
-VALUES = (*NAMES, *PATHS, *URLS, *CODES, *ATTACKS)
+VALUES = (*NAMES, *PATHS.split(), "nul\x00l", *URLS.split(), *CODES, *ATTACKS)
 FUNCTION = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
 def tool(**changes: Any) -> dict[str, Any]:
     return {"tools": [{"type": "function", "function": {**FUNCTION, **changes}}]}
-
-
-def formed(schema: Any, **changes: Any) -> dict[str, Any]:
-    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **changes}}}
-
-
-def turn(**changes: Any) -> dict[str, Any]:
-    return {"messages": [{**QUESTION[0], **changes}]}
 
 
 FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
@@ -92,11 +63,11 @@ FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "name of a schema": lambda v: formed({"type": "string"}, name=v),
     "schema that is a text": formed,
     "kind of a format": lambda v: {"response_format": {"type": v}},
-    "text of a turn": lambda v: turn(content=v),
-    "role": lambda v: turn(role=v),
-    "name of a speaker": lambda v: turn(name=v),
-    "picture": lambda v: turn(content=[{"type": "image_url", "image_url": {"url": v}}]),
-    "file": lambda v: turn(content=[{"type": "input_file", "file": {"file_id": v, "file_url": v}}]),
+    "text of a turn": said,
+    "role": lambda v: {"messages": [{**QUESTION[0], "role": v}]},
+    "name of a speaker": lambda v: {"messages": [{**QUESTION[0], "name": v}]},
+    "picture": lambda v: said([{"type": "image_url", "image_url": {"url": v}}]),
+    "file": lambda v: said([{"type": "input_file", "file": {"file_id": v, "file_url": v}}]),
     "result of a tool": lambda v: {"messages": [*QUESTION, {"role": "tool", "tool_call_id": v, "content": v}]},
     "call of a tool": lambda v: {
         "messages": [*QUESTION, {"role": "assistant", "tool_calls": [{"function": {"name": v, "arguments": v}}]}]
@@ -106,26 +77,12 @@ FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "user": lambda v: {"user": v, "safety_identifier": v, "prompt_cache_key": v, "service_tier": v},
     "metadata": lambda v: {"metadata": {v: v, "path": v, "task": v}, "store": True},
     "prediction": lambda v: {"prediction": {"type": "content", "content": v}},
-    "template": lambda v: {
-        "chat_template": v,
-        "chat_template_kwargs": {"x": v},
-        "guided_json": v,
-        "guided_regex": v,
-        "guided_grammar": v,
-    },
+    "template": lambda v: {"chat_template": v, "chat_template_kwargs": {"x": v}},
+    "grammar": lambda v: {"guided_json": v, "guided_regex": v, "guided_grammar": v},
     "task": lambda v: {"task": v, "verifier": v, "backend": v, "url": v, "extra_body": {"url": v}},
 }
 HEADERS = (
-    "authorization",
-    "idempotency-key",
-    "traceparent",
-    "tracestate",
-    "baggage",
-    "x-forwarded-for",
-    "x-request-id",
-    "accept",
-    "cookie",
-    "origin",
+    "authorization idempotency-key traceparent tracestate baggage x-forwarded-for x-request-id accept cookie origin"
 )
 ADDRESSES = (
     "/v1/searches/{}/trace",
@@ -178,35 +135,25 @@ def reached(seen: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return [one for one in seen if "searches.sqlite" not in str(one)]
 
 
+@pytest.mark.parametrize("every", [None, pytest.param(4, marks=pytest.mark.slow)], ids=["as it is", "spelled"])
 @pytest.mark.parametrize("field", FIELDS)
-def test_no_value_of_a_field_reaches_anything(field: str, gateway: Any) -> None:
-    for value in VALUES[::3]:
+def test_no_value_of_a_field_reaches_anything(field: str, every: int | None, gateway: Any) -> None:
+    for value in VALUES if every else VALUES[::3]:
         post(gateway, FIELDS[field](value))  # what is loaded on the first use of a field, errors included
     with audit.events() as seen:
         for value in VALUES:
-            assert post(gateway, FIELDS[field](value)).status_code in (200, 400, 404), value
-    assert not reached(seen)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("field", FIELDS)
-def test_no_spelling_of_a_value_reaches_anything(field: str, gateway: Any) -> None:
-    for value in VALUES:
-        post(gateway, FIELDS[field](value))
-    with audit.events() as seen:
-        for value in VALUES:
-            for spelling in spellings(value)[::4]:
+            for spelling in spellings(value)[::every] if every else [value]:
                 assert post(gateway, FIELDS[field](spelling)).status_code in (200, 400, 404), spelling
     assert not reached(seen)
 
 
 @pytest.mark.slow
 def test_no_header_and_no_address_reaches_anything(gateway: Any) -> None:
-    for name in HEADERS:
+    for name in HEADERS.split():
         post(gateway, {}, {name: "x"})
     with audit.events() as seen:
         for value in VALUES:
-            for name in HEADERS:
+            for name in HEADERS.split():
                 header = value.encode("ascii", "ignore").replace(b"\x00", b"")
                 assert post(gateway, {"tts": {"budget": 50}}, {name: header}).status_code in (200, 400, 403)
             for path in ADDRESSES:

@@ -13,7 +13,7 @@ import threading
 import tracemalloc
 import zlib
 from collections.abc import Iterator
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +26,17 @@ from hypothesis import strategies as st
 
 import tts
 from tests.addons.gateway import parts
-from tests.addons.gateway.asking import QUESTION, VOTE, ask, refused, serving, url_of
+from tests.addons.gateway.asking import (
+    QUESTION,
+    VOTE,
+    ask,
+    bearer,
+    function_models,
+    refused,
+    serving,
+    url_of,
+    write_keys,
+)
 from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError, TTSError
 from tts.solver.live import Event
@@ -42,12 +52,22 @@ from tts_addons.gateway.streams import SearchStream
 from tts_addons.gateway.wire import chat
 
 ABOUT = {"model": "toy", "question": "?"}
-ANNA, BERT = ({"authorization": f"Bearer key-of-{name}-0123456789"} for name in ("anna", "bert"))
+ANNA, BERT = bearer("anna"), bearer("bert")
 
 
 def kept(gateway: Any, number: str, headers: Any = None) -> Any:
     """Ask for the trace of a search."""
     return gateway.get(f"/v1/searches/{number}/trace", headers=headers)
+
+
+@contextmanager
+def streaming(model: str, strategy: str, **settings: Any) -> Iterator[tuple[str, httpx.Client, httpx.Response]]:
+    """Serve a model of `parts`, and ask it for a stream; gives the url, a client and the stream."""
+    models = function_models(model, strategy=strategy)
+    with serving(models=models, **settings) as server, httpx.Client(timeout=LIMIT_S) as http:
+        body = {"model": model, "messages": QUESTION, "stream": True}
+        with http.stream("POST", f"{url_of(server)}/chat/completions", json=body) as answer:
+            yield url_of(server), http, answer
 
 
 def test_a_trace_is_read_with_the_key_that_made_it(client):
@@ -84,7 +104,7 @@ def test_a_trace_is_not_kept_where_the_request_says_so(client):
 
 
 def test_a_trace_as_a_page_runs_no_script_of_its_texts(client):
-    gateway = client(models={"texts": {"backend": "tests.addons.gateway.parts:texts", "strategy": "single"}})
+    gateway = client(models=function_models("texts"))
     script = "<script>alert(1)</script>"
     number = ask(gateway, model="texts", messages=[{"role": "user", "content": script}]).json()["tts"]["search"]
     kept(gateway, number)
@@ -103,26 +123,6 @@ def test_finished_searches_outlive_the_server(client, tmp_path):
         ).json()
     again = client(store=store)
     assert kept(again, reply["tts"]["search"]).json()["trace"]["strategy"] == VOTE
-
-
-def test_an_archive_keeps_the_last_searches(tmp_path):
-    archive = Archive(str(tmp_path / "a.sqlite"), kept=3)
-    for number in range(5):
-        archive.add_search("anna", str(number), number, ABOUT, "{}")
-    assert [number for number, _begun_at, _about in archive.recent("anna")] == ["4", "3", "2"]
-    assert archive.recent("bert") == []
-    archive.close()
-
-
-def test_a_trace_that_is_too_large_to_read_again_is_not_kept_but_its_search_is(monkeypatch):
-    monkeypatch.setenv("TTS_LARGEST_ROW", "1")
-    archive = Archive(None, kept=3)
-    archive.add_search("anna", "1", 1, ABOUT, "{}")
-    with pytest.raises(TTSError, match=r"trace.*2:.*1 MiB.*TTS_LARGEST_ROW"):
-        archive.add_search("anna", "2", 2, ABOUT, " " * (1 << 20) + "{}")
-    assert [number for number, _begun_at, _about in archive.recent("anna")] == ["2", "1"]
-    assert archive.trace("anna", "2") is None
-    archive.close()
 
 
 @pytest.mark.slow
@@ -150,41 +150,26 @@ def test_a_large_trace_is_read_again():
         5,
     ],
 )
-def test_a_trace_that_no_gateway_wrote_takes_bounded_memory_and_is_not_found(client, caplog, body):
+def test_what_no_gateway_wrote_takes_bounded_memory_and_is_not_found(client, caplog, body):
     gateway = client()
     number = ask(gateway).json()["tts"]["search"]
     kept(gateway, number)
-    archive = gateway.app.state.gateway.archive
-    archive._file.execute("UPDATE kept SET body = ?", (body,))
+    name = gateway.post("/v1/responses", json={"model": "toy", "input": "3 + 4"}).json()["id"]
+    gateway.get(f"/v1/responses/{name}").raise_for_status()
+    gateway.app.state.gateway.archive._file.execute("UPDATE kept SET body = ?", (body,))
     tracemalloc.start()
     try:
         for end in ("trace", "trace?format=html", "events"):
             refused(gateway.get(f"/v1/searches/{number}/{end}"), 404, None, "search_not_found")
+        refused(gateway.get(f"/v1/responses/{name}"), 404, None, "response_not_found")
         assert tracemalloc.get_traced_memory()[1] < 200 << 20
     finally:
         tracemalloc.stop()
     assert caplog.text.count(f"the store cannot be read: the trace of the search {number} in the store memory") == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "body",
-    [zlib.compress(b" " * (65 << 20), 9), b"no zlib", zlib.compress(b"[]"), zlib.compress(b"[" * 100_000), "text"],
-)
-def test_a_response_that_no_gateway_wrote_is_not_found(client, caplog, body):
-    gateway = client()
-    name = gateway.post("/v1/responses", json={"model": "toy", "input": "3 + 4"}).json()["id"]
-    gateway.get(f"/v1/responses/{name}").raise_for_status()
-    gateway.app.state.gateway.archive._file.execute("UPDATE kept SET body = ?", (body,))
-    refused(gateway.get(f"/v1/responses/{name}"), 404, None, "response_not_found")
     assert f"the store cannot be read: the response {name.partition('_')[2]} in the store memory" in caplog.text
 
 
-def test_a_file_of_another_kind_is_no_archive(tmp_path):
-    path = tmp_path / "a.sqlite"
-    path.write_bytes(b"something else, of some length" * 100)
-    with pytest.raises(ConfigError, match="cannot be opened"):
-        Archive(str(path), kept=3)
+def test_a_file_of_another_program_is_no_archive(tmp_path):
     with closing(sqlite3.connect(tmp_path / "b.sqlite")) as other:
         other.execute("CREATE TABLE notes (text TEXT)")
     with pytest.raises(ConfigError, match=r"gateway.*version"):
@@ -202,76 +187,50 @@ def test_a_store_that_fails_costs_no_reply_and_is_in_the_log(client, caplog):
     assert "a search was not kept: the store memory cannot be used" in caplog.text
 
 
-def test_events_show_the_tree_as_it_grows(tmp_path: Path):
+def test_events_show_the_tree_as_it_grows():
     parts.GATE.clear()
-    models = {"slow": {"backend": "tests.addons.gateway.parts:gated", "strategy": "sequential_revision(length=3)"}}
-    with serving(models=models) as server, httpx.Client(timeout=LIMIT_S) as http:
-        body = {"model": "slow", "messages": QUESTION, "stream": True}
-        with http.stream("POST", f"{url_of(server)}/chat/completions", json=body) as answer:
-            number = answer.headers["x-request-id"]
-            seen: dict[str, list[Any]] = {"nodes": [], "spend": [], "end": []}
-            with http.stream("GET", f"{url_of(server)}/searches/{number}/events") as told:
-                parts.GATE.set()
-                kind = ""
-                for line in told.iter_lines():
-                    if line.startswith("event: "):
-                        kind = line.removeprefix("event: ")
-                    elif line.startswith("data: "):
-                        seen[kind].append(json.loads(line.removeprefix("data: ")))
-            answer.read()
+    with streaming("gated", "sequential_revision(length=3)") as (url, http, answer):
+        number = answer.headers["x-request-id"]
+        seen: dict[str, list[Any]] = {"nodes": [], "spend": [], "end": []}
+        with http.stream("GET", f"{url}/searches/{number}/events") as told:
+            parts.GATE.set()
+            kind = ""
+            for line in told.iter_lines():
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    seen[kind].append(json.loads(line.removeprefix("data: ")))
+        answer.read()
         (end,) = seen["end"]
         assert end["state"] == "done"
         nodes = {node["node"]: node for part in seen["nodes"] for node in part}
-        trace = http.get(f"{url_of(server)}/searches/{number}/trace").json()["trace"]
+        trace = http.get(f"{url}/searches/{number}/trace").json()["trace"]
         assert nodes == {node["node"]: {"thought": 0, "outcomes": {}, "notes": {}, **node} for node in trace["nodes"]}
         assert seen["spend"][-1]["tokens"] <= trace["usage"]["generated_tokens"]
 
 
 def test_a_stream_tells_progress_before_the_model_answers_and_keeps_alive():
     parts.GATE.clear()
-    models = {"slow": {"backend": "tests.addons.gateway.parts:gated", "strategy": "best_of_n(n=2) | majority"}}
-    with serving(models=models, ping_s=0.05) as server, httpx.Client(timeout=LIMIT_S) as http:
-        body = {"model": "slow", "messages": QUESTION, "stream": True}
-        with http.stream("POST", f"{url_of(server)}/chat/completions", json=body) as answer:
-            lines = answer.iter_lines()
-            assert any('"reasoning_content":"0 candidates' in line for line in lines)
-            assert any(line == ": ping" for line in lines)
-            parts.GATE.set()
-            assert any('"content":"A: ' in line for line in lines)
-            assert [line for line in lines if line][-1] == "data: [DONE]"
+    with streaming("gated", "best_of_n(n=2) | majority", ping_s=0.05) as (_url, _http, answer):
+        lines = answer.iter_lines()
+        assert any('"reasoning_content":"0 candidates' in line for line in lines)
+        assert any(line == ": ping" for line in lines)
+        parts.GATE.set()
+        assert any('"content":"A: ' in line for line in lines)
+        assert [line for line in lines if line][-1] == "data: [DONE]"
 
 
-ONCE = {"models": {"once": {"backend": "tests.addons.gateway.parts:once", "strategy": "sequential_revision(length=3)"}}}
-
-
-@pytest.fixture
-def once() -> Iterator[None]:
-    """The model `once` answers its first call, and waits in the second until the test has ended."""
+def test_who_watches_late_sees_the_tree_while_the_model_works():
+    """The model answers its first call, and waits in the second. The second event comes sooner than a stream tells
+    one, and the third after the test.
+    """
     parts.ASKED.clear()
     parts.GATE.clear()
-    yield
-    parts.GATE.set()
-
-
-def test_the_last_progress_is_told_while_the_model_works(once):
-    """The second event comes sooner than a stream tells one, and the third after the test."""
-    with serving(**ONCE, ping_s=600) as server, httpx.Client(timeout=LIMIT_S) as http:
-        with http.stream(
-            "POST", f"{url_of(server)}/chat/completions", json={"model": "once", "messages": QUESTION, "stream": True}
-        ) as answer:
-            assert any('"reasoning_content":"1 candidates' in line for line in answer.iter_lines())
-        parts.GATE.set()
-
-
-def test_who_watches_late_sees_the_tree_while_the_model_works(once):
-    with serving(**ONCE, ping_s=600) as server, httpx.Client(timeout=LIMIT_S) as http:
-        with http.stream(
-            "POST", f"{url_of(server)}/chat/completions", json={"model": "once", "messages": QUESTION, "stream": True}
-        ) as answer:
-            lines = answer.iter_lines()  # kept: without its reader the stream is closed, and the search ends
-            assert any('"reasoning_content":"1 candidates' in line for line in lines)
-            with http.stream("GET", f"{url_of(server)}/searches/{answer.headers['x-request-id']}/events") as told:
-                assert any(line.startswith("data: ") and '"text": "A: 5"' in line for line in told.iter_lines())
+    with streaming("once", "sequential_revision(length=3)", ping_s=600) as (url, http, answer):
+        lines = answer.iter_lines()  # kept: without its reader the stream is closed, and the search ends
+        assert any('"reasoning_content":"1 candidates' in line for line in lines)
+        with http.stream("GET", f"{url}/searches/{answer.headers['x-request-id']}/events") as told:
+            assert any(line.startswith("data: ") and '"text": "A: 5"' in line for line in told.iter_lines())
         parts.GATE.set()
 
 
@@ -316,7 +275,7 @@ def test_streams_of_a_search_begin_and_keep_alive_before_anything_happens():
 
 
 def test_a_client_can_end_its_search(tmp_path: Path):
-    models = {"forever": {"backend": "tests.addons.gateway.parts:forever", "strategy": "single"}}
+    models = function_models("forever")
     with serving(models=models) as server, httpx.Client(timeout=LIMIT_S) as http:
         url, replies = url_of(server), list[Any]()
         asked = threading.Thread(
@@ -335,7 +294,7 @@ def test_a_client_can_end_its_search(tmp_path: Path):
 
 
 def test_a_server_that_ends_tells_those_who_wait():
-    models = {"forever": {"backend": "tests.addons.gateway.parts:forever", "strategy": "single"}}
+    models = function_models("forever")
     replies: dict[bool, Any] = {}
     with serving(models=models) as server:
         gateway = server.config.app.state.gateway
@@ -420,15 +379,13 @@ def test_a_client_that_leaves_a_stream_of_a_completion_is_no_fault_of_the_server
 
 
 def test_only_operators_see_the_counts_of_others(client, tmp_path):
-    keys = tmp_path / "keys.txt"
-    keys.write_text("".join(f"{name} key-of-{name}-0123456789\n" for name in ("anna", "bert", "olga")))
-    gateway = client(keys=str(keys), operators=["olga"])
-    olga = {"authorization": "Bearer key-of-olga-0123456789"}
+    keys = write_keys(tmp_path, "anna", "bert", "olga")
+    gateway = client(keys=keys, operators=["olga"])
     spent = [ask(gateway, one).json()["tts"]["usage"]["generated_tokens"] for one in (ANNA, BERT)]
     for headers, told in (
         (ANNA, {"anna": spent[0]}),
         (BERT, {"bert": spent[1]}),
-        (olga, {"anna": spent[0], "bert": spent[1]}),
+        (bearer("olga"), {"anna": spent[0], "bert": spent[1]}),
     ):
         text = gateway.get("/metrics", headers=headers).text
         rows = [
@@ -439,7 +396,7 @@ def test_only_operators_see_the_counts_of_others(client, tmp_path):
         assert {name: int(count) for name, count in rows} == told
         assert 'tts_searches_total{model="toy",end="done"} 2' in text
     refused(gateway.get("/metrics"), 401, None, "invalid_api_key")
-    for settings in ({"keys": str(keys), "operators": ["otto"]}, {"operators": ["olga"]}):
+    for settings in ({"keys": keys, "operators": ["otto"]}, {"operators": ["olga"]}):
         with pytest.raises(ConfigError, match="operators"):
             client(**settings)
 
@@ -553,35 +510,33 @@ def test_where_all_owners_fill_the_archive_nothing_of_others_is_dropped():
     archive.close()
 
 
-def test_a_search_without_room_for_its_trace_is_kept_without_it():
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [(noise(20_000), "no room"), (" " * (1 << 20) + "{}", r"trace.*2:.*1 MiB.*TTS_LARGEST_ROW")],
+    ids=["room", "size"],
+)
+def test_a_search_whose_trace_cannot_be_kept_is_kept_without_it(monkeypatch, body, message):
+    monkeypatch.setenv("TTS_LARGEST_ROW", "1")
     archive = Archive(None, kept=10, kept_bytes=5_000)
-    with pytest.raises(TTSError, match="no room"):
-        archive.add_search("a", "1", 0, ABOUT, noise(20_000))
-    assert [number for number, _begun_at, _about in archive.recent("a")] == ["1"]
-    assert archive.trace("a", "1") is None
+    archive.add_search("anna", "1", 1, ABOUT, "{}")
+    with pytest.raises(TTSError, match=message):
+        archive.add_search("anna", "2", 2, ABOUT, body)
+    assert [number for number, _begun_at, _about in archive.recent("anna")] == ["2", "1"]
+    assert (archive.recent("bert"), archive.trace("anna", "2")) == ([], None)
     archive.close()
 
 
 def test_one_key_drops_no_response_of_another_and_a_prompt_is_kept_once(client, tmp_path):
-    keys = tmp_path / "keys"
-    keys.write_text("alice alicekey1\nbob bobkey123\n")
-    gateway = client(
-        keys=str(keys), kept=3, models={"texts": {"backend": "tests.addons.gateway.parts:texts", "strategy": "single"}}
-    )
+    gateway = client(keys=write_keys(tmp_path, "anna", "bert"), kept=3, models=function_models("texts"))
 
-    def respond(key: str, text: str, **fields: Any) -> Any:
-        headers = {"authorization": f"Bearer {key}"}
+    def respond(headers: Any, text: str, **fields: Any) -> Any:
         return gateway.post("/v1/responses", headers=headers, json={"model": "texts", "input": text, **fields})
 
-    first = respond("bobkey123", "2 + 2").json()["id"]
-    large = noise(200_000)
-    long = respond("alicekey1", large)
-    headers = {"authorization": "Bearer alicekey1"}
-    assert (
-        gateway.get(f"/v1/responses/{long.json()['id']}", headers=headers).status_code == 200
-    )  # it waits for the write
+    first = respond(BERT, "2 + 2").json()["id"]
+    long = respond(ANNA, noise(200_000)).json()["id"]
+    assert gateway.get(f"/v1/responses/{long}", headers=ANNA).status_code == 200  # it waits for the write
     archive = gateway.app.state.gateway.archive
     assert 100_000 < archive._file.execute("SELECT sum(length(body)) FROM kept").fetchone()[0] < 150_000
     for _ in range(5):
-        assert respond("alicekey1", "1 + 1").status_code == 200
-    assert respond("bobkey123", "and 3?", previous_response_id=first).status_code == 200
+        assert respond(ANNA, "1 + 1").status_code == 200
+    assert respond(BERT, "and 3?", previous_response_id=first).status_code == 200

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.addons.gateway import parts
-from tests.addons.gateway.asking import QUESTION, VOTE, GatewayServer, serving, url_of
+from tests.addons.gateway.asking import QUESTION, VOTE, GatewayServer, function_models, serving, url_of
 from tests.support.guard import LIMIT_S
 
 openai = pytest.importorskip("openai", reason="openai-python is not installed")
@@ -20,11 +20,7 @@ openai = pytest.importorskip("openai", reason="openai-python is not installed")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[GatewayServer]:
-    models = {
-        "toy": {"strategy": VOTE, "presets": {"single": {"strategy": "single"}}},
-        "forever": {"backend": "tests.addons.gateway.parts:forever", "strategy": "single"},
-        "fails": {"backend": "tests.addons.gateway.parts:fails", "strategy": "single"},
-    }
+    models = {"toy": {"strategy": VOTE}, **function_models("forever", "fails")}
     with serving(models=models, linger_s=0.0) as made:
         yield made
 
@@ -87,7 +83,7 @@ def test_errors_are_those_of_the_api(api):
     with pytest.raises(openai.NotFoundError) as missing:
         api.chat.completions.create(model="toi", messages=QUESTION)
     assert "toy" in missing.value.message
-    assert missing.value.code == "model_not_found"
+    assert (missing.value.param, missing.value.code) == ("model", "model_not_found")
     with pytest.raises(openai.BadRequestError) as refused:
         api.chat.completions.create(model="toy", messages=QUESTION, extra_body={"tts": {"budgett": 3}})
     assert refused.value.param == "tts.budgett"
@@ -129,7 +125,7 @@ def told(reply: Any, *, stream: bool) -> str:
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_clients_own_retry_waits_as_a_full_queue_says_and_finds_room(waits, stream):
     parts.GATE.clear()
-    models = {"gated": {"backend": "tests.addons.gateway.parts:gated", "strategy": "single"}, "toy": {"strategy": VOTE}}
+    models = {**function_models("gated"), "toy": {"strategy": VOTE}}
     with serving(models=models, limits={"searches": 1, "queue": 0}) as server:
         gateway, replies = searches(server), list[Any]()
         with openai.OpenAI(base_url=url_of(server), api_key="any", max_retries=2, timeout=LIMIT_S) as api:
@@ -155,7 +151,7 @@ def test_the_clients_own_retry_waits_as_a_full_queue_says_and_finds_room(waits, 
 
 def test_a_queue_that_stays_full_is_the_clients_error_after_its_retries(waits):
     parts.GATE.clear()
-    models = {"gated": {"backend": "tests.addons.gateway.parts:gated", "strategy": "single"}}
+    models = function_models("gated")
     with (
         serving(models=models, limits={"searches": 1, "queue": 0}) as server,
         openai.OpenAI(base_url=url_of(server), api_key="any") as api,

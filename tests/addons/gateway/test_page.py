@@ -14,21 +14,19 @@ import httpx
 import pytest
 
 from tests.addons.gateway import parts
-from tests.addons.gateway.asking import refused, serving, url_of
+from tests.addons.gateway.asking import function_models, refused, serving, url_of, write_keys
 from tests.support.browser import CHROMIUM
 from tests.support.devtools import Tab, tab
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 ATTACK = parts.MARKUP
-KEYS = "anna key-of-anna-0123456789\nbert key-of-bert-0123456789\n"
 
 
 # ---- what is served ----
 
 
 def test_the_page_needs_no_key_and_names_no_other_place(client, tmp_path):
-    (tmp_path / "keys.txt").write_text(KEYS)
-    gateway = client(keys=str(tmp_path / "keys.txt"))
+    gateway = client(keys=write_keys(tmp_path, "anna", "bert"))
     reply = gateway.get("/")
     assert (reply.status_code, reply.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert reply.headers["cache-control"] == "no-store"
@@ -117,16 +115,20 @@ def ended(page: Tab) -> str:
     return page.text("status")
 
 
+@pytest.fixture
+def searched(page: Tab) -> Iterator[Any]:
+    """The server of the page, on which a search has ended."""
+    with serving() as server:
+        page.open(home(server))
+        ask(page, "3 + 4 - 2", seed="7")
+        ended(page)
+        yield server
+
+
 @browser
 def test_the_tree_grows_before_the_answer_is_there(page, tmp_path: Path):
     parts.GATE.clear()
-    models = {
-        "slow": {
-            "backend": "tests.addons.gateway.parts:gated",
-            "strategy": "sequential_revision(length=3)",
-            "budget": 2000,
-        }
-    }
+    models = function_models("gated", strategy="sequential_revision(length=3)", budget=2000)
     with serving(models=models) as server:
         page.open(home(server))
         page.run("""(() => { window.seen = []; const look = () => seen.push([document.querySelectorAll('#tree [role=treeitem]').length,
@@ -153,30 +155,22 @@ def test_the_tree_grows_before_the_answer_is_there(page, tmp_path: Path):
 
 
 @browser
-def test_the_answer_is_that_of_the_api_with_the_same_seed(page):
-    with serving() as server:
-        page.open(home(server))
-        ask(page, "3 + 4 - 2", seed="7")
-        ended(page)
-        body = {"model": "toy", "messages": [{"role": "user", "content": "3 + 4 - 2"}], "seed": 7}
-        reply = httpx.post(f"{url_of(server)}/chat/completions", json=body).json()
-        assert page.text("answer") == reply["tts"]["answer"]
-        assert page.text("text") == reply["choices"][0]["message"]["content"]
-        assert f"{reply['tts']['usage']['generated_tokens']} of 2,000" in page.text("facts")
-        asked = [url for url in page.urls if not url.startswith("data:")]
-        assert {httpx.URL(url).host for url in asked} == {"127.0.0.1"}
-        assert all(
-            re.fullmatch(
-                r"/(v1/(models|searches|chat/completions|searches/[\w-]+/(events|trace)))?", httpx.URL(url).path
-            )
-            for url in asked
-        )
-        assert not [url for url in asked if httpx.URL(url).query]
+def test_the_answer_is_that_of_the_api_with_the_same_seed(page, searched):
+    body = {"model": "toy", "messages": [{"role": "user", "content": "3 + 4 - 2"}], "seed": 7}
+    reply = httpx.post(f"{url_of(searched)}/chat/completions", json=body).json()
+    assert page.text("answer") == reply["tts"]["answer"]
+    assert page.text("text") == reply["choices"][0]["message"]["content"]
+    assert f"{reply['tts']['usage']['generated_tokens']} of 2,000" in page.text("facts")
+    asked = [httpx.URL(url) for url in page.urls if not url.startswith("data:")]
+    assert {url.host for url in asked} == {"127.0.0.1"}
+    known = r"/(v1/(models|searches|chat/completions|searches/[\w-]+/(events|trace)))?"
+    assert all(re.fullmatch(known, url.path) for url in asked)
+    assert not [url for url in asked if url.query]
 
 
 @browser
 def test_markup_in_question_and_answer_runs_nothing(page):
-    with serving(models={"markup": {"backend": "tests.addons.gateway.parts:markup", "strategy": "single"}}) as server:
+    with serving(models=function_models("markup")) as server:
         page.open(home(server))
         ask(page, ATTACK)
         ended(page)
@@ -195,18 +189,15 @@ def test_markup_in_question_and_answer_runs_nothing(page):
 
 
 @browser
+@pytest.mark.usefixtures("searched")
 def test_the_full_trace_draws_in_its_frame(page):
-    with serving() as server:
-        page.open(home(server))
-        ask(page, "3 + 4 - 2")
-        ended(page)
-        page.run("document.getElementById('more').click()")
-        page.wait_for("document.querySelector('#full iframe') !== null")
-        # of another origin, without the key
-        assert page.run("document.querySelector('iframe').contentDocument") is None
-        text = page.frame("document.body.dataset.ready === 'true' && document.body.innerText")
-        assert "Ledger" in text
-        assert "3 + 4 - 2" in text
+    page.run("document.getElementById('more').click()")
+    page.wait_for("document.querySelector('#full iframe') !== null")
+    # of another origin, without the key
+    assert page.run("document.querySelector('iframe').contentDocument") is None
+    text = page.frame("document.body.dataset.ready === 'true' && document.body.innerText")
+    assert "Ledger" in text
+    assert "3 + 4 - 2" in text
 
 
 @browser
@@ -236,7 +227,7 @@ def test_an_old_search_is_opened_again(page):
 
 @browser
 def test_stop_cancels_the_search(page):
-    with serving(models={"forever": {"backend": "tests.addons.gateway.parts:forever", "strategy": "single"}}) as server:
+    with serving(models=function_models("forever")) as server:
         page.open(home(server))
         ask(page, "3 + 4 - 2")
         page.wait_for("!document.getElementById('stop').disabled")
@@ -311,17 +302,14 @@ def test_nothing_is_wider_than_a_phone(page, dark):
 
 
 @browser
+@pytest.mark.usefixtures("searched")
 def test_every_control_has_a_name_and_states_are_told(page):
-    with serving() as server:
-        page.open(home(server))
-        ask(page, "3 + 4 - 2")
-        ended(page)
-        tree = page.send("Accessibility.getFullAXTree")["nodes"]
-        roles = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in tree if not one["ignored"]]
-        controls = {"button", "textbox", "combobox", "slider", "spinbutton", "treeitem", "tree", "progressbar"}
-        assert [role for role, name in roles if role in controls and not name] == []
-        assert {"main", "status", "tree", "treeitem", "progressbar", "heading"} <= {role for role, _ in roles}
-        assert page.run("document.getElementById('status').getAttribute('role')") == "status"
+    tree = page.send("Accessibility.getFullAXTree")["nodes"]
+    roles = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in tree if not one["ignored"]]
+    controls = {"button", "textbox", "combobox", "slider", "spinbutton", "treeitem", "tree", "progressbar"}
+    assert [role for role, name in roles if role in controls and not name] == []
+    assert {"main", "status", "tree", "treeitem", "progressbar", "heading"} <= {role for role, _ in roles}
+    assert page.run("document.getElementById('status').getAttribute('role')") == "status"
 
 
 @browser
@@ -341,8 +329,7 @@ def test_an_error_is_the_gateways_own_line(page):
 
 @browser
 def test_another_key_sees_no_search(page, tmp_path: Path):
-    (tmp_path / "keys.txt").write_text(KEYS)
-    with serving(keys=str(tmp_path / "keys.txt")) as server:
+    with serving(keys=write_keys(tmp_path, "anna", "bert")) as server:
         page.open(home(server))
         assert "the key is missing or unknown" in page.text("alert")
         fill(page, "3 + 4 - 2", key="key-of-anna-0123456789")

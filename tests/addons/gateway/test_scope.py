@@ -25,30 +25,10 @@ SCOPE = RequestScope(width=64, tokens=1000)
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 PARTS = [(table, name) for table in TABLES for name in table.entries]
 NEVER_OPEN = {"embedder", "model", "sandbox", "tests"}  # texts of parameters that reach files, servers or programs
-STAND_INS = {
-    ".": "ǀ．․。",
-    ":": "ǃ：꞉ː∶",
-    "<": "ǁ＜‹",
-    ">": "ǂ＞›",
-    "(": "（",
-    ")": "）",
-    "'": "＇’",
-    "_": "＿",
-    "=": "＝",
-    "|": "｜",
-}
-LOOKALIKES = {
-    "a": "аａɑ",
-    "e": "еｅ",
-    "o": "оｏο",
-    "s": "ѕｓ",
-    "i": "іｉ",
-    "n": "ｎ",
-    "p": "рｐ",
-    "m": "ｍ",
-    "b": "ｂƅ",
-    "t": "ｔ",
-}
+STAND_INS = dict(
+    zip(".:<>()'_=|", ["ǀ．․。", "ǃ：꞉ː∶", "ǁ＜‹", "ǂ＞›", "（", "）", "＇’", "＿", "＝", "｜"], strict=True)
+)
+LOOKALIKES = dict(zip("aeosinpmbt", ["аａɑ", "еｅ", "оｏο", "ѕｓ", "іｉ", "ｎ", "рｐ", "ｍ", "ｂƅ", "ｔ"], strict=True))
 ATTACKS = (
     "os:system(command='id > made')", "os.path:exists(path='/etc/passwd')", "subprocess:getoutput(cmd='id > made')",
     "best_of_n | medoid(embedder=\"os:system(command='id > made')\")",
@@ -70,22 +50,8 @@ NAMES = [name for _, name in PARTS] + [
     "m1",
     "é",
 ]
-VALUES = [
-    "1",
-    "10**9",
-    "2000",
-    "'none'",
-    "None",
-    "(1, 2)",
-    "'os:system'",
-    "[3]",
-    "{'a': 1}",
-    "...",
-    "'a|b'",
-    "b'x'",
-    "1e999",
-    "lambda: 0",
-]
+VALUES = ["1", "10**9", "2000", "'none'", "None", "(1, 2)", "'os:system'", "[3]", "{'a': 1}", "...", "'a|b'", "b'x'"]
+VALUES += ["1e999", "lambda: 0"]
 SIGNS = [*".:<>|(),='\" \n", *(one for group in STAND_INS.values() for one in group)]
 
 

@@ -18,24 +18,21 @@ import pytest
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 pytest.importorskip("yaml", reason="the extra serve is not installed")
 
-from tests.addons.gateway.asking import QUESTION
+from tests.addons.gateway.asking import QUESTION, bearer, function_models, write_keys
 from tests.addons.gateway.wire.started import clients, server
 from tests.support.guard import LIMIT_S
 from tts.backends.function import Answer, Ask
 
-MODELS = {
-    name: {"backend": f"tests.addons.gateway.parts:{name}", "strategy": "single"}
-    for name in ("process", "forever", "texts", "objects")
-}
-ANNA, BERT = ({"authorization": f"Bearer key-of-{name}-0123456789"} for name in ("anna", "bert"))
+MODELS = function_models("process", "forever", "texts", "objects")
+ANNA, BERT = bearer("anna"), bearer("bert")
 
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     """Two clients, each connected to a worker of its own."""
     folder: Path = tmp_path_factory.mktemp("workers")
-    (folder / "keys.txt").write_text("".join(f"{name} key-of-{name}-0123456789\n" for name in ("anna", "bert")))
-    config = {"models": MODELS, "store": str(folder / "store"), "keys": str(folder / "keys.txt"), "operators": ["anna"]}
+    keys = write_keys(folder, "anna", "bert")
+    config = {"models": MODELS, "store": str(folder / "store"), "keys": keys, "operators": ["anna"]}
     with server(folder, config, "--workers", "2") as found, clients(found, 2, ANNA) as by_process:
         one, other = by_process.values()
         yield one, other

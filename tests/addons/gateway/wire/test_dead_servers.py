@@ -9,14 +9,11 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
-from tests.addons.gateway.asking import ask, refused
+from tests.addons.gateway.asking import ask, function_models, refused
 from tests.addons.gateway.wire.upstream import Refusal, serving_script
 from tts_addons.gateway.offers import ModelServers
 
-MODELS = {
-    "dead": {"backend": "tests.addons.gateway.parts:fails", "strategy": "single"},
-    "alive": {"backend": "tests.addons.gateway.parts:texts", "strategy": "single"},
-}
+MODELS = {"dead": function_models("fails")["fails"], "alive": function_models("texts")["texts"]}
 
 
 def test_a_server_that_fails_rests_longer_each_time_and_one_that_works_at_once_not():

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.addons.gateway import parts
+from tests.addons.gateway.asking import function_models
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("jsonschema", reason="the extra serve is not installed")
@@ -31,13 +32,7 @@ CALL_ID = "call_1"
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(60, 300, 60))])
 def test_three_hundred_random_requests_are_the_same_on_all(client, first):
-    models = {
-        "proposals": {
-            "backend": "tests.addons.gateway.parts:proposals",
-            "strategy": "best_of_n(n=5) | majority",
-            "budget": 200,
-        }
-    }
+    models = function_models("proposals", strategy="best_of_n(n=5) | majority", budget=200)
     gateway = client(models=models, efforts={"low": 20, "high": 60}, limits={"tokens": 500})
     for number in range(first, first + 60):
         asked = drawn(number)
@@ -46,26 +41,13 @@ def test_three_hundred_random_requests_are_the_same_on_all(client, first):
 
 
 BODY = {"turns": [("user", "Oslo?")], "seed": 1, "max_tokens": 100, "model": "proposals", "stream": False}
-UNSAID = (
-    "system",
-    "tools",
-    "choice",
-    "parallel",
-    "form",
-    "stop",
-    "temperature",
-    "top_p",
-    "effort",
-    "strategy",
-    "budget",
-    "picture",
-)
-PLAIN: dict[str, Any] = dict.fromkeys(UNSAID)
+UNSAID = "system tools choice parallel form stop temperature top_p effort strategy budget picture"
+PLAIN: dict[str, Any] = dict.fromkeys(UNSAID.split())
 
 
 @pytest.mark.parametrize("wire", PATHS)
 def test_unknown_fields_and_headers_are_reported(client, wire):
-    gateway = client(models={"proposals": {"backend": "tests.addons.gateway.parts:proposals", "strategy": "single"}})
+    gateway = client(models=function_models("proposals"))
     body = {**BODIES[wire]({**PLAIN, **BODY}), "colour": "blue"}
     warnings = gateway.post(PATHS[wire], json=body, headers={"anthropic-beta": "x-1"}).json()["tts"]["warnings"]
     assert "the field 'colour' is not known here and had no effect" in warnings

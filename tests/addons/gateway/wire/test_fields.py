@@ -4,7 +4,9 @@ API.
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +19,7 @@ pytest.importorskip("yaml", reason="the extra serve is not installed")
 import httpx
 
 import tts
+from tests.addons.gateway.asking import function_models
 from tests.addons.gateway.wire.frames import ERROR, PATHS, Found, frames, read, read_stream
 from tests.addons.gateway.wire.started import started
 from tests.addons.gateway.wire.upstream import Upstream, serving_script
@@ -39,10 +42,7 @@ def upstream() -> Iterator[Upstream]:
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: Any, upstream: Upstream) -> Iterator[httpx.Client]:
     names = ("calls", "objects", "lists", "texts", "thoughts")
-    models = {
-        name: {"backend": f"tests.addons.gateway.parts:{name}", "strategy": "best_of_n(n=4) | majority"}
-        for name in names
-    }
+    models = function_models(*names, strategy="best_of_n(n=4) | majority")
     models |= {"toy": {"strategy": "best_of_n(n=4) | majority", "presets": {"single": {"strategy": "single"}}}}
     served = {"model": "scripted", "url": upstream.url, "strategy": "best_of_n(n=4) | majority"}
     models |= {"served": {**served, "capabilities": {**CAPABILITIES, "streams": True, "usage": True}}}
@@ -88,56 +88,52 @@ def refusal(api: httpx.Client, wire: str, turns: Any = ("Oslo?",), model: str = 
 
 # Unknown keys ---------------------------------------------------------------------------------------------------------
 
-UNKNOWN: list[tuple[str, str, dict[str, Any]]] = [
-    ("chat", "response_format.foo", {"response_format": {"type": "text", "foo": 1}}),
-    (
-        "chat",
-        "response_format.json_schema.foo",
-        {"response_format": {"type": "json_schema", "json_schema": {"schema": CITY, "foo": 1}}},
-    ),
-    ("chat", "stream_options.x", {"stream_options": {"include_usage": True, "x": 1}}),
-    ("chat", "tools[0].zzz", {"tools": [{**CHAT_TOOL, "zzz": 1}]}),
-    (
-        "chat",
-        "tools[0].function.zzz",
-        {"tools": [{"type": "function", "function": {**CHAT_TOOL["function"], "zzz": 1}}]},
-    ),
-    (
-        "chat",
-        "tool_choice.function.x",
-        {"tools": [CHAT_TOOL], "tool_choice": {"type": "function", "function": {"name": "weather", "x": 1}}},
-    ),
-    ("responses", "reasoning.bar", {"reasoning": {"effort": "low", "bar": 1}}),
-    ("responses", "text.verbosity", {"text": {"format": {"type": "text"}, "verbosity": "low"}}),
-    (
-        "responses",
-        "text.format.foo",
-        {"text": {"format": {"type": "json_schema", "name": "x", "schema": CITY, "foo": 1}}},
-    ),
-    ("responses", "stream_options.x", {"stream_options": {"x": 1}}),
-    ("responses", "tools[0].zzz", {"tools": [{**FLAT_TOOL, "zzz": 1}]}),
-    (
-        "responses",
-        "tools[0].tools[0].zzz",
-        {"tools": [{"type": "namespace", "name": "s", "tools": [{**FLAT_TOOL, "zzz": 1}]}]},
-    ),
-    ("messages", "thinking.x", {"thinking": {"type": "adaptive", "x": 1}}),
-    ("messages", "output_config.x", {"output_config": {"effort": "low", "x": 1}}),
-    (
-        "messages",
-        "output_config.format.x",
-        {"output_config": {"format": {"type": "json_schema", "schema": CITY, "x": 1}}},
-    ),
-    ("messages", "tools[0].zzz", {"tools": [{**TOOL, "zzz": 1}]}),
-    ("messages", "tool_choice.x", {"tools": [TOOL], "tool_choice": {"type": "auto", "x": 1}}),
-    ("messages", "system[0].x", {"system": [{"type": "text", "text": "Be brief.", "x": 1}]}),
-    *((wire, "mystery", {"mystery": 1}) for wire in WIRES),
-]
+FORM = {"type": "json_schema", "name": "x", "schema": CITY}
+KNOWN: dict[str, dict[str, Any]] = {
+    "chat": {
+        "response_format": {"type": "json_schema", "json_schema": {"schema": CITY}},
+        "stream_options": {"include_usage": True},
+        "tools": [CHAT_TOOL],
+        "tool_choice": {"type": "function", "function": {"name": "weather"}},
+    },
+    "responses": {
+        "reasoning": {"effort": "low"},
+        "text": {"format": FORM},
+        "stream_options": {},
+        "tools": [{"type": "namespace", "name": "s", "tools": [FLAT_TOOL]}],
+    },
+    "messages": {
+        "thinking": {"type": "adaptive"},
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": CITY}},
+        "tools": [TOOL],
+        "tool_choice": {"type": "auto"},
+        "system": [{"type": "text", "text": "Be brief."}],
+    },
+}
+UNKNOWN = {
+    "chat": "mystery response_format.foo response_format.json_schema.foo stream_options.x tools[0].zzz "
+    "tools[0].function.zzz tool_choice.function.x",
+    "responses": "mystery reasoning.bar text.verbosity text.format.foo stream_options.x tools[0].tools[0].zzz "
+    "tools[0].zzz",
+    "messages": "mystery thinking.x output_config.x output_config.format.x tools[0].zzz tool_choice.x system[0].x",
+}
 
 
-@pytest.mark.parametrize(("wire", "place", "fields"), UNKNOWN, ids=[f"{wire} {place}" for wire, place, _ in UNKNOWN])
-def test_unknown_keys_inside_of_known_fields_are_reported(api, wire, place, fields):
-    reply = api.post(PATHS[wire], json=body_of(wire, ["Oslo?"], **fields))
+def with_unknown(wire: str, place: str) -> dict[str, Any]:
+    """Return fields that are known, with one more key at a place."""
+    *path, key = re.findall(r"\w+", place)
+    names = {"tool_choice": ("tools", "tool_choice")}.get((path or [""])[0], path[:1])
+    fields = copy.deepcopy({name: KNOWN[wire][name] for name in names})
+    at: Any = fields
+    for one in path:
+        at = at[int(one) if one.isdigit() else one]
+    at[key] = 1
+    return fields
+
+
+@pytest.mark.parametrize(("wire", "place"), [(wire, place) for wire in WIRES for place in UNKNOWN[wire].split()])
+def test_unknown_keys_inside_of_known_fields_are_reported(api, wire, place):
+    reply = api.post(PATHS[wire], json=body_of(wire, ["Oslo?"], **with_unknown(wire, place)))
     assert reply.status_code == 200, reply.text
     lines = [line for line in reply.json()["tts"]["warnings"] if "not known" in line]
     assert lines == [f"the field '{place}' is not known here and had no effect"]
@@ -235,64 +231,54 @@ def test_messages_name_a_schema_for_an_object(api):
 # Histories ------------------------------------------------------------------------------------------------------------
 
 
-def test_turns_of_an_own_chat_are_accepted_back(api):
-    """An answer with its thought, a refusal, and a call, each as the client got it."""
+OBJECT = {"type": "json_object"}
+OWN: dict[str, dict[str, Any]] = {  # by the API: what a model that calls, and one of texts, are asked
+    "chat": {"calls": {"tools": [CHAT_TOOL]}, "texts": {"response_format": OBJECT}},
+    "responses": {"calls": {"tools": [FLAT_TOOL]}, "texts": {"text": {"format": OBJECT}}},
+    "messages": {
+        "calls": {"tools": [TOOL]},
+        "texts": {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+    },
+}
+
+
+def given_back(wire: str, reply: Any) -> list[Any]:
+    """Return the turns that a client makes of a reply: what it got, the results of calls, and a question."""
+    question = {"role": "user", "content": "And now?"}
+    if wire == "chat":
+        message = reply["choices"][0]["message"]
+        ids = [one["id"] for one in message.get("tool_calls", ())]
+        results = [{"role": "tool", "tool_call_id": one, "content": "rain", "name": "weather"} for one in ids]
+        return [{"function_call": None, "audio": None, "annotations": [], **message}, *results, question]
+    if wire == "responses":
+        ids = [one["call_id"] for one in reply["output"] if one["type"] == "function_call"]
+        results = [{"type": "function_call_output", "call_id": one, "output": "rain"} for one in ids]
+        return [*reply["output"], *results, question]
+    ids = [one["id"] for one in reply["content"] if one["type"] == "tool_use"]
+    results = [{"type": "tool_result", "tool_use_id": one, "content": "rain"} for one in ids]
+    text = {"type": "text", "text": "And now?"}
+    return [{"role": "assistant", "content": reply["content"]}, {"role": "user", "content": [*results, text]}]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_an_api_answered_is_accepted_back(api, wire):
+    """A call, a refusal, and an answer with its thought, each as the client got it."""
     turns: list[Any] = [{"role": "user", "content": "Oslo?"}]
-    asked = {"calls": {"tools": [CHAT_TOOL]}, "texts": {"response_format": {"type": "json_object"}}, "thoughts": {}}
-    for model, fields in asked.items():
-        message = api.post(PATHS["chat"], json=body_of("chat", turns, model, **fields)).json()["choices"][0]["message"]
-        turns.append({"function_call": None, "audio": None, "annotations": [], **message})
-        turns += [
-            {"role": "tool", "tool_call_id": one["id"], "content": "rain", "name": "weather"}
-            for one in message.get("tool_calls", ())
-        ]
-        turns.append({"role": "user", "content": "And now?"})
-    assert [bool(one.get("refusal")) for one in turns if one["role"] == "assistant"] == [False, True, False]
-    assert turns[-2]["reasoning_content"] == "hm"
-    turns += [
-        {
-            "role": "assistant",
-            "content": [{"type": "thinking", "thinking": "hm"}, {"type": "refusal", "refusal": "No."}],
-        },
-        turns[0],
-    ]
-    found = ask(api, "chat", turns)
-    assert (found.text, found.report["warnings"]) == ("It is sunny.", [])
-
-
-def test_items_of_an_own_response_are_accepted_back(api):
-    items: list[Any] = [{"role": "user", "content": "Oslo?"}]
-    asked = {"calls": {"tools": [FLAT_TOOL]}, "texts": {"text": {"format": {"type": "json_object"}}}, "thoughts": {}}
-    for model, fields in asked.items():
-        output = api.post(PATHS["responses"], json=body_of("responses", items, model, **fields)).json()["output"]
-        items += output
-        items += [
-            {"type": "function_call_output", "call_id": one["call_id"], "output": "rain"}
-            for one in output
-            if one["type"] == "function_call"
-        ]
-        items.append({"role": "user", "content": "And now?"})
-    assert {"function_call", "reasoning", "message"} <= {one.get("type") for one in items}
-    assert any(part["type"] == "refusal" for one in items for part in one.get("content", ()) if isinstance(part, dict))
-    found = ask(api, "responses", items)
-    assert (found.text, found.report["warnings"]) == ("It is sunny.", [])
-
-
-def test_blocks_of_an_own_message_are_accepted_back(api):
-    turns: list[Any] = [{"role": "user", "content": "Oslo?"}]
-    form = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
-    for model, fields in {"calls": {"tools": [TOOL]}, "texts": {"output_config": form}, "thoughts": {}}.items():
-        content = api.post(PATHS["messages"], json=body_of("messages", turns, model, **fields)).json()["content"]
-        turns.append({"role": "assistant", "content": content})
-        results = [
-            {"type": "tool_result", "tool_use_id": one["id"], "content": "rain"}
-            for one in content
-            if one["type"] == "tool_use"
-        ]
-        turns.append({"role": "user", "content": [*results, {"type": "text", "text": "And now?"}]})
-    assert [one["type"] for one in turns[-2]["content"]] == ["thinking", "text"]
-    turns[-2]["content"].insert(1, {"type": "redacted_thinking", "data": "x"})
-    found = ask(api, "messages", turns)
+    for model, fields in {**OWN[wire], "thoughts": {}}.items():
+        turns += given_back(wire, api.post(PATHS[wire], json=body_of(wire, turns, model, **fields)).json())
+    said = json.dumps(turns)
+    if wire == "chat":
+        assert [bool(one.get("refusal")) for one in turns if one["role"] == "assistant"] == [False, True, False]
+        assert turns[-2]["reasoning_content"] == "hm"
+        parts = [{"type": "thinking", "thinking": "hm"}, {"type": "refusal", "refusal": "No."}]
+        turns += [{"role": "assistant", "content": parts}, turns[0]]
+    elif wire == "responses":
+        assert all(f'"type": "{kind}"' in said for kind in ("function_call", "reasoning", "message", "refusal"))
+    else:
+        assert '"type": "tool_use"' in said
+        assert [one["type"] for one in turns[-2]["content"]] == ["thinking", "text"]
+        turns[-2]["content"].insert(1, {"type": "redacted_thinking", "data": "x"})
+    found = ask(api, wire, turns)
     assert (found.text, found.report["warnings"]) == ("It is sunny.", [])
 
 

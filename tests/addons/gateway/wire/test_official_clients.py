@@ -14,6 +14,7 @@ pytest.importorskip("yaml", reason="the extra serve is not installed")
 
 from pydantic import BaseModel
 
+from tests.addons.gateway.asking import function_models
 from tests.addons.gateway.wire.started import started
 from tests.support.guard import LIMIT_S
 
@@ -33,10 +34,7 @@ def url(tmp_path_factory: Any) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("gateway")
     (folder / "keys.txt").write_text("".join(f"{name} {key}\n" for name, key in KEYS.items()))
     names = ("calls", "objects", "stopped", "texts", "fails", "forever")
-    models = {
-        name: {"backend": f"tests.addons.gateway.parts:{name}", "strategy": "best_of_n(n=4) | majority"}
-        for name in names
-    }
+    models = function_models(*names, strategy="best_of_n(n=4) | majority")
     models |= {"toy": {"strategy": "best_of_n(n=8) | majority"}}
     with started(folder, {"models": models, "keys": "keys.txt", "limits": {"tokens": 20_000}}) as made, CLIENTS:
         yield made
@@ -179,11 +177,6 @@ def test_what_the_api_has_no_word_for_goes_by_tts(url):
 def test_a_cut_response_says_so(url):
     reply = responses(url).responses.create(model="toy", input="3 + 4 - 2 + 8 - 1", max_output_tokens=2)
     assert (reply.status, reply.incomplete_details.reason) == ("incomplete", "max_output_tokens")
-
-
-def test_a_failure_is_in_the_stream(url):
-    with pytest.raises(openai.InternalServerError):
-        responses(url).responses.create(model="fails", input="Oslo?")
 
 
 # Messages -------------------------------------------------------------------------------------------------------------

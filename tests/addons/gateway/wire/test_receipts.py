@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tts
-from tests.addons.gateway.asking import VOTE
+from tests.addons.gateway.asking import VOTE, function_models
 
 SUM = "3 + 4 - 2"
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
@@ -43,7 +43,7 @@ def test_replies_and_stored_traces_have_the_receipt(client, path):
 
 
 def test_parts_are_not_known_where_answers_may_call_tools(client):
-    gateway = client(models={"proposals": {"backend": "tests.addons.gateway.parts:proposals", "strategy": VOTE}})
+    gateway = client(models=function_models("proposals", strategy=VOTE))
     receipt = gateway.post("/v1/chat/completions", json={**CHAT, "model": "proposals", "tools": [TOOL]}).json()["tts"][
         "receipt"
     ]

@@ -53,15 +53,22 @@ def body(path: str, **more: Any) -> dict[str, Any]:
 PATHS = ("chat/completions", "responses", "messages")
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("message", [MESSAGE, {"content": MESSAGE["content"]}], ids=["with a thought", "text alone"])
-def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
+def stream(path: str, message: dict[str, Any], frees: int, **more: Any) -> tuple[Any, list[tuple[str, str]], list[str]]:
+    """Return a whole reply, and the pieces and lines of a stream; the model goes on as its pieces arrive.
+
+    Args:
+        path: The path of an API.
+        message: What the model writes.
+        frees: How many pieces the model writes for each one that has arrived.
+        more: Further fields of the request.
+    """
     goes_on, holds = threading.Semaphore(0), threading.Event()
 
     def between() -> None:
         if holds.is_set():
             assert goes_on.acquire(timeout=LIMIT_S)
 
+    seen, lines = list[tuple[str, str]](), list[str]()
     with serving_script(lambda _: message, between) as upstream:
         models = {"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}}
         with serving(models=models) as server, httpx.Client(timeout=LIMIT_S) as http:
@@ -70,14 +77,20 @@ def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
             whole = http.post(url, json=body(path, stream=False))
             assert whole.status_code == 200
             holds.set()
-            with_usage: Any = {"stream_options": {"include_usage": True}} if path == "chat/completions" else {}
-            seen, lines = list[tuple[str, str]](), list[str]()
-            with http.stream("POST", url, json=body(path, **with_usage)) as reply:
+            with http.stream("POST", url, json=body(path, **more)) as reply:
                 for line in reply.iter_lines():
                     lines.append(line)
                     for piece in pieces(path, line):
                         seen.append(piece)
-                        goes_on.release()
+                        goes_on.release(frees)
+    return whole, seen, lines
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("message", [MESSAGE, {"content": MESSAGE["content"]}], ids=["with a thought", "text alone"])
+def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
+    with_usage: Any = {"stream_options": {"include_usage": True}} if path == "chat/completions" else {}
+    whole, seen, lines = stream(path, message, 1, **with_usage)
     written = {kind: "".join(text for one, text in seen if one == kind) for kind in ("thought", "text", "error")}
     assert written == {"thought": message.get("reasoning_content", ""), "text": message["content"], "error": ""}
     assert len([kind for kind, _ in seen if kind == "text"]) >= 2
@@ -92,24 +105,7 @@ def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
 def test_a_model_that_thinks_twice_keeps_its_stream(path):
     """Text that was sent before the second thought stays, and the response follows it."""
     content = "<think>First 5?</think>Let me check again. <think>Or 3?</think>The answer is 4."
-    goes_on, holds = threading.Semaphore(0), threading.Event()
-
-    def between() -> None:
-        if holds.is_set():
-            assert goes_on.acquire(timeout=LIMIT_S)
-
-    with serving_script(lambda _: {"content": content}, between) as upstream:
-        models = {"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}}
-        with serving(models=models) as server, httpx.Client(timeout=LIMIT_S) as http:
-            url = f"{url_of(server)}/{path}"
-            assert http.post(url, json=body(path, stream=False)).status_code == 200
-            holds.set()
-            seen = list[tuple[str, str]]()
-            with http.stream("POST", url, json=body(path)) as reply:
-                for line in reply.iter_lines():
-                    for piece in pieces(path, line):
-                        seen.append(piece)
-                        goes_on.release(20)  # text was sent before the second thought begins
+    _whole, seen, _lines = stream(path, {"content": content}, 20)  # text was sent before the second thought begins
     written = {kind: "".join(text for one, text in seen if one == kind) for kind in ("text", "error")}
     assert [kind for kind, _ in seen].count("text") >= 2
     assert written["error"] == ""

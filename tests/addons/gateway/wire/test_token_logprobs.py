@@ -9,8 +9,6 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("torch", reason="the extra engine is not installed")
 
-import tts
-from tests.addons.gateway.asking import ask
 from tts.backends.metadata import metadata_of
 from tts.backends.text.rendering import Renderer
 from tts.types import Trajectory
@@ -74,15 +72,3 @@ def test_the_tokens_are_those_of_the_text_alone(tokenizer: Any) -> None:
     assert [one["logprob"] for one in found] == [-float(one) for one in range(len(found))]
     assert token_logprobs(whole, "no text of it", tokenizer) is None
     assert token_logprobs(path(tokenizer, "A: 3", logprobs=False), "A: 3", tokenizer) is None
-
-
-@pytest.mark.slow
-def test_the_tokens_of_the_engine(client: Any) -> None:
-    gateway = client(models={"pocket": {"strategy": "best_of_n(n=4) | majority", "budget": 1000}})
-    question = [{"role": "user", "content": "What is 12 + 7 * 3?"}]
-    (choice,) = ask(gateway, model="pocket", messages=question, logprobs=True, seed=1).json()["choices"]
-    content = choice["logprobs"]["content"]
-    assert "".join(one["token"] for one in content) == choice["message"]["content"]
-    best = tts.solve("What is 12 + 7 * 3?", 1000, strategy="best_of_n(n=4) | majority", seed=1).candidates[0].trajectory
-    expected = [value for node in best.path[1:] for value in node.logprobs]
-    assert [one["logprob"] for one in content] == pytest.approx(expected[: len(content)])
