@@ -48,10 +48,13 @@ class Case:
 
     program: Program
     budget: Budget
-    window: int | None
-    selection: str | None
-    seed: int
-    cancel_at: int | None
+    window: int | None = None
+    selection: str | None = None
+    seed: int = 0
+    cancel_at: int | None = None
+
+
+QUIET: dict[str, Any] = {"seed": 0, "fail": 0.0, "slow": 1, "broken": 0.0, "unread": 0.0, "rates": RATES[0]}
 
 
 @st.composite
@@ -86,11 +89,8 @@ def run_world(verifiers: dict[str, Any], world: list[Case], chaos: dict[str, Any
     runs = []
     for index, case in enumerate(world):
         plan = parse("single") | (Never() if case.window is None else Unanimous(window=case.window))
-        plan = type(plan)(
-            case.program,
-            plan.stopping,
-            None if case.selection is None else parse(f"single | {case.selection}").selection,
-        )
+        selection = None if case.selection is None else parse(f"single | {case.selection}").selection
+        plan = type(plan)(case.program, plan.stopping, selection)
         problem = Problem(PROBLEMS[index % len(PROBLEMS)], id=f"p{index}")
         runs.append(
             make_run(problem, case.budget, plan, backend, verifiers=verifiers, seed=case.seed, clock=Clock(tick=0.01))
@@ -152,16 +152,13 @@ def test_a_streamed_row_whose_score_cannot_be_paid_keeps_its_lease() -> None:
         (ToyVerifier(error=0.1), {"generated_tokens": 9, "flops": 30}),
         (Judge(), {"requests": 1}),
     ):
-        case = Case(program, Budget(**limits), None, "weighted", 0, None)
-        chaos = {"seed": 0, "fail": 0.0, "slow": 1, "broken": 0.0, "unread": 0.0, "rates": RATES[0]}
-        run_world({"main": verifier}, [case], chaos)
+        run_world({"main": verifier}, [Case(program, Budget(**limits), selection="weighted")], QUIET)
 
 
 def test_a_streamed_row_that_waited_for_the_order_takes_nothing_from_a_later_call() -> None:
     program = Program(ops=(("expand", 0, 0, 4), ("expand", 0, 0, 8), ("stream", 0, 2, 10)), verifiers=())
-    case = Case(program, Budget(flops=1000), None, "weighted", 0, None)
-    chaos = {"seed": 0, "fail": 0.0, "slow": 1, "broken": 0.0, "unread": 0.0, "rates": RATES[1]}
-    run_world({"main": ToyVerifier(error=0.1)}, [case], chaos)
+    case = Case(program, Budget(flops=1000), selection="weighted")
+    run_world({"main": ToyVerifier(error=0.1)}, [case], {**QUIET, "rates": RATES[1]})
 
 
 def test_a_search_ends_where_a_stream_s_loop_has_paid_the_scores() -> None:
@@ -170,7 +167,7 @@ def test_a_search_ends_where_a_stream_s_loop_has_paid_the_scores() -> None:
     ops = (("stream", 11, 8, 1), ("score", 8, 5, 2), ("rollout", 6, 4, 6), ("score", 9, 2, 2), ("rollout", 8, 3, 4))
     ops = (*ops, ("expand", 9, 7, 9), ("finish", 11, 2, 1), ("keep", 4, 0, 8), ("complete", 1, 0, 0))
     case = Case(Program(ops=ops), Budget(verifier_tokens=100, verifier_calls=35, seconds=30.0), 2, "weighted", 1, None)
-    chaos = {"seed": 46963, "fail": 0.1, "slow": 3, "broken": 0.0, "unread": 0.0, "rates": RATES[2]}
+    chaos = {**QUIET, "seed": 46963, "fail": 0.1, "slow": 3, "rates": RATES[2]}
     run_world({"main": ToyVerifier(error=0.1)}, [before, case], chaos)
 
 
@@ -202,8 +199,7 @@ def test_10000_random_programs_keep_every_limit_and_all_books_agree() -> None:
 
 def test_a_path_that_cannot_be_read_again_leaves_no_handle() -> None:
     program = Program(ops=(("expand", 0, 0, 6), ("finish", 0, 0, 0), ("ask", 0, 2, 0)))
-    case = Case(program=program, budget=Budget(samples=1), window=None, selection=None, seed=0, cancel_at=None)
-    run_world({}, [case], {"seed": 9836, "fail": 0.0, "slow": 1, "broken": 0.0, "unread": 0.1, "rates": RATES[0]})
+    run_world({}, [Case(program, Budget(samples=1))], {**QUIET, "seed": 9836, "unread": 0.1})
 
 
 @pytest.mark.parametrize(
@@ -281,10 +277,7 @@ def test_a_run_that_can_pay_one_sample_costs_no_less_than_it_says() -> None:
 
 
 def test_replies_of_a_judge_are_charged_where_the_search_is_cancelled_while_they_end() -> None:
-    over = Case(program=Program(ops=()), budget=Budget(flops=1), window=None, selection=None, seed=0, cancel_at=None)
+    over = Case(Program(ops=()), Budget(flops=1))
     ops = (("rollout", 0, 0, 2), ("open", 0, 0, 0), ("complete", 0, 1, 1))
-    judged = Case(
-        program=Program(ops=ops), budget=Budget(seconds=0.5), window=None, selection="weighted", seed=1, cancel_at=34
-    )
-    chaos = {"seed": 131072, "fail": 0.0, "slow": 3, "broken": 0.2, "unread": 0.0, "rates": RATES[0]}
-    run_world(VERIFIERS[3], [over, over, judged], chaos)
+    judged = Case(Program(ops=ops), Budget(seconds=0.5), selection="weighted", seed=1, cancel_at=34)
+    run_world(VERIFIERS[3], [over, over, judged], {**QUIET, "seed": 131072, "slow": 3, "broken": 0.2})

@@ -81,10 +81,15 @@ def run_of(made: Pair, budget: Budget | float, plan: Any, verifier: Verifier | N
     return make_run(PROBLEM, budget, plan, made.backend, verifiers=verifiers, **more)
 
 
-def done(made: Pair, end: Solved) -> Solved:
-    """Assert that the run failed in nothing, and that meter, ledger, the wrapper's and the engine's own counts are
+def done(made: Pair, *what: Any, **more: Any) -> Solved:
+    """Solve a run that failed in nothing, and whose meter, ledger, the wrapper's and the engine's own counts are
     one.
     """
+    return checked(made, solve_and_show(run_of(made, *what, **more)))
+
+
+def checked(made: Pair, end: Solved) -> Solved:
+    """Assert that a run ended so."""
     assert not isinstance(end.solution, BaseException), end.solution
     assert end.solution.error is None, end.solution.error
     check_books(end.search)
@@ -128,7 +133,7 @@ PLANS: dict[str, Any] = {
 
 
 def budget_of(unit: str, amount: int) -> Budget:
-    return Budget(**{unit: amount * 300_000 if unit == "flops" else amount})  # type: ignore[arg-type]
+    return Budget(**{unit: amount * 300_000 if unit == "flops" else amount})
 
 
 @pytest.mark.slow
@@ -140,7 +145,7 @@ def test_no_limit_is_passed_and_all_books_agree(plan: str, unit: str) -> None:
         budget = budget_of(unit, amount)
         if unit == "verifier_tokens":
             budget = Budget(verifier_tokens=amount, samples=6)
-        end = done(made, solve_and_show(run_of(made, budget, PLANS[plan], seed=seed)))
+        end = done(made, budget, PLANS[plan], seed=seed)
         total = end.search.account.ledger.total()
         assert made.process_tokens >= total.verifier_tokens, "a prompt's pass was booked as verifier tokens"
         assert total.prompt_tokens <= made.backend.counters.prompt_tokens
@@ -176,7 +181,7 @@ def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_cou
             assert made.process_tokens == count * (prompt + 2 * 2 * 4)
 
     # not a token more than rows and scores
-    end = done(made, solve_and_show(run_of(made, Budget(tokens=3 * 4 * (4 + 4)), Do(check=check))))
+    end = done(made, Budget(tokens=3 * 4 * (4 + 4)), Do(check=check))
     assert end.search.account.available("tokens") == 0
 
 
@@ -198,7 +203,7 @@ def test_a_path_without_text_is_scored_and_its_prompt_is_still_to_be_read(ended:
         await search.score([t])
         assert made.process_tokens == search.rows.root_tokens + t.num_tokens
 
-    done(made, solve_and_show(run_of(made, 10**4, Do(check=check))))
+    done(made, 10**4, Do(check=check))
 
 
 def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
@@ -218,7 +223,7 @@ def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
         assert made.process_tokens == read
         assert [search.scoring.scores_of(whole)] == scores
 
-    done(made, solve_and_show(run_of(made, 10**4, Do(check=check))))
+    done(made, 10**4, Do(check=check))
 
 
 def test_a_state_that_was_released_is_read_again_within_what_is_granted() -> None:
@@ -235,7 +240,7 @@ def test_a_state_that_was_released_is_read_again_within_what_is_granted() -> Non
         Budget(verifier_tokens=9 + 15 + 9, samples=5),
         Budget(flops=2 * 10**7),
     ):
-        done(made := Pair(), solve_and_show(run_of(made, budget, Do(check=check))))
+        done(Pair(), budget, Do(check=check))
 
 
 def test_so_it_is_where_its_text_is_spelled_in_more_tokens_than_it_was_written_in() -> None:
@@ -261,7 +266,7 @@ def test_flops_pay_a_sample_as_far_as_without_a_verifier(step: int) -> None:
     for amount in range(20, 200, step):
         plain, scored = Pair(), Pair()
         one = solve_and_show(run_of(plain, budget_of("flops", amount), "best_of_n | majority", verifiers={}))
-        other = done(scored, solve_and_show(run_of(scored, budget_of("flops", amount), "best_of_n | weighted")))
+        other = done(scored, budget_of("flops", amount), "best_of_n | weighted")
         first = [
             end.solution.candidates and min(end.solution.candidates, key=lambda c: c.index).trajectory
             for end in (one, other)
@@ -275,7 +280,7 @@ def test_flops_pay_a_sample_as_far_as_without_a_verifier(step: int) -> None:
 @pytest.mark.parametrize("plan", ["best_of_n | weighted", "best_of_n | best"])
 def test_most_of_a_budget_of_flops_is_spent(plan: str, amount: int) -> None:
     made = Pair()
-    end = done(made, solve_and_show(run_of(made, budget_of("flops", amount), plan)))
+    end = done(made, budget_of("flops", amount), plan)
     share = end.search.account.spending("flops") / end.search.account.limit("flops")
     assert share >= 0.8 or any("were held" in note for note in end.solution.warnings), (share, end.solution.warnings)
     assert not any(np.isnan(c.scores["main"]) for c in end.solution.candidates)
@@ -301,9 +306,7 @@ def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_
 
 def test_a_probe_computes_nothing_and_its_calls_are_counted() -> None:
     made = Pair()
-    end = done(
-        made, solve_and_show(run_of(made, Budget(tokens=600, verifier_calls=4), "best_of_n(n=6) | weighted", Probe()))
-    )
+    end = done(made, Budget(tokens=600, verifier_calls=4), "best_of_n(n=6) | weighted", Probe())
     total = end.search.account.ledger.total()
     assert (total.verifier_tokens, total.verifier_calls, made.process_tokens) == (0, 4, 0)
     assert sum(not np.isnan(c.scores["main"]) for c in end.solution.candidates) == 4
@@ -314,7 +317,7 @@ def test_self_evaluation_costs_its_question_and_never_more(budget: Budget) -> No
     made = Pair()
     verifier = SelfEvaluation().fill(pair.record(), made.backend)
     short = change_setup(run_of(made, budget, "best_of_n | weighted", verifier), sampling=Sampling(max_tokens=20))
-    end = done(made, solve_and_show(short))
+    end = checked(made, solve_and_show(short))
     total = end.search.account.ledger.total()
     assert total.verifier_tokens == 2 * total.verifier_calls > 0
 
@@ -330,7 +333,7 @@ def test_a_path_that_leaves_no_room_for_the_question_stays_unknown_and_the_other
         scores = await search.score([full[0], short[0], full[1], short[1]])
         assert np.isnan(scores).tolist() == [True, False, True, False]
 
-    done(made, solve_and_show(run_of(made, 10**4, Do(check=check), verifier)))
+    done(made, 10**4, Do(check=check), verifier)
 
 
 def test_its_score_is_the_share_of_no() -> None:
@@ -343,7 +346,7 @@ def test_its_score_is_the_share_of_no() -> None:
         asked = await search.ask(ts, "s?", ["y", "n"])
         np.testing.assert_allclose(scores, asked[:, 1] / asked.sum(axis=1), rtol=1e-9)
 
-    done(made, solve_and_show(run_of(made, 10**4, Do(check=check), verifier)))
+    done(made, 10**4, Do(check=check), verifier)
 
 
 # What breaks a bound --------------------------------------------------------------------------------------------------

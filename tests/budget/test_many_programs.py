@@ -39,22 +39,9 @@ from tts.verifiers.function import FunctionVerifier
 
 AT_ONCE = 25
 COUNT = 1_000  # programs of a slow test
-ten_thousand = pytest.mark.parametrize("first", range(1_000, 11_000, COUNT))
+ten_thousand = [pytest.param(first, marks=pytest.mark.slow) for first in range(1_000, 11_000, COUNT)]
 SUMS = ("What is 3 + 4?", "What is 12 + 7 * 3?", "What is 20 - 7 + 5 - 2?", "What is 6 * 9 - 8?")
-OPS = (
-    "expand",
-    "expand",
-    "expand",
-    "complete",
-    "complete",
-    "score",
-    "extend",
-    "rollout",
-    "keep",
-    "finish",
-    "open",
-    "embed",
-)
+OPS = (*["expand"] * 3, *["complete"] * 2, "score", "extend", "rollout", "keep", "finish", "open", "embed")
 
 
 Make = Callable[[np.random.Generator, int], ProblemRun]
@@ -191,15 +178,8 @@ def run_functions(first: int, count: int) -> Counter[str]:
             scored = pick(rng, verifiers)
             program = Continuing(ops=ops_of(rng, OPS), verifiers=("main",) if scored and rng.random() < 0.5 else ())
             plan = plan_of(rng, program, verified=bool(scored))
-            return make_run(
-                PROBLEMS[number % 5],
-                budget_of(rng),
-                plan,
-                backend,
-                verifiers=scored,
-                seed=number,
-                clock=Clock(tick=0.01),
-            )
+            more: dict[str, Any] = {"verifiers": scored, "seed": number, "clock": Clock(tick=0.01)}
+            return make_run(PROBLEMS[number % 5], budget_of(rng), plan, backend, **more)
 
         try:
             return await checked(make, backend, first, count)
@@ -209,23 +189,11 @@ def run_functions(first: int, count: int) -> Counter[str]:
     return asyncio.run(run())
 
 
-def test_functions_that_lie_pass_no_limit() -> None:
-    ends = run_functions(0, 50)
-    assert ends.total() == 50
-    assert ends["VerifierError"] < 30
-
-
-@pytest.mark.slow
-@ten_thousand
-def test_many_programs_on_functions_that_lie_pass_no_limit(first: int) -> None:
-    ends = run_functions(first, COUNT)
-    assert (ends.total(), ends["BudgetExceeded"]) == (COUNT, 0)
-
-
 # The embedded engine --------------------------------------------------------------------------------------------------
 
 
 def run_engine(first: int, count: int) -> Counter[str]:
+    pytest.importorskip("torch", reason="the engine runs on torch")
     from tts.models import registry
     from tts.solver.solver import Solver
 
@@ -258,19 +226,6 @@ def run_engine(first: int, count: int) -> Counter[str]:
     return asyncio.run(run())
 
 
-def test_programs_on_the_embedded_engine_pass_no_limit() -> None:
-    pytest.importorskip("torch", reason="the engine runs on torch")
-    assert run_engine(0, 15).total() == 15
-
-
-@pytest.mark.slow
-@ten_thousand
-def test_many_programs_on_the_embedded_engine_pass_no_limit(first: int) -> None:
-    pytest.importorskip("torch", reason="the engine runs on torch")
-    ends = run_engine(first, COUNT)
-    assert (ends.total(), ends["BudgetExceeded"]) == (COUNT, 0)
-
-
 # A faulty server ------------------------------------------------------------------------------------------------------
 
 
@@ -297,15 +252,8 @@ def run_server(first: int, count: int) -> Counter[str]:
             verifiers: dict[str, Any] = {"main": scored} if rng.random() < 0.5 else {}
             program = Continuing(ops=ops_of(rng, OPS), verifiers=("main",) if verifiers and rng.random() < 0.5 else ())
             plan = plan_of(rng, program, verified=bool(verifiers))
-            return make_run(
-                PROBLEMS[number % 5],
-                budget_of(rng),
-                plan,
-                backend,
-                verifiers=verifiers,
-                seed=number,
-                clock=time.monotonic,
-            )
+            more: dict[str, Any] = {"verifiers": verifiers, "seed": number, "clock": time.monotonic}
+            return make_run(PROBLEMS[number % 5], budget_of(rng), plan, backend, **more)
 
         ends = await checked(make, backend, first, count)
         await backend.close()
@@ -319,15 +267,22 @@ def run_server(first: int, count: int) -> Counter[str]:
     return ends
 
 
-def test_programs_through_a_faulty_server_pass_no_limit() -> None:
-    assert run_server(0, 25).total() == 25
+RUNS: dict[str, tuple[Callable[[int, int], Counter[str]], int]] = {  # with how many programs are quick
+    "functions": (run_functions, 50),
+    "engine": (run_engine, 15),
+    "server": (run_server, 25),
+}
 
 
-@pytest.mark.slow
-@ten_thousand
-def test_many_programs_through_a_faulty_server_pass_no_limit(first: int) -> None:
-    ends = run_server(first, COUNT)
-    assert (ends.total(), ends["BudgetExceeded"]) == (COUNT, 0)
+@pytest.mark.parametrize("first", [0, *ten_thousand])
+@pytest.mark.parametrize("kind", RUNS)
+def test_random_programs_pass_no_limit(kind: str, first: int) -> None:
+    run, few = RUNS[kind]
+    count = COUNT if first else few
+    ends = run(first, count)
+    assert ends.total() == count
+    assert not first or ends["BudgetExceeded"] == 0
+    assert ends["VerifierError"] < 0.6 * count
 
 
 # Backends of a user's class that misreport ----------------------------------------------------------------------------
@@ -418,19 +373,9 @@ def run_misreports(number: int) -> None:
     backend = Metered(rng, clock, one_of=pick(rng, [3, 10, 10**9]))
     account = Account(limits_of(rng), clock=clock)
     scored = FunctionVerifier(lambda _problem, text: (hash64("score", text) + 0.5) * 2.0**-64)
+    more: dict[str, Any] = {"verifiers": {"main": scored}, "seed": number, "clock": clock}
     runs = [
-        replace(
-            make_run(
-                PROBLEMS[number % 5],
-                9,
-                pick(rng, PLANS),
-                backend,
-                verifiers={"main": scored},
-                seed=number,
-                clock=clock,
-            ),
-            budget=account,
-        )
+        make_run(PROBLEMS[number % 5], account, pick(rng, PLANS), backend, **more)
         for _ in range(int(rng.integers(1, 4)))
     ]
 
@@ -460,14 +405,7 @@ def run_misreports(number: int) -> None:
         assert max(backend.begun) <= deadline
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", [*range(0, 200, 50), *ten_thousand])
 def test_backends_that_misreport_pass_no_limit(first: int) -> None:
-    for number in range(first, first + 50):
-        run_misreports(number)
-
-
-@pytest.mark.slow
-@ten_thousand
-def test_many_programs_on_backends_that_misreport_pass_no_limit(first: int) -> None:
-    for number in range(first, first + COUNT):
+    for number in range(first, first + (COUNT if first >= COUNT else 50)):
         run_misreports(number)

@@ -17,19 +17,10 @@ from tests.support.runs import Solved, change_setup, check_books, make_run, solv
 from tts.backends.base import RowSet, SampleRequest, Sampling
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget import units
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.budget.ledger import sum_usage
-from tts.budget.units import (
-    COUNT_UNITS,
-    FIXED_UNITS,
-    PLACE_UNITS,
-    TABLE,
-    TOKEN_UNITS,
-    UNITS,
-    VERIFIER_UNITS,
-    WHOLE_UNITS,
-)
 from tts.search.parts import STRATEGIES
 from tts.trace.trace import Trace
 from tts.types import Problem, Trajectory
@@ -76,24 +67,20 @@ def language(name: str) -> ToyLanguage:
     return ToyLanguage(accuracy=0.7, thoughts=name in THINKING)
 
 
-@pytest.mark.parametrize("limits", [{}, {"tokens": 700}], ids=["alone", "with_tokens"])
+JUDGE = Judge(votes=2, max_tokens=4, prompt_tokens=300)
+
+
+@pytest.mark.parametrize(
+    ("limits", "verifier"),
+    [({}, ToyVerifier(error=0.1)), ({"tokens": 700}, ToyVerifier(error=0.1)), ({}, JUDGE)],
+    ids=["alone", "with_tokens", "with_a_judge"],
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_strategy_keeps_the_limit_and_answers(name: str, limits: dict[str, int]) -> None:
+def test_every_strategy_keeps_the_limit_and_answers(name: str, limits: dict[str, int], verifier: Verifier) -> None:
     for requests in range(1, 6):
         backend = CountedApproving(language(name))
         budget = Budget(requests=requests, **limits)
-        end = solved(FORMS.get(name, name), budget, backend, {"main": ToyVerifier(error=0.1)}, seed=requests)
-        assert end.solution.error is None
-        check(end, backend, requests)
-        assert end.solution.answer is not None, requests
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_strategy_keeps_the_limit_with_a_judge(name: str) -> None:
-    for requests in range(1, 6):
-        backend = CountedApproving(language(name))
-        judge = Judge(votes=2, max_tokens=4, prompt_tokens=300)
-        end = solved(FORMS.get(name, name), Budget(requests=requests), backend, {"main": judge}, seed=requests)
+        end = solved(FORMS.get(name, name), budget, backend, {"main": verifier}, seed=requests)
         assert end.solution.error is None
         check(end, backend, requests)
         assert end.solution.answer is not None, requests
@@ -104,8 +91,7 @@ def test_every_strategy_keeps_the_limit_whatever_fails(name: str) -> None:
     for requests in (1, 3, 6):
         inner = CountedApproving(language(name))
         backend = ChaosBackend(inner, seed=requests, fail=0.3, broken=0.2, unread=0.1)
-        judge = Judge(votes=2, max_tokens=4, prompt_tokens=300)
-        end = solved(FORMS.get(name, name), Budget(requests=requests), backend, {"main": judge}, seed=requests)
+        end = solved(FORMS.get(name, name), Budget(requests=requests), backend, {"main": JUDGE}, seed=requests)
         check(end, inner, requests)
 
 
@@ -120,8 +106,7 @@ def test_without_a_limit_every_call_is_counted(name: str) -> None:
 def test_every_selection_keeps_the_limit(selection: str) -> None:
     for requests in range(1, 9):
         backend = CountedToy()
-        judge = Judge(votes=2, max_tokens=4, prompt_tokens=300)
-        end = solved(f"best_of_n(n=4) | {selection}", Budget(requests=requests), backend, {"main": judge})
+        end = solved(f"best_of_n(n=4) | {selection}", Budget(requests=requests), backend, {"main": JUDGE})
         assert end.solution.error is None
         assert end.solution.answer is not None
         check(end, backend, requests)
@@ -220,13 +205,12 @@ def test_the_bounds_of_verifiers() -> None:
 
 
 def test_the_units_derive_from_the_table() -> None:
-    assert {"samples", "requests"} == {*PLACE_UNITS}
-    assert {*FIXED_UNITS} == {"samples", "requests", "verifier_calls"}
-    assert {*TOKEN_UNITS} | {*FIXED_UNITS} | {"flops", "usd"} == {*UNITS} == {*TABLE}
-    assert {*VERIFIER_UNITS} == {"verifier_tokens", "verifier_calls"}
-    assert "requests" in COUNT_UNITS
-    assert "requests" in WHOLE_UNITS
-    assert {*Budget.__dataclass_fields__} == {*UNITS, "seconds"}
+    assert {*units.PLACE_UNITS} == {"samples", "requests"}
+    assert {*units.FIXED_UNITS} == {"samples", "requests", "verifier_calls"}
+    assert {*units.TOKEN_UNITS, *units.FIXED_UNITS, "flops", "usd"} == {*units.UNITS} == {*units.TABLE}
+    assert {*units.VERIFIER_UNITS} == {"verifier_tokens", "verifier_calls"}
+    assert "requests" in {*units.COUNT_UNITS} & {*units.WHOLE_UNITS}
+    assert {*Budget.__dataclass_fields__} == {*units.UNITS, "seconds"}
 
 
 def test_a_trace_without_requests_says_that_they_are_unknown() -> None:

@@ -28,20 +28,8 @@ from tts.types import Solution
 from tts.verifiers.toy import ToyVerifier
 
 PRICES = Rates(flops=2, usd_in=10**6, usd_out=4 * 10**6)
-OPS = (
-    "expand",
-    "expand",
-    "complete",
-    "complete",
-    "score",
-    "score",
-    "extend",
-    "ask",
-    "rollout",
-    "keep",
-    "finish",
-    "open",
-)
+OPS = (*(one for one in ("expand", "complete", "score") for _ in range(2)), "extend", "ask", "rollout", "keep")
+OPS = (*OPS, "finish", "open")
 
 
 def budget_of(rng: np.random.Generator) -> Budget:
@@ -64,9 +52,8 @@ def budget_of(rng: np.random.Generator) -> Budget:
 def program(rng: np.random.Generator, account: Account, backend: ChaosBackend) -> ProblemRun:
     verifiers = pick(rng, [{}, {"main": ToyVerifier(error=0.2)}, {"main": Judge()}])
     plan = plan_of(rng, Program(ops=ops_of(rng, OPS), verifiers=tuple(verifiers)), verified=bool(verifiers))
-    run = make_run(
-        pick(rng, PROBLEMS), 1, plan, backend, verifiers=verifiers, seed=int(rng.integers(9)), clock=Clock(tick=1e-6)
-    )
+    more: dict[str, Any] = {"verifiers": verifiers, "seed": int(rng.integers(9)), "clock": Clock(tick=1e-6)}
+    run = make_run(pick(rng, PROBLEMS), 1, plan, backend, **more)
     payer = account if rng.random() < 0.8 else account.part(samples=int(rng.integers(1, 9)))
     return dataclasses.replace(run, budget=payer)
 

@@ -23,7 +23,7 @@ from tests.backends.vllm.lent import lent
 from tests.contracts.backend_contract import TO_END, WARM, BackendContract, awaited
 from tests.contracts.prompt_logprobs_contract import PromptLogprobsContract
 from tests.contracts.spreads_contract import SpreadsContract
-from tests.contracts.walk import classes_with, missing
+from tests.contracts.walk import classes_with, descendants, missing
 from tests.support.chaos import ChaosBackend
 from tts.backends import BACKENDS
 from tts.backends.base import Backend, Caps, Counters, Finish, Reply, RowSet, Sample, SampleRequest
@@ -445,19 +445,6 @@ class TestRepositories(TestWorkspace):
         return Repositories(data, agent="toy")
 
 
-CONTRACTS = {
-    contract.name: contract
-    for contract in (
-        TestToy,
-        TestCallable,
-        TestTransformers,
-        TestEngine,
-        TestOpenAI,
-        TestVLLM,
-        TestWorkspace,
-        TestRepositories,
-    )
-}
 CLASSES = {
     "ToyBackend",
     "FunctionBackend",
@@ -471,7 +458,7 @@ CLASSES = {
 
 
 def test_every_backend_has_a_contract_class() -> None:
-    assert missing(BACKENDS, [name for name in CONTRACTS if name]) == []
+    assert missing(BACKENDS, {contract.name for contract in descendants(BackendContract)}) == []
     written = classes_with("backends", ("open", "sample"))
     assert written.pop("tts.backends.base:Backend"), "the walk found not even the base class"
     assert {way for way, name in written.items() if name not in CLASSES} == set()

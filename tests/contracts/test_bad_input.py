@@ -9,7 +9,7 @@ from tests.contracts.test_strategies import CONTRACTS
 from tests.support.chaos import ChaosBackend
 from tests.support.odd import OddBackend, OddVerifier
 from tests.support.revising import revising  # noqa: F401 - a fixture
-from tests.support.runs import check_books, make_run, solve, solve_and_show
+from tests.support.runs import check_books, make_run, searched, solution_of, solve_and_show, texts_of
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import VerifierError
@@ -31,14 +31,11 @@ def plan_of(contract: type[StrategyContract]) -> Plan:
 @EACH_PLAIN
 def test_a_budget_of_one_sample_is_one_plain_sample(contract: type[StrategyContract], seeds: range) -> None:
     for seed in seeds:
-        texts = [
-            [c.trajectory.full_text for c in solve(run).candidates]
-            for run in (
-                make_run(PROBLEM, Budget(samples=1), plan, contract().backend(), seed=seed, verifiers=verified())
-                for plan in (plan_of(contract), contract.alone)
-            )
-        ]
-        assert texts[0] == texts[1]
+        mine, alone = (
+            solution_of(PROBLEM, Budget(samples=1), plan, contract().backend(), seed=seed, verifiers=verified())
+            for plan in (plan_of(contract), contract.alone)
+        )
+        assert texts_of(mine) == texts_of(alone)
 
 
 @EACH_PLAIN
@@ -46,12 +43,10 @@ def test_a_budget_of_one_sample_is_one_plain_sample(contract: type[StrategyContr
 def test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end(
     contract: type[StrategyContract], step: str
 ) -> None:
-    end = solve_and_show(
-        make_run(PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers={"main": OddVerifier("")})
+    end = searched(
+        PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers={"main": OddVerifier("")}
     )
-    assert end.solution.error is None
     assert end.solution.answer is not None  # the last step runs to the end
-    check_books(end.search)
     assert max(t.depth for t in end.search.tree.nodes) <= 42
 
 
@@ -79,14 +74,9 @@ def test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_kee
 
 @EACH
 def test_unknown_scores_stop_nothing(contract: type[StrategyContract]) -> None:
-    end = solve_and_show(
-        make_run(
-            PROBLEM, 1500, plan_of(contract), backend_that_answers(contract), verifiers={"main": OddVerifier("nan")}
-        )
-    )
-    assert end.solution.error is None
+    unknown = {"main": OddVerifier("nan")}
+    end = searched(PROBLEM, 1500, plan_of(contract), backend_that_answers(contract), verifiers=unknown)
     assert end.solution.answer is not None
-    check_books(end.search)
 
 
 @pytest.mark.parametrize("enough", [1, pytest.param(12, marks=pytest.mark.slow)])
@@ -127,12 +117,8 @@ def test_where_every_row_fails_it_says_so(contract: type[StrategyContract]) -> N
 def test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width(
     contract: type[StrategyContract], limit: int
 ) -> None:
-    end = solve_and_show(
-        make_run(PROBLEMS[0], limit, plan_of(contract), backend_that_answers(contract), verifiers=verified())
-    )
-    assert end.solution.error is None
+    end = searched(PROBLEMS[0], limit, plan_of(contract), backend_that_answers(contract), verifiers=verified())
     assert end.solution.answer is not None
-    check_books(end.search)
 
 
 def backend_that_answers(contract: type[StrategyContract]) -> ToyBackend:

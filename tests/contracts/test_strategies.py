@@ -428,51 +428,7 @@ class TestEts(StrategyContract):
     looks = (100, 200)
 
 
-CONTRACTS = (
-    TestLookaheadPowerSampling,
-    TestBeam,
-    TestDvts,
-    TestDiverseBeam,
-    TestParallelProbe,
-    TestRebase,
-    TestAStar,
-    TestAuto,
-    TestEts,
-    TestSingle,
-    TestBestOfN,
-    TestSelfConsistency,
-    TestAdaptive,
-    TestAnswerConvergence,
-    TestBudgetForcing,
-    TestCascade,
-    TestDeepConfidenceOnline,
-    TestEarlyPruning,
-    TestEntropicParticleFilter,
-    TestAbMcts,
-    TestFractured,
-    TestMcts,
-    TestParallelTempering,
-    TestParticleFilter,
-    TestParticleGibbs,
-    TestPaCoRe,
-    TestRecursiveSelfAggregation,
-    TestGuidedByGut,
-    TestMur,
-    TestPhiDecoding,
-    TestPowerSampling,
-    TestProgramAided,
-    TestSpecReason,
-    TestEntropySwitching,
-    TestSelfRefine,
-    TestMixtureOfAgents,
-    TestArchon,
-    TestMindEvolution,
-    TestTreeOfThoughts,
-    TestForestOfThought,
-    TestSelfVerification,
-    TestSemanticEntropy,
-    TestSequentialRevision,
-)
+CONTRACTS = tuple(StrategyContract.__subclasses__())
 
 
 def test_every_strategy_has_a_contract_class() -> None:

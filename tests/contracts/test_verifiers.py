@@ -14,7 +14,7 @@ import pytest
 import tts
 import tts.verifiers
 from tests.contracts.verifier_contract import VerifierContract
-from tests.contracts.walk import classes_with, missing
+from tests.contracts.walk import classes_with, descendants, missing
 from tests.support import pair
 from tests.support.judging import ApprovingToy, JudgingToy
 from tests.support.pair import home  # noqa: F401 - a fixture
@@ -294,37 +294,15 @@ class TestGrader(VerifierContract):
         return Grader(prompt_tokens=400, missing=0.999).fill(None, self.backend())
 
 
-CONTRACTS = (
-    TestChecker,
-    TestCode,
-    TestPatchTests,
-    TestReward,
-    TestJudge,
-    TestGenRm,
-    TestGrader,
-    TestMultiAspect,
-    TestEnsemble,
-    TestConfidence,
-    TestRules,
-    TestToyPerfect,
-    TestCallableOfTheWhole,
-    TestProcess,
-    TestProbe,
-    TestSelfEvaluation,
-)
 CLASSES = {
     "Checker", "ToyVerifier", "FunctionVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe",
     "Reward", "SelfEvaluation", "Rules", "GenRm", "Grader", "MultiAspect", "PatchTests",
 }  # fmt: skip
 
 
-def descendants(base: type) -> set[type]:
-    return {one for child in base.__subclasses__() for one in (child, *descendants(child))}
-
-
 def test_every_verifier_has_a_contract_class() -> None:
     pytest.importorskip("yaml", reason="records of reward models need it")
-    assert missing(VERIFIERS, [contract.name for contract in CONTRACTS if contract.name]) == []
+    assert missing(VERIFIERS, {contract.name for contract in descendants(VerifierContract)}) == []
     for module in pkgutil.walk_packages(tts.verifiers.__path__, "tts.verifiers."):
         importlib.import_module(module.name)
     for name in VERIFIERS.entries:

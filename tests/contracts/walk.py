@@ -53,6 +53,11 @@ def registered_in(folder: str) -> set[str]:
     return found
 
 
+def descendants(base: type) -> set[type]:
+    """Return the classes below a class."""
+    return {one for child in base.__subclasses__() for one in (child, *descendants(child))}
+
+
 def missing(table: Registry, covered: Collection[str]) -> list[str]:
     """Return our own names of a table that have no contract class."""
     return sorted(set(table.entries) - set(covered))
