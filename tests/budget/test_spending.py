@@ -11,7 +11,7 @@ import pytest
 import tts
 from tests.support.heavy import heavy_tailed_model
 from tests.support.revising import RevisingTask
-from tests.support.runs import change_setup, check_books, make_run, solve_and_show
+from tests.support.runs import change_setup, check_books, make_run, searched, solve_and_show
 from tts.backends.base import CAPABILITIES
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.needs import needs_of
@@ -97,10 +97,7 @@ def test_on_the_embedded_policy(name: str) -> None:
 @pytest.mark.parametrize("samples", [8, 30])
 def test_the_one_search_that_ends_at_its_goal_says_what_it_leaves(samples: int) -> None:
     limit = samples * 64
-    run = make_run(
-        "10 - 7 + 5", limit, "a_star", ToyBackend(ToyLanguage(accuracy=0.7)), verifiers={"main": ToyVerifier(error=0.1)}
-    )
-    end = solve_and_show(run)
-    check_books(end.search)
+    toy, scores = ToyBackend(ToyLanguage(accuracy=0.7)), {"main": ToyVerifier(error=0.1)}
+    end = searched("10 - 7 + 5", limit, "a_star", toy, verifiers=scores)
     left = f"{limit - end.solution.usage.tokens:,}"
     assert end.solution.warnings == (f"a_star ended at its first solution with {left} tokens left; goals=None goes on",)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import tts
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key
 from tts.backends.openai.http import Timeouts
+from tts.models.record import ModelRecord
 from tts.randomness import child_stream
 from tts.thoughts import ThoughtMarks
 
 PROMPT = "3 + 4 - 2 + 9"
 LONG = " + ".join("1" * 60)
 WARM = Sampling(temperature=1.0)
+_NOTHING: Mapping[str, Any] = {}
 QUICK = Timeouts(wait_s=0.001)
 FULL: dict[str, Any] = {
     "model": "toy", "mode": "tokens", "streams": True, "usage": True, "cached": True, "logprobs": True, "seeds": True,
@@ -56,6 +59,33 @@ def using(
         told = asyncio.run(checked(url))
         asyncio.run(until(lambda: server.open == 0))
     return told
+
+
+def solution_at(
+    url: str,
+    strategy: str,
+    budget: Any = 400,
+    *,
+    problem: str = "What is 2 + 2?",
+    task: str = "math",
+    record: Mapping[str, Any] = _NOTHING,
+    **declared: Any,
+) -> tts.Solution:
+    """Solve by a server with declared capabilities.
+
+    Args:
+        url: The url of the server.
+        strategy: The strategy.
+        budget: The budget.
+        problem: The problem.
+        task: The task.
+        record: Further fields of the model's record.
+        declared: The capabilities; none: the server is probed.
+    """
+    known = tuple(declared.items()) if declared else None
+    model = ModelRecord(name="toy", backend="openai", url=url, **({"capabilities": known} if known else {}), **record)
+    with tts.Solver(model, task=task, strategy=strategy) as solver:
+        return solver.solve(problem, budget)
 
 
 async def all_ended() -> None:

@@ -13,6 +13,7 @@ from tests.backends.openai.making import QUICK, drawn, on
 from tests.backends.openai.server import serving
 from tts.backends.base import Sample
 from tts.backends.openai.errors import Key
+from tts.backends.openai.http import Timeouts
 
 ONCE = dataclasses.replace(QUICK, tries=1)
 MODELS = {"data": [{"id": "toy"}]}
@@ -88,16 +89,32 @@ async def dripping(*pieces: bytes, end: bytes = b" ", pause_s: float = 0.005) ->
         await asyncio.sleep(pause_s)
 
 
-def row(*pieces: bytes, endless: Any = None, key: Key | None = None, **found: Any) -> tuple[Sample, Saying]:
-    """Return what is made of a chat's reply of these bytes, asked for once, and the server; `endless`: what gives them
-    instead.
+def row(
+    *pieces: bytes,
+    endless: Any = None,
+    say: Callable[[Asked], Any] | None = None,
+    key: Key | None = None,
+    timeouts: Timeouts = ONCE,
+    cap: int = 60,
+    **found: Any,
+) -> tuple[Sample, Saying]:
+    """Return what is made of a chat's reply of these bytes, and the server.
+
+    Args:
+        pieces: The bytes.
+        endless: What gives them instead.
+        say: What gives those of each request instead.
+        key: The key.
+        timeouts: How often, and how long, the server is asked.
+        cap: The most tokens of the row.
+        found: Capabilities of the server.
     """
-    server = Saying(lambda _asked: pieces if endless is None else endless)
+    server = Saying(say or (lambda _asked: pieces if endless is None else endless))
 
     async def draw(url: str) -> Sample:
-        backend = on(url, ONCE, key=key, **{"mode": "chat", "seeds": False, "logprobs": False} | found)
+        backend = on(url, timeouts, key=key, **{"mode": "chat", "seeds": False, "logprobs": False} | found)
         try:
-            [sample] = await drawn(backend, 1)
+            [sample] = await drawn(backend, 1, cap=cap)
             return sample
         finally:
             await backend.close()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backends.openai.making import LONG, PROMPT, WARM, asked, drawn, on, samples_of, told_at, using
-from tests.backends.openai.saying import Saying, dripping, head, whole
+from tests.backends.openai.saying import Saying, dripping, head, row, whole
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.openai.backend import OpenAIBackend
@@ -247,14 +247,6 @@ def test_paths_go_on_by_the_tokens_that_they_are() -> None:
         assert extension.value.handle.ids == first.ids + extension.value.token_ids
         with pytest.raises(PromptTooLong):
             await OpenAIBackend.extend(backend, [ServerHandle(PROMPT, tuple(range(200)), "", "")], ["1"])
-        for name in ("score", "hidden", "value", "next_logprobs"):
-            with pytest.raises(CapabilityError, match=name):
-                await {
-                    "score": lambda: backend.score([first], ["x"]),
-                    "hidden": lambda: backend.hidden([first]),
-                    "value": lambda: backend.value([first], "h"),
-                    "next_logprobs": lambda: backend.next_logprobs([first], ["x"], ["y"]),
-                }[name]()
 
     using(server, check, context=200)
 
@@ -308,14 +300,8 @@ def test_a_text_without_its_tokens_is_no_row() -> None:
         told = {"choices": [{"index": 0, "text": "4", "finish_reason": "stop"}]}
         return whole({"tokens": [1, 2]} if asked.path == "/tokenize" else told)
 
-    async def check(url: str) -> None:
-        backend = on(url, streams=False)
-        [sample] = await drawn(backend, 1, cap=1)
-        await backend.close()
-        assert (sample.finish, sample.error) == ("error", "BadReply: a text without its token ids")
-
-    with serving(Saying(say)) as url:
-        asyncio.run(check(url))
+    sample, _ = row(say=say, cap=1, mode="tokens", logprobs=True, streams=False)
+    assert (sample.finish, sample.error) == ("error", "BadReply: a text without its token ids")
 
 
 def test_a_key_that_is_refused_later_is_told_with_how_to_give_one() -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import tts
 from tests.addons.gateway.wire.upstream import Refusal, call, serving_script
-from tests.backends.openai.making import PROMPT, drawn
+from tests.backends.openai.making import PROMPT, WARM, drawn
 from tests.backends.openai.saying import MODELS, Asked, Saying, whole
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.base import Sampling
@@ -73,6 +73,19 @@ def choosy(*refused: str, names: bool = True, apart: bool = False, **features: A
 def found_at(server: Any, mode: Any = "auto") -> Capabilities:
     with serving(server) as url:
         return probe_server(url, "toy", Key(), mode)
+
+
+def sent_by(found: Capabilities, server: ToyServer, sampling: Sampling = WARM) -> dict[str, Any]:
+    """Draw a row, and return the body of its call."""
+
+    async def draw() -> None:
+        backend = OpenAIBackend(found)
+        [sample] = await drawn(backend, 1, sampling=sampling)
+        await backend.close()
+        assert not sample.error
+
+    asyncio.run(draw())
+    return server.bodies[-1]
 
 
 @pytest.mark.parametrize(
@@ -193,18 +206,11 @@ def test_a_server_that_takes_one_of_both_is_sent_the_one_that_is_not_1() -> None
     server = choosy(apart=True)
     with serving(server) as url:
         found = probe_server(url, "toy", Key())
-
-        async def draw(sampling: Sampling) -> Any:
-            backend = OpenAIBackend(found)
-            [sample] = await drawn(backend, 1, sampling=sampling)
-            await backend.close()
-            assert not sample.error
-            return {name: server.bodies[-1].get(name) for name in ("temperature", "top_p")}
-
-        assert asyncio.run(draw(Sampling(temperature=0.5))) == {"temperature": 0.5, "top_p": None}
-        assert asyncio.run(draw(Sampling(temperature=1.0, top_p=0.5))) == {"temperature": None, "top_p": 0.5}
+        for temperature, top_p, told in ((0.5, 1.0, {"temperature": 0.5}), (1.0, 0.5, {"top_p": 0.5})):
+            body = sent_by(found, server, Sampling(temperature=temperature, top_p=top_p))
+            assert {name: body[name] for name in ("temperature", "top_p") if name in body} == told
         with pytest.raises(CapabilityError, match="takes only one of them"):
-            asyncio.run(draw(Sampling(temperature=0.5, top_p=0.5)))
+            sent_by(found, server, Sampling(temperature=0.5, top_p=0.5))
 
 
 @pytest.mark.parametrize("tempers", [True, False])
@@ -234,15 +240,7 @@ def test_what_a_server_does_to_the_law_by_default_is_switched_off_as_far_as_it_c
     server = choosy(*refused, owner="vllm")
     with serving(server) as url:
         found = probe_server(url, "toy", Key())
-
-        async def draw() -> None:
-            backend = OpenAIBackend(found)
-            [sample] = await drawn(backend, 1)
-            await backend.close()
-            assert not sample.error
-
-        asyncio.run(draw())
-    assert NEUTRAL & server.bodies[-1].keys() == NEUTRAL - {*refused}
+        assert NEUTRAL & sent_by(found, server).keys() == NEUTRAL - {*refused}
     assert found.filters == ("top_k" not in refused)
     assert [type(dict(found.neutral).get("top_k", 0)), *map(type, dict(found.neutral).values())][0] is int
 
@@ -256,15 +254,8 @@ def test_penalties_and_biases_are_sent_and_tell_samplings_apart() -> None:
     server = choosy()
     changed = Sampling(presence_penalty=0.5, frequency_penalty=-1, logit_bias={7: -100, 3: 2})
 
-    async def draw(found: Capabilities) -> None:
-        backend = OpenAIBackend(found)
-        [sample] = await drawn(backend, 1, sampling=changed)
-        await backend.close()
-        assert not sample.error
-
     with serving(server) as url:
-        asyncio.run(draw(probe_server(url, "toy", Key())))
-    body = server.bodies[-1]
+        body = sent_by(probe_server(url, "toy", Key()), server, changed)
     assert (body["presence_penalty"], body["frequency_penalty"], body["logit_bias"]) == (0.5, -1, {"3": 2, "7": -100})
     assert changed == Sampling(presence_penalty=0.5, frequency_penalty=-1, logit_bias=((7, -100), (3, 2)))
     assert len({changed, Sampling(), Sampling(logit_bias={3: 2}), Sampling(presence_penalty=0.5)}) == 4

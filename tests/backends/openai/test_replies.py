@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import tts
-from tests.backends.openai.making import FULL, PROMPT, QUICK, drawn, on
-from tests.backends.openai.saying import ONCE, Asked, Saying, delta, event, head, row, whole
+from tests.backends.openai.making import FULL, PROMPT, QUICK, drawn, solution_at
+from tests.backends.openai.saying import Asked, Saying, delta, event, head, row, used, whole
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.openai.access import ServerAccess
 from tts.backends.openai.backend import OpenAIBackend
@@ -113,6 +113,34 @@ def test_a_row_without_a_report_is_charged_its_bytes_and_one_unless_it_may_hide_
     assert (sample.num_tokens, sample.estimated) == (charged, True)
 
 
+TOTAL = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 46}}
+HIDDEN = {"choices": [{"index": 0, "delta": {"reasoning_content": "hm " * 20}, "finish_reason": "length"}]}
+
+
+def streamed(*events: Any) -> list[bytes]:
+    return [head(), *map(event, events), event(b"[DONE]")]
+
+
+@pytest.mark.parametrize(
+    ("reply", "streams", "charged", "estimated"),
+    [
+        # thoughts of which the total alone tells
+        (streamed(delta("4", "stop"), TOTAL), True, 41, False),
+        # thoughts that the report leaves out: all that was granted
+        (streamed(HIDDEN, used(5, 0)), True, 60, True),
+        # fewer tokens than a text can have, and long tokens
+        (streamed(delta("x" * 60_000, "stop"), used(5, 9)), True, 60, True),
+        (message("x" * (10 << 20), usage={"prompt_tokens": 5, "completion_tokens": 9}), False, 60, True),
+        (streamed(delta(" " * 900, "stop"), used(5, 9)), True, 9, False),
+    ],
+)
+def test_a_report_is_completed_or_doubted_where_it_cannot_be_all(
+    reply: list[bytes], streams: bool, charged: int, estimated: bool
+) -> None:
+    sample, _ = row(*reply, streams=streams)
+    assert (sample.num_tokens, sample.estimated) == (charged, estimated)
+
+
 @pytest.mark.parametrize(
     ("shows", "cause"),
     [
@@ -125,33 +153,25 @@ def test_a_row_without_a_report_is_charged_its_bytes_and_one_unless_it_may_hide_
 )
 def test_a_solution_says_why_it_is_charged_by_estimates(shows: dict[str, Any], cause: str) -> None:
     with serving(Saying(lambda _: message("The answer is 4."))) as url:
-        record = ModelRecord(
-            name="toy", backend="openai", url=url, capabilities=tuple({"mode": "chat", **shows}.items())
-        )
-        with tts.Solver(record, task="math", strategy="best_of_n(n=2) | majority") as solver:
-            found = solver.solve("What is 2 + 2?", 400)
+        found = solution_at(url, "best_of_n(n=2) | majority", mode="chat", **shows)
     assert found.answer == "4"
     assert found.usage.generated_tokens <= 400
     assert [warning for warning in found.warnings if "rows are charged" in warning] == [f"{url}/v1: {cause}"]
 
 
 def test_rows_of_one_call_that_share_a_report_say_so() -> None:
+    declared: dict[str, Any] = {"mode": "text", "n": True, "streams": True, "stops": True}
     with serving(ToyServer(seeds=False)) as url:
-        declared = {"mode": "text", "n": True, "streams": True, "stops": True}
-        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=tuple(declared.items()))
-        with tts.Solver(record, task="arithmetic", strategy="best_of_n(n=4) | majority") as solver:
-            found = solver.solve("3 + 4 - 2", tts.Budget(samples=4))
+        plan, budget = "best_of_n(n=4) | majority", tts.Budget(samples=4)
+        found = solution_at(url, plan, budget, problem="3 + 4 - 2", task="arithmetic", **declared)
     assert found.usage.estimated
     assert any("the server reports the tokens of several rows in one number" in warning for warning in found.warnings)
 
 
 def test_a_report_is_no_cause_of_a_warning() -> None:
-    with serving(
-        Saying(lambda _: message("The answer is 4.", usage={"prompt_tokens": 9, "completion_tokens": 6}))
-    ) as url:
-        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)))
-        with tts.Solver(record, task="math", strategy="best_of_n(n=2) | majority") as solver:
-            found = solver.solve("What is 2 + 2?", 400)
+    usage = {"prompt_tokens": 9, "completion_tokens": 6}
+    with serving(Saying(lambda _: message("The answer is 4.", usage=usage))) as url:
+        found = solution_at(url, "best_of_n(n=2) | majority", mode="chat", usage=True)
     assert not any("charged" in warning for warning in found.warnings)
 
 
@@ -170,15 +190,11 @@ def test_the_price_of_cache_writes_is_a_bound_of_computed_tokens() -> None:
 
 def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 6, "cache_creation_input_tokens": 8}
-    priced: dict[str, Any] = {"usd_in": "3", "usd_out": "15"}
-    cases: list[tuple[dict[str, Any], bool]] = [({}, True), ({"usd_cache_write": "3.75"}, False)]
-    for more, told in cases:
+    plan, budget = "best_of_n(n=1) | majority", tts.Budget(usd=0.1, samples=1)
+    for more, told in (({}, True), ({"usd_cache_write": "3.75"}, False)):
         with serving(Saying(lambda _: message("The answer is 4.", usage=usage))) as url:
-            record = ModelRecord(
-                name="t", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)), **priced, **more
-            )
-            with tts.Solver(record, task="math", strategy="best_of_n(n=1) | majority") as solver:
-                found = solver.solve("What is 2 + 2?", tts.Budget(usd=0.1, samples=1))
+            priced = {"usd_in": "3", "usd_out": "15", **more}
+            found = solution_at(url, plan, budget, record=priced, mode="chat", usage=True)
         assert any("give usd_cache_write" in warning for warning in found.warnings) is told
         assert found.usage.usd == pytest.approx((9 * (3 if told else 3.75) + 6 * 15) / 1e6)
 
@@ -237,16 +253,8 @@ def test_an_error_inside_of_a_reply_is_read_by_its_words(told: Any, kind: str, s
 
 
 def test_a_reply_is_no_error() -> None:
-    for told in (
-        {"choices": []},
-        {"usage": {}},
-        {"id": "x", "message": "hi", "code": 500},
-        {},
-        4,
-        [],
-        {"message": "hello"},
-        {"error": None},
-    ):
+    named = {"id": "x", "message": "hi", "code": 500}
+    for told in ({"choices": []}, {"usage": {}}, named, {}, 4, [], {"message": "hello"}, {"error": None}):
         assert event_error(told, 0.0, Key(), began=False) is None
 
 
@@ -284,15 +292,7 @@ def test_a_short_wait_in_a_text_is_waited_for() -> None:
         whole({"error": {"message": "Rate limit reached, try again in 20ms"}}, 429),
         message("4", usage={"prompt_tokens": 5, "completion_tokens": 2}),
     ]
-
-    async def draw(url: str) -> Any:
-        backend = on(url, QUICK, mode="chat", seeds=False, logprobs=False, streams=False)
-        [sample] = await drawn(backend, 1)
-        await backend.close()
-        return sample
-
-    with serving(Saying(lambda _: replies.pop(0))) as url:
-        sample = asyncio.run(draw(url))
+    sample, _ = row(say=lambda _: replies.pop(0), timeouts=QUICK, streams=False)
     assert (sample.text, sample.error.partition(":")[0], sample.num_tokens) == ("4", "RateLimited", 2)
 
 
@@ -306,27 +306,18 @@ def test_a_short_wait_in_a_text_is_waited_for() -> None:
     ],
 )
 def test_the_size_of_a_request_is_refused_in_the_words_of_each_server(status: int, cause: str) -> None:
-    with serving(Saying(lambda _: whole({"error": cause}, status))) as url:
-        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)))
-        with (
-            tts.Solver(record, task="math", strategy="single") as solver,
-            pytest.raises(tts.EngineError, match=f"NoRoom: status {status}: .*--max-tokens"),
-        ):
-            solver.solve("What is 2 + 2?", 4000)
+    refused = pytest.raises(tts.EngineError, match=f"NoRoom: status {status}: .*--max-tokens")
+    with serving(Saying(lambda _: whole({"error": cause}, status))) as url, refused:
+        solution_at(url, "single", 4000, mode="chat", usage=True)
 
 
 @pytest.mark.parametrize(("generated", "finish"), [(39, "eos"), (40, "length"), (41, "eos"), (None, "eos")])
 def test_a_row_that_met_its_cap_was_cut_whatever_its_server_says(generated: int | None, finish: str) -> None:
     usage = None if generated is None else {"prompt_tokens": 5, "completion_tokens": generated}
 
-    async def draw(url: str) -> Any:
-        backend = on(url, ONCE, mode="chat", seeds=False, logprobs=False, streams=False, usage=generated is not None)
-        [sample] = await drawn(backend, 1, cap=40)
-        await backend.close()
-        return sample
-
-    with serving(Saying(lambda _: message("so far the sum is 4", usage=usage))) as url:
-        assert asyncio.run(draw(url)).finish == finish
+    reply = message("so far the sum is 4", usage=usage)
+    sample, _ = row(*reply, cap=40, streams=False, usage=generated is not None)
+    assert sample.finish == finish
 
 
 @pytest.mark.parametrize(
@@ -357,21 +348,8 @@ def test_a_message_has_the_cause(content: bytes, cause: str) -> None:
 
 
 def test_an_error_within_a_choice_is_the_error_of_the_call() -> None:
-    sample, _ = row(
-        head(),
-        event(
-            {
-                "choices": [
-                    {
-                        "index": 0,
-                        "delta": {},
-                        "error": {"code": 502, "message": "upstream gone"},
-                        "finish_reason": "error",
-                    }
-                ]
-            }
-        ),
-    )
+    gone = {"code": 502, "message": "upstream gone"}
+    sample, _ = row(head(), event({"choices": [{"index": 0, "delta": {}, "error": gone, "finish_reason": "error"}]}))
     assert sample.error == "ServerError: upstream gone"
 
 

@@ -27,22 +27,28 @@ PROBLEM = "3 + 4 - 2 + 7"
 LANGUAGE = ToyLanguage(thoughts=True)
 
 
+def solved_on(server: ToyServer, plan: str, sampling: tts.Sampling | None = None, **found: Any) -> tts.Solution:
+    """Solve the problem on a backend of a server."""
+
+    async def check(url: str) -> Any:
+        backend = on(url, **found)
+        made = make_run(PROBLEM, 2000, plan, backend)
+        try:
+            return await solve_problem(made if sampling is None else change_setup(made, sampling=sampling))
+        finally:
+            await backend.close()
+
+    with serving(server) as url:
+        return asyncio.run(check(url))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("form", ["reasoning_content", "reasoning", "content", ""])
 def test_thoughts_of_a_server_are_no_part_of_its_response(form: str, streams: bool) -> None:
     server = ToyServer(prompts=[PROBLEM], reasoning=7, streams=streams, shown_as=form, language=ToyLanguage(mute=0.0))
-    apart = form != "content"
-
-    async def check(url: str) -> Any:
-        backend = on(url, mode="chat", reasoning=apart, streams=streams, efforts=True)
-        try:
-            return await solve_problem(make_run(PROBLEM, 2000, "best_of_n(n=3, effort='low')", backend))
-        finally:
-            await backend.close()
-
-    with serving(server) as url:
-        solution = asyncio.run(check(url))
+    found: dict[str, Any] = {"mode": "chat", "reasoning": form != "content", "streams": streams, "efforts": True}
+    solution = solved_on(server, "best_of_n(n=3, effort='low')", **found)
     assert len(solution.candidates) == 3
     for candidate in solution.candidates:
         t = candidate.trajectory
@@ -68,18 +74,8 @@ def test_a_server_that_hides_its_thoughts_cannot_have_them_forced() -> None:
 
 def test_a_served_model_that_thinks_in_its_text_can_have_its_thoughts_forced() -> None:
     server = ToyServer(prompts=[PROBLEM], language=LANGUAGE)
-
-    async def check(url: str) -> Any:
-        backend = on(url, thoughts=ThoughtMarks("<think>\n", "</think>\n"))
-        try:
-            return await solve_problem(
-                make_run(PROBLEM, 2000, r"budget_forcing(n=3, thought_tokens=15, waits=1, wait='Wait\n')", backend)
-            )
-        finally:
-            await backend.close()
-
-    with serving(server) as url:
-        solution = asyncio.run(check(url))
+    plan = r"budget_forcing(n=3, thought_tokens=15, waits=1, wait='Wait\n')"
+    solution = solved_on(server, plan, thoughts=ThoughtMarks("<think>\n", "</think>\n"))
     assert [c.answer is not None for c in solution.candidates] == [True] * 3
     assert all(c.trajectory.thought and c.trajectory.response.startswith("A: ") for c in solution.candidates)
 
@@ -152,16 +148,8 @@ def test_thoughts_are_limited_by_the_field_that_holds(plan: str) -> None:
         prompts=[PROBLEM], reasoning=90, thinking=["thinking.budget_tokens"], language=ToyLanguage(mute=0.0)
     )
     sampling = tts.Sampling() if "thought_tokens" in plan else tts.Sampling(thought_tokens=20)
-
-    async def check(url: str) -> Any:
-        backend = on(url, mode="chat", reasoning=True, thought_limit="thinking.budget_tokens")
-        try:
-            return await solve_problem(change_setup(make_run(PROBLEM, 2000, plan, backend), sampling=sampling))
-        finally:
-            await backend.close()
-
-    with serving(server) as url:
-        solution = asyncio.run(check(url))
+    found: dict[str, Any] = {"mode": "chat", "reasoning": True, "thought_limit": "thinking.budget_tokens"}
+    solution = solved_on(server, plan, sampling, **found)
     assert [one.trajectory.thought for one in solution.candidates] == [("I think. " * 20).strip()] * 3
     assert solution.usage.generated_tokens == sum(one.generated for one in server.served)
     assert all(body["thinking"] == {"type": "enabled", "budget_tokens": 20} for body in server.bodies)
@@ -190,16 +178,8 @@ def test_a_switch_joins_the_options_of_the_server() -> None:
         {"chat_template_kwargs": {"language": "en", "enable_thinking": True}},
     )
     server = ToyServer(prompts=[PROBLEM], reasoning=90, language=ToyLanguage(mute=0.0))
-
-    async def check(url: str) -> Any:
-        backend = on(url, mode="chat", reasoning=True, thought_switch=field, extra=json.dumps(options))
-        try:
-            return await solve_problem(make_run(PROBLEM, 2000, "best_of_n(n=1, thought_tokens=0)", backend))
-        finally:
-            await backend.close()
-
-    with serving(server) as url:
-        asyncio.run(check(url))
+    found: dict[str, Any] = {"mode": "chat", "reasoning": True, "thought_switch": field, "extra": json.dumps(options)}
+    solved_on(server, "best_of_n(n=1, thought_tokens=0)", **found)
     assert server.bodies[-1]["chat_template_kwargs"] == {"language": "en", "enable_thinking": False}
 
 

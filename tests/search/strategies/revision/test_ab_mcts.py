@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.repeats import repeats
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw, normal_posterior
@@ -22,27 +23,9 @@ LANGUAGE = ToyLanguage(accuracy=0.5)
 PROBLEM = "10 - 7 + 5 - 20"
 
 
-def grow(
-    plan: str,
-    seed: int = 0,
-    *,
-    error: float = 0.2,
-    verifiers: object = None,
-    budget: Budget | None = None,
-    **models: object,
-) -> Solved:
-    run = make_run(
-        PROBLEM,
-        budget or Budget(samples=60),
-        plan,
-        ToyBackend(LANGUAGE),
-        verifiers=verifiers or {"main": ToyVerifier(error=error)},
-        seed=seed,
-    )
-    end = solve_and_show(run)
-    assert end.solution.error is None
-    check_books(end.search)
-    return end
+def grow(plan: str, seed: int = 0, verifiers: Any = None) -> Solved:
+    scores = verifiers or {"main": ToyVerifier(error=0.2)}
+    return searched(PROBLEM, Budget(samples=60), plan, ToyBackend(LANGUAGE), verifiers=scores, seed=seed)
 
 
 def draws(count: int, of: object, *args: object) -> np.ndarray:
@@ -185,9 +168,8 @@ def test_it_writes_n_solutions_wider_and_deeper(posterior: str) -> None:
 def test_it_is_nested_in_n_and_one_is_a_plain_sample(posterior: str) -> None:
     long = [c.trajectory.full_text for c in grow(f"ab_mcts(n=9, posterior='{posterior}')").search.candidates]
     for n in (1, 4, 7):
-        assert [
-            c.trajectory.full_text for c in grow(f"ab_mcts(n={n}, posterior='{posterior}')").search.candidates
-        ] == long[:n]
+        end = grow(f"ab_mcts(n={n}, posterior='{posterior}')")
+        assert [c.trajectory.full_text for c in end.search.candidates] == long[:n]
     assert long[:1] == [c.trajectory.full_text for c in grow("single(temperature=1.0)").search.candidates]
 
 

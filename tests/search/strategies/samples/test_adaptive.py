@@ -26,17 +26,9 @@ PROBLEM = "10 - 7 + 5 - 20"
 NOISY = {"main": ToyVerifier(error=0.2)}
 
 
-def draw(plan: str, seed: int = 0, budget: Budget | None = None, **more: object) -> Solution:
-    end = searched(
-        PROBLEM,
-        budget or Budget(samples=60),
-        plan,
-        ToyBackend(LANGUAGE),
-        seed=seed,
-        verifiers=more.pop("verifiers", NOISY),
-        **more,
-    )
-    return end.solution
+def draw(plan: str, seed: int = 0, budget: Budget | None = None, verifiers: Any = NOISY) -> Solution:
+    given = budget or Budget(samples=60)
+    return searched(PROBLEM, given, plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers).solution
 
 
 # Adaptive sampling ----------------------------------------------------------------------------------------------------

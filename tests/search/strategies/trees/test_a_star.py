@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.odd import OddVerifier
-from tests.support.runs import Solved, make_run, searched, solution_of, solve_and_show
+from tests.support.runs import Solved, searched, solution_of
 from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -134,10 +134,9 @@ def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
 def test_by_default_it_ends_at_the_first_solution_and_says_what_is_left() -> None:
     script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n")}
     scores = table({"A: 1": 0.5, "a": 0.9, "A: 2": 0.8, "b": 0.3})
-    run = make_run(
+    end = searched(
         "1 + 1", Budget(tokens=1000, verifier_calls=50), "a_star(branching=2)", Scripted(script), verifiers=scores
     )
-    end = solve_and_show(run)
     assert str(end.solution.strategy) == "a_star(branching=2) | best"
     left = {unit: f"{amount:,.0f}" for unit, amount in end.search.account.remainder().items()}
     rest = f"{left['tokens']} tokens and {left['verifier_calls']} verifier_calls"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.odd import OddBackend
-from tests.support.runs import Clock, make_run, searched, solve_and_show
+from tests.support.runs import Clock, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.verifiers.toy import ToyVerifier
@@ -62,9 +62,7 @@ def test_a_path_that_never_ends_is_given_up(plan: str, step: str) -> None:
 def test_solutions_without_a_token_end_the_search_though_no_limit_does(plan: str, budget: Budget) -> None:
     """The model ends each solution at once, with the finish of a step; the clock of a simulation stands still."""
     verifiers = {} if plan in ("auto", "best_of_n") else {"main": ToyVerifier(error=0.2)}
-    run = make_run("3 + 4 - 2", budget, plan, OddBackend("", ends=False), verifiers=verifiers, clock=Clock())
-    end = solve_and_show(run)
-    assert end.solution.error is None
+    end = searched("3 + 4 - 2", budget, plan, OddBackend("", ends=False), verifiers=verifiers, clock=Clock())
     assert end.solution.usage.tokens == 0
     assert len(end.solution.candidates) < 5000
 

@@ -20,14 +20,8 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 
 def grow(plan: str, seed: int = 0, verifiers: Any = None, backend: Any = None, samples: int = 400) -> Solved:
-    return searched(
-        PROBLEM,
-        Budget(samples=samples),
-        plan,
-        backend or ToyBackend(LANGUAGE),
-        seed=seed,
-        verifiers=verifiers or {"main": ToyVerifier()},
-    )
+    model, scores = backend or ToyBackend(LANGUAGE), verifiers or {"main": ToyVerifier()}
+    return searched(PROBLEM, Budget(samples=samples), plan, model, seed=seed, verifiers=scores)
 
 
 def test_the_formula() -> None:
