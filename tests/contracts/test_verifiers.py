@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import math
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,49 +43,19 @@ from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
 
 
-class TestChecker(VerifierContract):
-    name = "checker"
-
-    def make(self) -> Verifier:
-        return Checker()
+def variant(base: type, make: Callable[[], Verifier], **more: Any) -> type:
+    """Return a contract class for the verifiers that a function makes, with these attributes."""
+    return type(f"Test_{make}", (base,), {"make": lambda _self: make(), **more})
 
 
-class TestConfidence(VerifierContract):
-    name = "confidence"
-
-    def make(self) -> Verifier:
-        return Confidence()
-
-
-class TestConfidenceOfGroups(TestConfidence):
-    def make(self) -> Verifier:
-        return Confidence(measure="logprob", over="lowest", window=8)
-
-
-class TestRules(VerifierContract):
-    """The problem of the contract is an expression, whose value is computed."""
-
-    name = "rules"
-
-    def make(self) -> Verifier:
-        return Rules()
-
-
-class TestToyPerfect(VerifierContract):
-    name = "toy"
-
-    def make(self) -> Verifier:
-        return ToyVerifier(error=0.0)
-
-
-class TestToyFair(TestToyPerfect):
-    def make(self) -> Verifier:
-        return ToyVerifier(error=0.1, seed=4)
-
-
-class TestToyConstant(TestToyPerfect):
-    def make(self) -> Verifier:
-        return ToyVerifier(error=0.5)
+TestChecker = variant(VerifierContract, Checker, name="checker")
+TestConfidence = variant(VerifierContract, Confidence, name="confidence")
+TestConfidenceOfGroups = variant(TestConfidence, lambda: Confidence(measure="logprob", over="lowest", window=8))
+# The problem of the contract is an expression, whose value is computed.
+TestRules = variant(VerifierContract, Rules, name="rules")
+TestToyPerfect = variant(VerifierContract, lambda: ToyVerifier(error=0.0), name="toy")
+TestToyFair = variant(TestToyPerfect, lambda: ToyVerifier(error=0.1, seed=4))
+TestToyConstant = variant(TestToyPerfect, lambda: ToyVerifier(error=0.5))
 
 
 def length(problem: Problem, text: str) -> float:
@@ -101,21 +71,9 @@ async def later(problem: Problem, text: str) -> float:
     return math.nan if "7" in text else 0.25
 
 
-class TestCallableOfTheWhole(VerifierContract):
-    name = "callable"
-
-    def make(self) -> Verifier:
-        return FunctionVerifier(length)
-
-
-class TestCallableOfSteps(TestCallableOfTheWhole):
-    def make(self) -> Verifier:
-        return FunctionVerifier(each_line, range=(-1.0, 0.0))
-
-
-class TestCallableAsync(TestCallableOfTheWhole):
-    def make(self) -> Verifier:
-        return FunctionVerifier(later)
+TestCallableOfTheWhole = variant(VerifierContract, lambda: FunctionVerifier(length), name="callable")
+TestCallableOfSteps = variant(TestCallableOfTheWhole, lambda: FunctionVerifier(each_line, range=(-1.0, 0.0)))
+TestCallableAsync = variant(TestCallableOfTheWhole, lambda: FunctionVerifier(later))
 
 
 class TestProcess(VerifierContract):
@@ -131,27 +89,17 @@ class TestProcess(VerifierContract):
         return ProcessVerifier()
 
 
-class TestProbe(TestProcess):
-    name = "probe"
-    rounding = 1e-6
-
-    def make(self) -> Verifier:
-        return Probe()
-
-
-class TestSelfEvaluation(TestProcess):
-    name = "self_evaluation"
-    rounding = 1e-6
-
-    def make(self) -> Verifier:
-        return SelfEvaluation().fill(pair.record(), pair.shared_engine())
-
-
-class TestSelfEvaluationThatNobodyCounted(TestSelfEvaluation):
-    """With its texts given, and its question bounded by its bytes."""
-
-    def make(self) -> Verifier:
-        return SelfEvaluation(question="th?", yes="y", no="n")
+TestProbe = variant(TestProcess, Probe, name="probe", rounding=1e-6)
+TestSelfEvaluation = variant(
+    TestProcess,
+    lambda: SelfEvaluation().fill(pair.record(), pair.shared_engine()),
+    name="self_evaluation",
+    rounding=1e-6,
+)
+# With its texts given, and its question bounded by its bytes.
+TestSelfEvaluationThatNobodyCounted = variant(
+    TestSelfEvaluation, lambda: SelfEvaluation(question="th?", yes="y", no="n")
+)
 
 
 class TestEnsemble(TestProcess):
@@ -165,9 +113,7 @@ class TestEnsemble(TestProcess):
         return Ensemble(members=members, caution=0.5).fill(pair.record(), pair.shared_engine())
 
 
-class TestEnsembleOfSteps(TestEnsemble):
-    def make(self) -> Verifier:
-        return Ensemble(members=("process", "probe"), how="min")
+TestEnsembleOfSteps = variant(TestEnsemble, lambda: Ensemble(members=("process", "probe"), how="min"))
 
 
 class TestReward(VerifierContract):
@@ -278,11 +224,11 @@ class TestGenRmInWords(TestGenRm):
         return GenRm(votes=2, max_tokens=16, prompt_tokens=400, verdict="words").fill(None, self.backend())
 
 
-class TestMultiAspect(TestGenRm):
-    name = "multi_aspect"
-
-    def make(self) -> Verifier:
-        return MultiAspect(aspects=("logic", "Is it short?"), max_tokens=16, prompt_tokens=400)
+TestMultiAspect = variant(
+    TestGenRm,
+    lambda: MultiAspect(aspects=("logic", "Is it short?"), max_tokens=16, prompt_tokens=400),
+    name="multi_aspect",
+)
 
 
 class TestGrader(VerifierContract):

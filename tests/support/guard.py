@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -34,6 +35,15 @@ def run_at_once(*jobs: Callable[[], Any]) -> list[Any]:
         thread.join(LIMIT_S)
     assert not any(thread.is_alive() for thread in threads), "it hangs"
     return ends
+
+
+def wait_for(look: Callable[[], T], pause_s: float = 0.02) -> T:
+    """Look until something is found; returns it."""
+    end = time.monotonic() + LIMIT_S
+    while not (found := look()):
+        assert time.monotonic() < end
+        time.sleep(pause_s)
+    return found
 
 
 def program(code: str, *arguments: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:

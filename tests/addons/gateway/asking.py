@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,16 @@ def formed(schema: Any, **more: Any) -> dict[str, Any]:
 def said(content: Any) -> dict[str, Any]:
     """Return the messages of one turn of the user."""
     return {"messages": [{"role": "user", "content": content}]}
+
+
+def question(text: str, **fields: Any) -> dict[str, dict[str, Any]]:
+    """Return a request of each API, by its path, that asks a question."""
+    bodies = {
+        "chat/completions": said(text),
+        "responses": {"input": text},
+        "messages": {**said(text), "max_tokens": 200},
+    }
+    return {f"/v1/{path}": {**body, **fields} for path, body in bodies.items()}
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -97,6 +108,11 @@ def url_of(server: GatewayServer) -> str:
 def ask(client: TestClient, headers: Any = None, **fields: Any) -> Any:
     """Ask for a chat completion."""
     return client.post("/v1/chat/completions", json={"model": "toy", "messages": QUESTION, **fields}, headers=headers)
+
+
+def chunks(reply: Any) -> list[Any]:
+    """Return the chunks of a stream that has been read."""
+    return [json.loads(line.removeprefix("data: ")) for line in reply.text.splitlines() if line.startswith("data: {")]
 
 
 def refused(reply: Any, status: int, param: str | None, code: str) -> str:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +19,7 @@ from tests.addons.gateway.asking import (
     QUESTION,
     TOY,
     ask,
+    chunks,
     formed,
     function_models,
     http_scope,
@@ -29,6 +28,7 @@ from tests.addons.gateway.asking import (
     serving,
     spent_tokens,
 )
+from tests.addons.gateway.wire.started import server
 from tests.support.guard import LIMIT_S
 from tts_addons.gateway.access import Client
 from tts_addons.gateway.config import GatewayLimits, gateway_config
@@ -99,14 +99,9 @@ def test_schemas_that_refer_to_their_own_parts_are_taken(client):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_reply_has_a_choice_where_the_budget_paid_for_none(client, stream):
     """Clients read the first choice, and the end of a stream stands in it."""
-    gateway, fields = (
-        client(),
-        {"model": "toy:single", "seed": 1, "tts": {"budget": {"seconds": 1e-9}}, "stream": stream},
-    )
-    reply = gateway.post("/v1/chat/completions", json={**fields, "messages": QUESTION})
+    reply = ask(client(), model="toy:single", seed=1, tts={"budget": {"seconds": 1e-9}}, stream=stream)
     assert reply.status_code == 200
-    lines = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith("data: {")]
-    told = [json.loads(line) for line in lines] if stream else [reply.json()]
+    told = chunks(reply) if stream else [reply.json()]
     (choice,) = told[-1]["choices"]
     assert choice["finish_reason"] == "length"
     assert told[-1]["tts"]["stopped_by"] == "budget: seconds"
@@ -151,14 +146,8 @@ def test_a_reply_that_is_nested_without_end_is_read_at_once(client):
 
 
 def test_each_streamed_choice_begins_with_its_role(client):
-    with client().stream(
-        "POST",
-        "/v1/chat/completions",
-        json={"model": "toy", "messages": QUESTION, "n": 3, "seed": 1, "temperature": 1.5, "stream": True},
-    ) as reply:
-        chunks = [json.loads(line[6:]) for line in reply.iter_lines() if line.startswith("data: {")]
     first: dict[int, Any] = {}
-    for chunk in chunks:
+    for chunk in chunks(ask(client(), n=3, seed=1, temperature=1.5, stream=True)):
         for choice in chunk["choices"]:
             first.setdefault(choice["index"], choice["delta"])
     assert len(first) > 1
@@ -257,30 +246,14 @@ def test_a_completion_that_fails_is_told_without_its_reason(client, caplog, stre
 
 
 @pytest.mark.slow
-def test_the_log_has_the_reason_that_clients_are_not_told():
-    source = (
-        "from tts_addons.gateway.config import GatewayLimits, gateway_config as made\n"
-        "from tts_addons.gateway.server import serve\n"
-        "serve(made({'models': {'fails': {'backend': 'tests.addons.gateway.parts:fails', 'strategy': 'single'}}}), "
-        "'127.0.0.1', 0)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().split()[1]
-        try:
-            chatted = httpx.post(
-                f"{url}/chat/completions", json={"model": "fails", "messages": QUESTION}, timeout=LIMIT_S
-            )
-            written = httpx.post(f"{url}/completions", json={"model": "fails", "prompt": "1 + 2"}, timeout=LIMIT_S)
-        finally:
-            process.terminate()
-        _, log = process.communicate(timeout=LIMIT_S)
-    for reply in (chatted, written):
-        assert refused(reply, 502, None, "model_failed")
-        assert "/secret/path" not in reply.text
-    assert log.count("/secret/path") >= 2
+def test_the_log_has_the_reason_that_clients_are_not_told(tmp_path):
+    pytest.importorskip("yaml")
+    with server(tmp_path, {"models": function_models("fails")}) as found:
+        for path, body in (("chat/completions", {"messages": QUESTION}), ("completions", {"prompt": "1 + 2"})):
+            reply = httpx.post(f"{found.url}/v1/{path}", json={"model": "fails", **body}, timeout=LIMIT_S)
+            assert refused(reply, 502, None, "model_failed")
+            assert "/secret/path" not in reply.text
+    assert found.log.read_text().count("/secret/path") >= 2
 
 
 WRITTEN: list[str] = []

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -26,7 +26,7 @@ pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 pytest.importorskip("yaml")
 
 from tests.addons.gateway.asking import QUESTION, function_models, refused, serving, url_of
-from tests.support.guard import LIMIT_S
+from tests.support.guard import LIMIT_S, wait_for
 from tts_addons.gateway import connections, protocol
 from tts_addons.gateway.config import GatewayLimits
 from tts_addons.gateway.connections import Connections
@@ -189,41 +189,26 @@ def test_an_address_has_a_bound_of_requests_under_way():
     with serving(limits={"address_connections": 2}, **forever) as server, ExitStack() as stack:
         url = url_of(server)
         body = json.dumps({"model": "forever", "messages": QUESTION, "stream": True}).encode()
-        asked = (
-            head("POST", "/v1/chat/completions", "content-type: application/json", f"content-length: {len(body)}")
-            + b"\r\n\r\n"
-            + body
-        )
-        held = [
-            socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1].removesuffix("/v1"))), LIMIT_S)
-            for _ in range(2)
-        ]
+        asked = head("POST", "/v1/chat/completions", "content-type: application/json", f"content-length: {len(body)}")
+        asked += b"\r\n\r\n" + body
+        port = int(url.rsplit(":", 1)[1].removesuffix("/v1"))
+        held = [socket.create_connection(("127.0.0.1", port), LIMIT_S) for _ in range(2)]
         for one in held:
             stack.enter_context(one)
             one.sendall(asked)
             assert one.recv(100).startswith(b"HTTP/1.1 200")
-        reply = _until(lambda: httpx.get(f"{url}/models", timeout=LIMIT_S), lambda found: found is not None)
+
+        def models() -> list[httpx.Response]:
+            with suppress(httpx.TransportError):  # closed before the reply to a refused client was read
+                return [httpx.get(f"{url}/models", timeout=LIMIT_S)]
+            return []
+
+        (reply,) = wait_for(models)
         refused(reply, 503, None, "too_many_connections")
         assert reply.headers["retry-after"] == "1"
         for one in held:
             one.close()
-        assert _until(
-            lambda: httpx.get(f"{url}/models", timeout=LIMIT_S),
-            lambda found: found is not None and found.status_code == 200,
-        )
-
-
-def _until(ask: Callable[[], httpx.Response], enough: Callable[[httpx.Response | None], bool]) -> Any:
-    end = time.monotonic() + LIMIT_S
-    while time.monotonic() < end:
-        try:
-            found = ask()
-        except httpx.TransportError:  # closed before the reply to a refused client was read
-            found = None
-        if enough(found):
-            return found
-        time.sleep(0.02)
-    pytest.fail("it was not served")
+        wait_for(lambda: [one for one in models() if one.status_code == 200])
 
 
 @pytest.mark.slow

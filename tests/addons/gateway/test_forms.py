@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.addons.gateway import parts
-from tests.addons.gateway.asking import QUESTION, ask, function_models
+from tests.addons.gateway.asking import QUESTION, ask, chunks, function_models
 from tts_addons.gateway.config import GatewayLimits
 from tts_addons.gateway.orders import order_of
 from tts_addons.gateway.wire import chat
@@ -80,13 +80,12 @@ def test_calls_that_the_choice_rules_out_never_win(gateway):
 def test_a_streamed_call_is_that_of_the_reply(gateway):
     pytest.importorskip("jsonschema")
     whole = ask(gateway, model="calls", tools=[WEATHER], seed=5).json()["choices"][0]
-    lines = ask(gateway, model="calls", tools=[WEATHER], seed=5, stream=True).text.split("\n\n")
-    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
-    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-    (told,) = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
-    assert [call["function"] for call in told] == [call["function"] for call in whole["message"]["tool_calls"]]
-    assert [call["index"] for call in told] == [0]
-    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    told = chunks(ask(gateway, model="calls", tools=[WEATHER], seed=5, stream=True))
+    deltas = [choice["delta"] for chunk in told for choice in chunk["choices"]]
+    (made,) = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
+    assert [call["function"] for call in made] == [call["function"] for call in whole["message"]["tool_calls"]]
+    assert [call["index"] for call in made] == [0]
+    assert told[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
 def test_answers_of_a_schema_win_and_are_all_of_the_content(gateway):

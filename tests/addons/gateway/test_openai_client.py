@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import types
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -122,47 +122,42 @@ def told(reply: Any, *, stream: bool) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in reply)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_the_clients_own_retry_waits_as_a_full_queue_says_and_finds_room(waits, stream):
+@contextmanager
+def full() -> Iterator[tuple[Any, Any, Callable[[], None]]]:
+    """Serve one search, which waits; gives the gateway, a client, and what lets the search end."""
     parts.GATE.clear()
     models = {**function_models("gated"), "toy": {"strategy": VOTE}}
-    with serving(models=models, limits={"searches": 1, "queue": 0}) as server:
-        gateway, replies = searches(server), list[Any]()
-        with openai.OpenAI(base_url=url_of(server), api_key="any", max_retries=2, timeout=LIMIT_S) as api:
-            first = threading.Thread(
-                target=lambda: replies.append(api.chat.completions.create(model="gated", messages=QUESTION))
-            )
-            first.start()
-            asyncio.run(until(lambda: gateway.running))
+    with (
+        serving(models=models, limits={"searches": 1, "queue": 0}) as server,
+        openai.OpenAI(base_url=url_of(server), api_key="any", max_retries=2, timeout=LIMIT_S) as api,
+    ):
+        first = threading.Thread(target=lambda: api.chat.completions.create(model="gated", messages=QUESTION))
+        first.start()
+        asyncio.run(until(lambda: searches(server).running))
 
-            def room() -> None:
-                parts.GATE.set()
-                first.join(LIMIT_S)
+        def end() -> None:
+            parts.GATE.set()
+            first.join(LIMIT_S)
+            assert not first.is_alive()
 
-            waits.then = room
-            reply = told(
-                api.chat.completions.create(model="toy", messages=QUESTION, stream=stream, seed=1), stream=stream
-            )
-    assert reply.endswith("A: 5")
-    assert len(replies) == len(waits) == 1
+        yield searches(server), api, end
+        end()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_clients_own_retry_waits_as_a_full_queue_says_and_finds_room(waits, stream):
+    with full() as (gateway, api, end):
+        waits.then = end
+        reply = api.chat.completions.create(model="toy", messages=QUESTION, stream=stream, seed=1)
+        assert told(reply, stream=stream).endswith("A: 5")
+    assert len(waits) == 1
     assert 1 <= waits[0] <= 60
     assert gateway.metrics._counts["tts_replies_total", (("status", "429"),)] == 1
 
 
 def test_a_queue_that_stays_full_is_the_clients_error_after_its_retries(waits):
-    parts.GATE.clear()
-    models = function_models("gated")
-    with (
-        serving(models=models, limits={"searches": 1, "queue": 0}) as server,
-        openai.OpenAI(base_url=url_of(server), api_key="any") as api,
-    ):
-        first = threading.Thread(target=lambda: api.chat.completions.create(model="gated", messages=QUESTION))
-        first.start()
-        asyncio.run(until(lambda: searches(server).running))
-        with pytest.raises(openai.RateLimitError) as refused:
-            api.chat.completions.create(model="gated", messages=[{"role": "user", "content": "another"}])
-        parts.GATE.set()
-        first.join(LIMIT_S)
+    with full() as (_gateway, api, _end), pytest.raises(openai.RateLimitError) as refused:
+        api.chat.completions.create(model="gated", messages=[{"role": "user", "content": "another"}])
     assert refused.value.code == "queue_full"
     assert len(waits) == 2
 
@@ -171,16 +166,14 @@ def test_the_clients_own_retry_finds_the_server_that_is_started_again(waits):
     """The first server ends with a 503 while it searches; the client's retry comes to the next one at the same port."""
     with ExitStack() as held:
         first = held.enter_context(ExitStack())
-        server = first.enter_context(
-            serving(models={"toy": {"backend": "tests.addons.gateway.parts:forever", "strategy": "single"}})
-        )
+        forever = function_models("forever")["forever"]
+        server = first.enter_context(serving(models={"toy": forever}))
         url = url_of(server)
 
         def restart() -> None:
             first.close()
-            held.enter_context(
-                serving(port=int(url.rpartition(":")[2].partition("/")[0]), models={"toy": {"strategy": VOTE}})
-            )
+            port = int(url.rpartition(":")[2].partition("/")[0])
+            held.enter_context(serving(port=port, models={"toy": {"strategy": VOTE}}))
 
         waits.then = restart
         with openai.OpenAI(base_url=url, api_key="any", max_retries=2, timeout=LIMIT_S) as api:
@@ -225,15 +218,8 @@ def test_a_retry_joins_the_search_under_way(server):
             with pytest.raises(openai.APIError):
                 api.chat.completions.create(model="forever", messages=QUESTION, extra_headers=headers, timeout=LIMIT_S)
 
-        threads = [
-            threading.Thread(target=ask, kwargs=headers)
-            for headers in (
-                {},
-                {"idempotency-key": "a"},
-                {"idempotency-key": "a"},
-                {"idempotency-key": "b"},
-            )
-        ]
+        keys = ({}, *({"idempotency-key": key} for key in "aab"))
+        threads = [threading.Thread(target=ask, kwargs=headers) for headers in keys]
         for number, thread in enumerate(threads, start=1):
             thread.start()
             waited = lambda number=number: sum(one.listeners for one in list(gateway.running.values())) == number  # noqa: E731

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.guard import LIMIT_S
+from tests.support.guard import LIMIT_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -135,11 +135,11 @@ def test_no_request_fails_while_the_configuration_changes(tmp_path: Path) -> Non
         long = [pool.submit(ask, url, "held", LIMIT_S) for _ in range(4)]
         short = [pool.submit(_ask_until, changed.is_set, url) for _ in range(2)]
         try:
-            _wait_until(lambda: any(tmp_path.glob("*.asked")))
+            wait_for(lambda: any(tmp_path.glob("*.asked")))
             config.write_text(NEW)
             process.send_signal(signal.SIGHUP)
             end_s = time.monotonic() + 1.5 * SERVES_PATIENCE_S
-            _wait_until(lambda: time.monotonic() > end_s)
+            wait_for(lambda: time.monotonic() > end_s)
             (tmp_path / "go").touch()
             assert ready(process) == url
         finally:
@@ -167,10 +167,3 @@ def _ask_until(condition: Callable[[], bool], url: str) -> int:
             assert reply.json()["tts"]["answer"] == "5"
         count += 1
     return count
-
-
-def _wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -18,18 +16,11 @@ pytest.importorskip("yaml", reason="the extra serve is not installed")
 
 from tests.addons.gateway.asking import QUESTION
 from tests.addons.gateway.wire.started import clients, server
-from tests.support.guard import LIMIT_S
+from tests.support.guard import LIMIT_S, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 PROCESS = {"backend": "tests.addons.gateway.parts:process"}
 KEY, OTHER = "key-of-anna-0123456789", "key-of-bert-0123456789"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def status(client: httpx.Client, key: str) -> int:
@@ -54,10 +45,10 @@ def test_keys_are_read_again_at_sighup(tmp_path, workers):
         asked = by_process.values()
         keys.write_text(f"bert {OTHER}\n")  # an operator is gone with it
         found.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: all((status(one, KEY), status(one, OTHER)) == (401, 200) for one in asked))
+        wait_for(lambda: all((status(one, KEY), status(one, OTHER)) == (401, 200) for one in asked))
         keys.write_text("bert short\n")
         found.process.send_signal(signal.SIGHUP)
-        wait_until(
+        wait_for(
             lambda: (
                 found.log.read_text().count("the keys were not read again, and stay as they are: line 1 of the keys")
                 == workers
@@ -91,7 +82,7 @@ def test_workers_end_where_their_supervisor_is_killed(tmp_path, model):
                     "chat/completions", json=body, timeout=httpx.Timeout(LIMIT_S, read=1.0)
                 )
         os.kill(found.process.pid, signal.SIGKILL)
-        wait_until(lambda: not any(map(is_alive, by_process)))
+        wait_for(lambda: not any(map(is_alive, by_process)))
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{found.url}/health", timeout=LIMIT_S)
 

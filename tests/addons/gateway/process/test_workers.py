@@ -6,9 +6,8 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ pytest.importorskip("yaml", reason="the extra serve is not installed")
 
 from tests.addons.gateway.asking import QUESTION, bearer, function_models, write_keys
 from tests.addons.gateway.wire.started import clients, server
-from tests.support.guard import LIMIT_S
+from tests.support.guard import LIMIT_S, wait_for
 from tts.backends.function import Answer, Ask
 
 MODELS = function_models("process", "forever", "texts", "objects")
@@ -36,15 +35,6 @@ def workers(tmp_path_factory) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     with server(folder, config, "--workers", "2") as found, clients(found, 2, ANNA) as by_process:
         one, other = by_process.values()
         yield one, other
-
-
-def wait_for(look: Callable[[], Any]) -> Any:
-    """Look until something is found; returns it."""
-    end = time.monotonic() + LIMIT_S
-    while not (found := look()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
 
 
 def running(client: httpx.Client) -> list[dict[str, Any]]:
@@ -87,7 +77,8 @@ def test_a_response_that_another_worker_runs_is_found_and_cancelled_by_its_key_a
             == "previous_response_not_found"
         )
         assert other.post(f"{path}/cancel", json={}).json() == {**opening, "status": "cancelled"}
-        list(lines)
+        (failed,) = [line for line in lines if '"type":"response.failed"' in line.replace(" ", "")]
+        assert json.loads(failed.removeprefix("data: "))["response"]["status"] == "cancelled"
     for client in workers:
         assert client.get(path).json() == {**opening, "status": "cancelled"}
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
-from tests.addons.gateway.asking import ask, function_models, refused
+from tests.addons.gateway.asking import ask, function_models, refused, said
 from tests.addons.gateway.wire.upstream import Refusal, serving_script
 from tts_addons.gateway.offers import ModelServers
 
 MODELS = {"dead": function_models("fails")["fails"], "alive": function_models("texts")["texts"]}
+
+
+def scripted(url: str, **more: Any) -> dict[str, Any]:
+    return {"scripted": {"model": "scripted", "url": url, "strategy": "single", **more}}
+
+
+def where_bad(end: Callable[[], dict[str, Any]]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a script that ends so where a request has the word BAD."""
+    return lambda body: end() if "BAD" in str(body["messages"]) else {"content": "fine"}
+
+
+def raises(refusal: Refusal) -> NoReturn:
+    raise refusal
 
 
 def test_a_server_that_fails_rests_longer_each_time_and_one_that_works_at_once_not():
@@ -97,19 +111,11 @@ def test_readiness_says_whether_any_model_works(client: Any):
 def test_a_refusal_of_a_models_server_keeps_its_status(
     client: Any, refusal: Refusal, status: int, code: str, retry_after: Any
 ):
-    refusals: list[Refusal] = []
-
-    def script(body: dict[str, Any]) -> dict[str, Any]:
-        if refusals:
-            raise refusals[0]
-        return {"content": "fine"}
-
-    with serving_script(script) as upstream:
-        gateway = client(models={"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}})
+    with serving_script(where_bad(lambda: raises(refusal))) as upstream:
+        gateway = client(models=scripted(upstream.url))
         assert ask(gateway, model="scripted").status_code == 200
-        refusals.append(refusal)
         for path in ("chat/completions", "responses", "messages"):
-            text = {"input": "hello"} if path == "responses" else {"messages": [{"role": "user", "content": "hello"}]}
+            text = {"input": "BAD"} if path == "responses" else said("BAD")
             reply = gateway.post(f"/v1/{path}", json={"model": "scripted", "max_tokens": 50, **text})
             assert reply.status_code == status, reply.text
             assert path == "messages" or reply.json()["error"]["code"] == code
@@ -131,16 +137,9 @@ REFUSALS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_refusal_of_one_request_is_no_failure_of_its_server(client: Any, stream: bool):
-    refusals = [Refusal(400, "no")]
-
-    def script(body: dict[str, Any]) -> dict[str, Any]:
-        if "BAD" in str(body["messages"]):
-            raise refusals[0]
-        return {"content": "fine"}
-
-    with serving_script(script) as upstream:
-        gateway = client(models={"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}})
-        turns = [{"role": "user", "content": "BAD"}]
+    refusals, turns = [Refusal(400, "no")], said("BAD")["messages"]
+    with serving_script(where_bad(lambda: raises(refusals[0]))) as upstream:
+        gateway = client(models=scripted(upstream.url))
         ask(gateway, model="scripted", messages=turns)  # after it the server is probed once more
         bodies = {"completions": {"prompt": "BAD"}, "messages": {"messages": turns}, "responses": {"input": "BAD"}}
         for refusal, status, code, word in REFUSALS:
@@ -163,28 +162,17 @@ def test_a_refusal_of_one_request_is_no_failure_of_its_server(client: Any, strea
 
 
 def test_a_reply_that_a_content_filter_withheld_is_a_refusal(client: Any):
-    def script(body: dict[str, Any]) -> dict[str, Any]:
-        return {"content": "", "finish": "content_filter"} if "BAD" in str(body["messages"]) else {"content": "fine"}
-
-    with serving_script(script) as upstream:
-        gateway = client(models={"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}})
-        question = [{"role": "user", "content": "BAD"}]
-        refused(ask(gateway, model="scripted", messages=question), 400, None, "content_filter")
+    with serving_script(where_bad(lambda: {"content": "", "finish": "content_filter"})) as upstream:
+        gateway = client(models=scripted(upstream.url))
+        refused(ask(gateway, model="scripted", **said("BAD")), 400, None, "content_filter")
         assert gateway.get("/ready").status_code == 200
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 403, 404, 500])
 def test_a_failure_of_a_server_is_not_taken_for_a_refusal(client: Any, status: int):
-    def script(body: dict[str, Any]) -> dict[str, Any]:
-        if "BAD" in str(body["messages"]):
-            raise Refusal(status, "filtered by the content policy")
-        return {"content": "fine"}
-
-    with serving_script(script) as upstream:
-        url = {"model": "scripted", "url": upstream.url, "strategy": "single", "options": {"tries": 1}}
-        gateway = client(models={"scripted": url})
-        refused(
-            ask(gateway, model="scripted", messages=[{"role": "user", "content": "BAD"}]), 502, None, "model_failed"
-        )
+    refusal = Refusal(status, "filtered by the content policy")
+    with serving_script(where_bad(lambda: raises(refusal))) as upstream:
+        gateway = client(models=scripted(upstream.url, options={"tries": 1}))
+        refused(ask(gateway, model="scripted", **said("BAD")), 502, None, "model_failed")
         assert gateway.get("/ready").status_code == 503

@@ -5,21 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tts
-from tests.addons.gateway.asking import VOTE, function_models
+from tests.addons.gateway.asking import VOTE, ask, function_models, question
 
 SUM = "3 + 4 - 2"
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
-CHAT = {"model": "toy", "messages": [{"role": "user", "content": SUM}], "seed": 7}
-REQUESTS = {
-    "/v1/chat/completions": CHAT,
-    "/v1/responses": {"model": "toy", "input": SUM, "tts": {"seed": 7}},
-    "/v1/messages": {
-        "model": "toy",
-        "max_tokens": 200,
-        "messages": [{"role": "user", "content": SUM}],
-        "tts": {"seed": 7},
-    },
-}
+REQUESTS = question(SUM, model="toy", tts={"seed": 7})
 
 
 @pytest.mark.parametrize("path", REQUESTS)
@@ -44,9 +34,7 @@ def test_replies_and_stored_traces_have_the_receipt(client, path):
 
 def test_parts_are_not_known_where_answers_may_call_tools(client):
     gateway = client(models=function_models("proposals", strategy=VOTE))
-    receipt = gateway.post("/v1/chat/completions", json={**CHAT, "model": "proposals", "tools": [TOOL]}).json()["tts"][
-        "receipt"
-    ]
+    receipt = ask(gateway, model="proposals", tools=[TOOL], seed=7).json()["tts"]["receipt"]
     assert receipt["parts"] is None
     assert receipt["reason"] == "the choice between calls of tools and texts is made for all samples alone"
     assert receipt["phases"]

@@ -12,6 +12,7 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from typer.testing import CliRunner
 
+from tests.addons.gateway.asking import question
 from tts.cli.app import app
 from tts.errors import ConfigError
 from tts.solver.thresholds import Thresholds
@@ -22,11 +23,7 @@ PRESETS = {
     "two": {"strategy": "best_of_n(n=2) | majority", "budget": 200},
     "eight": {"strategy": "best_of_n(n=8) | majority", "budget": 800},
 }
-REQUESTS: dict[str, Any] = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": SUM}]},
-    "/v1/responses": {"input": SUM},
-    "/v1/messages": {"max_tokens": 77, "messages": [{"role": "user", "content": SUM}]},
-}
+REQUESTS = question(SUM)
 
 
 def models(calibration: Path) -> dict[str, Any]:
