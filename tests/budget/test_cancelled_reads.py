@@ -70,7 +70,7 @@ def test_a_read_that_is_under_way_when_the_search_is_cancelled_is_booked(
                 jobs.append(job)
             await read(search, ts)
 
-        made = make_run(PROBLEM, 10**4, Do(check=check), engine, verifiers={"main": ProcessVerifier()})
+        made = make_run(PROBLEM, 10**4, Do(check=check), engine, verifiers=ProcessVerifier())
         (end,) = await solve_runs([made])
         while any(runner.busy for runner in runners):
             await asyncio.sleep(0.001)

@@ -67,7 +67,7 @@ def done(end: Solved) -> Solved:
 def test_reused_tokens_that_have_a_price_are_granted_before_they_are_used(rates: Rates, usd: float) -> None:
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
     plan = "best_of_n(n=40) | weighted"
-    end = searched(PROBLEM, Budget(usd=usd), plan, backend, verifiers={"main": ToyVerifier()})
+    end = searched(PROBLEM, Budget(usd=usd), plan, backend, verifiers=ToyVerifier())
     counters = backend.counters
     spent = rates.cost(
         "usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens
@@ -78,7 +78,7 @@ def test_reused_tokens_that_have_a_price_are_granted_before_they_are_used(rates:
 def test_what_a_judge_writes_costs_what_written_tokens_cost() -> None:
     rates = Rates(flops=2, usd_in=0, usd_reused=0, usd_out=4 * 10**6)
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
-    end = searched(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers={"main": Judge()})
+    end = searched(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers=Judge())
     assert (
         end.search.account.spending("usd")
         == rates.cost("usd", generated=backend.counters.generated_tokens)
@@ -97,7 +97,7 @@ class Greedy(ToyVerifier):
 
 
 def test_a_verifier_that_computes_beyond_its_bound_is_named_and_booked() -> None:
-    end = solve_and_show(make_run(PROBLEM, 60, "best_of_n(n=4) | weighted", ToyBackend(), verifiers={"main": Greedy()}))
+    end = solve_and_show(make_run(PROBLEM, 60, "best_of_n(n=4) | weighted", ToyBackend(), verifiers=Greedy()))
     assert isinstance(end.solution.error, BudgetExceeded)
     assert end.search.account.spending("tokens") == end.solution.usage.tokens
 
@@ -110,7 +110,7 @@ def test_a_path_that_cannot_be_paid_keeps_no_other_unscored_whose_score_is_held(
         assert np.isnan(scores).tolist() == [True, False]
 
     plan = Plan(Do(check=check), selection=parse("single | weighted").selection)
-    searched("10 - 7 + 5 - 20", 47, plan, ToyBackend(), verifiers={"main": ToyVerifier()})
+    searched("10 - 7 + 5 - 20", 47, plan, ToyBackend(), verifiers=ToyVerifier())
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -142,7 +142,7 @@ def test_a_plain_verifier_function_keeps_no_other_problem_waiting() -> None:
 
     async def both() -> None:
         first = make_run(
-            PROBLEM, Budget(samples=1), "single | weighted", ToyBackend(), verifiers={"main": FunctionVerifier(slow)}
+            PROBLEM, Budget(samples=1), "single | weighted", ToyBackend(), verifiers=FunctionVerifier(slow)
         )
         second = make_run(PROBLEM, Budget(samples=8), "best_of_n(n=8)", ToyBackend())
         slow_one = asyncio.ensure_future(solve_problem(first))
@@ -165,7 +165,7 @@ def test_a_plain_verifier_function_keeps_no_other_problem_waiting() -> None:
 )
 def test_a_verifier_function_that_misbehaves_is_an_error_and_the_candidates_stay(fn: Any, message: str) -> None:
     end = solve_and_show(
-        make_run(PROBLEM, 200, "best_of_n(n=3) | weighted", ToyBackend(), verifiers={"main": FunctionVerifier(fn)})
+        make_run(PROBLEM, 200, "best_of_n(n=3) | weighted", ToyBackend(), verifiers=FunctionVerifier(fn))
     )
     assert isinstance(end.solution.error, VerifierError)
     assert message in str(end.solution.error)
@@ -179,7 +179,7 @@ def test_an_array_of_step_scores_is_as_good_as_a_list() -> None:
     def steps(problem: Problem, text: str) -> Any:
         return np.full(len(text.splitlines()), 0.5)
 
-    searched(PROBLEM, 400, "best_of_n(n=3) | best", ToyBackend(), verifiers={"main": FunctionVerifier(steps)})
+    searched(PROBLEM, 400, "best_of_n(n=3) | best", ToyBackend(), verifiers=FunctionVerifier(steps))
 
 
 class Reads(tts.Verifier):
@@ -408,7 +408,7 @@ def test_a_selection_that_meets_the_end_of_the_budget_leaves_no_failure() -> Non
             return await super().select(candidates, search)
 
     plan = Plan(parse("best_of_n").strategy, None, Asks())
-    end = searched(PROBLEM, 40, plan, ToyBackend(), verifiers={"main": ToyVerifier()})
+    end = searched(PROBLEM, 40, plan, ToyBackend(), verifiers=ToyVerifier())
     assert end.solution.stopped_by.startswith("budget")
     assert end.solution.answer is not None
 

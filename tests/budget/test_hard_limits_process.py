@@ -254,7 +254,7 @@ def test_so_it_is_where_its_text_is_spelled_in_more_tokens_than_it_was_written_i
         scores = await search.score(ts)
         assert np.isfinite(scores).all()
 
-    end = solve_and_show(make_run(PROBLEM, 10**4, Do(check=check), backend, verifiers={"main": ProcessVerifier()}))
+    end = solve_and_show(make_run(PROBLEM, 10**4, Do(check=check), backend, verifiers=ProcessVerifier()))
     assert end.solution.error is None, end.solution.error
     check_books(end.search)
     assert any(more), "every text is spelled as it was written: the test saw nothing"
@@ -293,7 +293,7 @@ def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_
     """
     plan, seen = "sequential_revision(chains=3, length=1) | weighted", 0
     for tokens in range(20, 260, 3):
-        end = solve_and_show(make_run(PROBLEM, tokens, plan, ToyBackend(), verifiers={"main": ToyVerifier()}))
+        end = solve_and_show(make_run(PROBLEM, tokens, plan, ToyBackend(), verifiers=ToyVerifier()))
         check_books(end.search)
         unknown = [np.isnan(c.scores["main"]) for c in end.solution.candidates]
         assert not any("were held for" in note for note in end.solution.warnings), (tokens, end.solution.warnings)

@@ -5,20 +5,19 @@ released.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Coroutine, Generator
 from typing import Any
 
 import pytest
 
+from tests.budget.test_shared_programs import check_account
 from tests.support.chaos import ChaosBackend
 from tests.support.guard import LIMIT_S
 from tests.support.programs import Judge
-from tests.support.runs import Clock, make_run, recount
+from tests.support.runs import Clock, make_run
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.account import Account
 from tts.budget.budget import Budget, Rates
-from tts.budget.units import UNITS
 from tts.solver.run import solve_problem
 from tts.solver.setup import ProblemRun
 from tts.types import Solution
@@ -69,35 +68,13 @@ class Killed:
                 failure = raised
 
 
-def made(plan: str, budget: Budget | Account, backend: ChaosBackend, problem: str = "3 + 4 - 2") -> ProblemRun:
-    verifier = PLANS[plan]
-    run = make_run(
-        problem, 1, plan, backend, verifiers={} if verifier is None else {"main": verifier()}, clock=Clock(tick=1e-6)
-    )
-    return dataclasses.replace(run, budget=budget)
+def made(plan: str, account: Account, backend: ChaosBackend, problem: str = "3 + 4 - 2") -> ProblemRun:
+    verifier = PLANS[plan] and PLANS[plan]()
+    return make_run(problem, account, plan, backend, verifiers=verifier, clock=Clock(tick=1e-6))
 
 
 def chaos(seed: int = 0) -> ChaosBackend:
     return ChaosBackend(ToyBackend(), seed=seed, slow=3, fail=0.05, rates=PRICES)
-
-
-async def settled(backend: ChaosBackend) -> None:
-    while backend.late:
-        await asyncio.sleep(0)
-
-
-def check_balanced(account: Account) -> None:
-    spent = recount(account.ledger)
-    for unit in UNITS:
-        assert account.reservation(unit) == 0, unit
-        assert account.spending(unit) == spent[unit], unit
-    for unit in account.units:
-        assert account.spending(unit) <= account.limit(unit), unit
-
-
-def awaits_of(plan: str, neighbours: int) -> int:
-    """Return the number of awaits of a search that is not cancelled."""
-    return asyncio.run(killed(plan, None, neighbours))
 
 
 async def killed(plan: str, at: int | None, neighbours: int) -> int:
@@ -110,25 +87,20 @@ async def killed(plan: str, at: int | None, neighbours: int) -> int:
     solution = await asyncio.wait_for(asyncio.ensure_future(killer), LIMIT_S)
     for other in await asyncio.wait_for(asyncio.gather(*others), LIMIT_S):
         assert other.error is None
-    await settled(backend)
+    while backend.late:
+        await asyncio.sleep(0)
     assert (solution.stopped_by == "interrupted") == (at is not None), at
     assert not backend.live, at
-    check_balanced(account)
+    check_account(account, at)
     return killer.awaits
 
 
-@pytest.mark.parametrize("neighbours", [0, 3])
+@pytest.mark.parametrize(
+    ("neighbours", "cancelled"), [(0, 6), (3, 6), *(pytest.param(n, 10**6, marks=pytest.mark.slow) for n in (0, 1, 3))]
+)
 @pytest.mark.parametrize("plan", PLANS)
-def test_a_search_that_is_cancelled_at_an_await_leaves_true_books(plan: str, neighbours: int) -> None:
-    count = awaits_of(plan, neighbours)
+def test_a_search_that_is_cancelled_at_any_await_leaves_true_books(plan: str, neighbours: int, cancelled: int) -> None:
+    count = asyncio.run(killed(plan, None, neighbours))
     assert count > 5
-    for at in range(0, count, max(1, count // 6)):
-        asyncio.run(killed(plan, at, neighbours))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("neighbours", [0, 1, 3])
-@pytest.mark.parametrize("plan", PLANS)
-def test_a_search_that_is_cancelled_at_any_await_leaves_true_books(plan: str, neighbours: int) -> None:
-    for at in range(awaits_of(plan, neighbours)):
+    for at in range(0, count, max(1, count // cancelled)):
         asyncio.run(killed(plan, at, neighbours))

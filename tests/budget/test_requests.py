@@ -13,7 +13,7 @@ from tests.budget.test_spending import FORMS, THINKING
 from tests.support.chaos import ChaosBackend
 from tests.support.judging import ApprovingToy, JudgingToy
 from tests.support.revising import RevisingTask
-from tests.support.runs import Solved, change_setup, check_books, make_run, solve_and_show
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.base import RowSet, SampleRequest, Sampling
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -53,8 +53,8 @@ class CountedApproving(CountedToy):
 
 
 def solved(plan: str, limits: Budget, backend: Any, verifiers: dict[str, Any], seed: int = 0) -> Solved:
-    run = make_run(PROBLEM, limits, plan, backend, verifiers=verifiers, seed=seed)
-    return solve_and_show(change_setup(run, task=RevisingTask()))
+    run = make_run(PROBLEM, limits, plan, backend, verifiers=verifiers, seed=seed, task=RevisingTask())
+    return solve_and_show(run)
 
 
 def check(end: Solved, backend: CountedToy, limit: int) -> None:
@@ -127,7 +127,9 @@ def test_an_open_row_that_a_call_leaves_out_keeps_what_is_held_for_its_score() -
         return Answer("w " * count, tokens=count, finished=count < 7)
 
     verifiers = {"main": FunctionVerifier(lambda problem, text: 0.5)}
-    run = make_run("2 + 2", account, "best_of_n(n=4) | best", FunctionBackend(write), verifiers=verifiers)
+    run = make_run(
+        "2 + 2", account, "best_of_n(n=4) | best", FunctionBackend(write), verifiers=verifiers, task=RevisingTask()
+    )
     check_books(solve_and_show(run, portion=7).search)
     assert held == [4] * (4 + 2)  # four rows begin, and two of them go on
 

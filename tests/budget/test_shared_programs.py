@@ -58,7 +58,7 @@ def program(rng: np.random.Generator, account: Account, backend: ChaosBackend) -
     return dataclasses.replace(run, budget=payer)
 
 
-def check_account(account: Account, seed: int) -> dict[str, float]:
+def check_account(account: Account, seed: object) -> dict[str, float]:
     """Assert that no limit is passed, that nothing is held and that the account agrees with its ledger.
 
     Returns:

@@ -11,7 +11,7 @@ import pytest
 import tts
 from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.revising import RevisingTask
-from tests.support.runs import change_setup, check_books, make_run, solve_and_show
+from tests.support.runs import searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.lengths import KnownLengths
 from tts.verifiers.function import FunctionVerifier
@@ -35,9 +35,9 @@ class LongTask(RevisingTask):
 
 def check_used(name: str, samples: int) -> None:
     limit, backend = samples * LENGTH, ToyBackend(ToyLanguage(accuracy=0.7, thoughts=name in THINKING))
-    run = make_run("10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers={"main": FunctionVerifier(judged)})
-    end = solve_and_show(change_setup(run, task=LongTask()))
-    check_books(end.search)
+    end = searched(
+        "10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers=FunctionVerifier(judged), task=LongTask()
+    )
     solution = end.solution
     assert solution.error is None
     assert solution.usage.tokens >= 0.8 * limit or solution.stopped_by.startswith(EARLY.get(name, "none")), (
@@ -78,9 +78,7 @@ def test_an_expansion_goes_on_once_a_length_was_learnt() -> None:
             made.extend(len(of) for of in await search.expand([search.root], 2))
             return search.candidates
 
-    run = make_run("3 + 4 - 2", 10 * LENGTH, Expanding(), ToyBackend())
-    end = solve_and_show(change_setup(run, task=LongTask()))
-    check_books(end.search)
+    end = searched("3 + 4 - 2", 10 * LENGTH, Expanding(), ToyBackend(), task=LongTask())
     assert (made, len(end.solution.candidates)) == ([2], 1)
 
 

@@ -11,7 +11,7 @@ import pytest
 import tts
 from tests.support.heavy import heavy_tailed_model
 from tests.support.revising import RevisingTask
-from tests.support.runs import change_setup, check_books, make_run, searched, solve_and_show
+from tests.support.runs import searched
 from tts.backends.base import CAPABILITIES
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.needs import needs_of
@@ -55,9 +55,9 @@ def judged(problem: Any, text: str) -> float:
 @pytest.mark.parametrize("samples", [8, 30])
 def test_on_the_toy_language(name: str, samples: int) -> None:
     limit, backend = samples * 64, ToyBackend(ToyLanguage(accuracy=0.7, thoughts=name in THINKING))
-    run = make_run("10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers={"main": ToyVerifier(error=0.1)})
-    end = solve_and_show(change_setup(run, task=RevisingTask()))
-    check_books(end.search)
+    end = searched(
+        "10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers=ToyVerifier(error=0.1), task=RevisingTask()
+    )
     check_spent(end.solution, limit)
 
 
@@ -65,16 +65,15 @@ def test_on_the_toy_language(name: str, samples: int) -> None:
 @pytest.mark.parametrize("samples", [8, 30])
 def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> None:
     limit = samples * 60
-    run = make_run(
+    end = searched(
         "10 - 7 + 5",
         limit,
         FORMS.get(name, name),
         heavy_tailed_model(),
-        verifiers={"main": FunctionVerifier(judged)},
+        verifiers=FunctionVerifier(judged),
         seed=samples,
+        task=RevisingTask(),
     )
-    end = solve_and_show(change_setup(run, task=RevisingTask()))
-    check_books(end.search)
     check_spent(end.solution, limit)
 
 

@@ -10,7 +10,7 @@ import tts
 from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.chaos import ChaosBackend
 from tests.support.revising import RevisingTask
-from tests.support.runs import change_setup, check_books, make_run, solve_and_show
+from tests.support.runs import searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.verifiers.function import FunctionVerifier
 
@@ -25,17 +25,15 @@ def check_end(form: str, readings: int, slow: int = 0) -> None:
     """Solve with a clock that moves on by a second at each reading."""
     toy, clock = ToyBackend(ToyLanguage(accuracy=0.7, thoughts=form.split("(", maxsplit=1)[0] in THINKING)), count()
     backend = ChaosBackend(toy, seed=readings, slow=slow) if slow else toy
-    run = make_run(
+    end = searched(
         "10 - 7 + 5",
         tts.Budget(seconds=readings),
         form,
         backend,
-        verifiers={"main": FunctionVerifier(judged)},
+        verifiers=FunctionVerifier(judged),
         clock=lambda: float(next(clock)),
+        task=RevisingTask(),
     )
-    end = solve_and_show(change_setup(run, task=RevisingTask()))
-    check_books(end.search)
-    assert end.solution.error is None
 
 
 @pytest.mark.parametrize("readings", [1, 4, 9, 16])

@@ -284,9 +284,7 @@ class StrategyContract:
 
     def test_it_works_with_every_selection_and_stop_rule(self, selection: str, stop: str) -> None:
         plan = self.plan() | STOP_RULES.get(stop)() | SELECTIONS.get(selection)()
-        end = solve_and_show(
-            make_run(PROBLEMS[0], 3000, plan, self.backend(), verifiers={"main": ComparingVerifier(error=0.1)})
-        )
+        end = solve_and_show(make_run(PROBLEMS[0], 3000, plan, self.backend(), verifiers=ComparingVerifier(error=0.1)))
         solution = end.solution
         assert solution.error is None
         assert solution.answer is not None

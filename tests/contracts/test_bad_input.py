@@ -43,9 +43,7 @@ def test_a_budget_of_one_sample_is_one_plain_sample(contract: type[StrategyContr
 def test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end(
     contract: type[StrategyContract], step: str
 ) -> None:
-    end = searched(
-        PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers={"main": OddVerifier("")}
-    )
+    end = searched(PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers=OddVerifier(""))
     assert end.solution.answer is not None  # the last step runs to the end
     assert max(t.depth for t in end.search.tree.nodes) <= 42
 
@@ -57,9 +55,7 @@ def test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_kee
 ) -> None:
     for after in (0, 2):
         end = solve_and_show(
-            make_run(
-                PROBLEM, 1500, plan_of(contract), contract().backend(), verifiers={"main": OddVerifier(fault, after)}
-            )
+            make_run(PROBLEM, 1500, plan_of(contract), contract().backend(), verifiers=OddVerifier(fault, after))
         )
         solution = end.solution
         if solution.error is None:  # nothing was asked that it is wrong about

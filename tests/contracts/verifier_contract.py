@@ -86,12 +86,7 @@ class VerifierContract:
         """Run a check inside a search that has the verifier as "main"."""
         backend = ChaosBackend(self.backend(), seed=1)
         run = make_run(
-            problem,
-            budget or Budget(tokens=10**6),
-            Do(check=check),
-            backend,
-            verifiers={"main": self.make()},
-            allow_oracle=True,
+            problem, budget or Budget(tokens=10**6), Do(check=check), backend, verifiers=self.make(), allow_oracle=True
         )
         end = solve_and_show(run)
         if isinstance(end.solution, BaseException):

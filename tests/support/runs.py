@@ -56,7 +56,7 @@ def make_run(
     plan: str | Plan | Any,
     backend: Backend,
     *,
-    verifiers: Mapping[str, Verifier] | None = None,
+    verifiers: Mapping[str, Verifier] | Verifier | None = None,
     seed: int = 0,
     temperature: float = 1.0,
     task: str | Task = "arithmetic",
@@ -67,12 +67,12 @@ def make_run(
     on_event: Callable[[Event], None] | None = None,
     **settings: Any,
 ) -> ProblemRun:
-    """Return a run, with further settings of its setup."""
+    """Return a run, with further settings of its setup; one verifier alone has the role "main"."""
     setup = Setup(
         task=tasks.get(task) if isinstance(task, str) else task,
         plan=parse(plan) if isinstance(plan, str) else Plan.of(plan),
         backends={"policy": backend, **(models or {})},
-        verifiers=verifiers or {},
+        verifiers={"main": verifiers} if isinstance(verifiers, Verifier) else verifiers or {},
         sampling=Sampling(temperature=temperature),
         model_names={"policy": backend.name},
         clock=clock or Clock(tick=1e-6),

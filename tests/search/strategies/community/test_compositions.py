@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.repeats import repeats
-from tests.support.runs import change_setup, check_books, make_run, searched, solve_and_show
+from tests.support.runs import searched
 from tts.backends.base import Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -39,12 +39,15 @@ def answered(text: str) -> list[int]:
 def solved(plan: str, say: Callable[[str, float], str], seed: int = 0, others: Any = None, **budget: Any) -> Solution:
     """Solve with a model that is a function of its prompt's text and a draw in [0, 1)."""
     model = FunctionBackend(lambda ask: say(text_of(ask), np.random.default_rng(ask.seed).random()))
-    run = make_run(
-        "What is 3 + 4?", Budget(**budget or {"samples": 10**3}), plan, model, seed=seed, models=others or {}
+    end = searched(
+        "What is 3 + 4?",
+        Budget(**budget or {"samples": 10**3}),
+        plan,
+        model,
+        seed=seed,
+        models=others or {},
+        task="math",
     )
-    end = solve_and_show(change_setup(run, task=get("math")))
-    check_books(end.search)
-    assert end.solution.error is None
     return end.solution
 
 

@@ -27,9 +27,7 @@ CONSTANT = FunctionVerifier(lambda problem, text: 0.5)
 
 
 def run(plan: str, verifier: Verifier = LOWEST, seed: int = 0, budget: int = 500, most: int | None = None) -> Solved:
-    made = make_run(
-        PROBLEM, Budget(samples=budget), plan, ToyBackend(LANGUAGE), seed=seed, verifiers={"main": verifier}
-    )
+    made = make_run(PROBLEM, Budget(samples=budget), plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifier)
     end = solve_and_show(change_setup(made, sampling=Sampling(max_tokens=most)))
     assert end.solution.error is None
     check_books(end.search)

@@ -212,7 +212,7 @@ def test_uncertain_steps_are_the_best_of_several(gamma: float, momentum: float, 
 @pytest.mark.slow
 @repeats(80, 200, "count")
 def test_a_verifier_chooses_among_the_candidates_where_one_is_named(count: int) -> None:
-    ends = runs("mur(n=1, branching=3, gamma=1e9, verifier='main')", count, verifiers={"main": ToyVerifier()})
+    ends = runs("mur(n=1, branching=3, gamma=1e9, verifier='main')", count, verifiers=ToyVerifier())
     first_right = [offsets(end.solution.candidates[0].trajectory.full_text) for end in ends]
     second = [b == 0 for a, b in first_right if a == 0]
     p = 1 - 0.5**3  # behind a right first step, the verifier finds a right second one

@@ -21,7 +21,7 @@ from tts.verifiers.base import estimate_unknown, to_log_odds
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
-CONSTANT = {"main": ToyVerifier(error=0.5)}
+CONSTANT = ToyVerifier(error=0.5)
 LANGUAGE = ToyLanguage(accuracy=0.5, slips=((1, 0.5), (-1, 0.3), (10, 0.2)))
 
 
@@ -115,7 +115,7 @@ def test_many_particles_follow_the_product_of_the_levels_potentials(n: int) -> N
         Budget(samples=10 * n),
         f"particle_filter(n={n})",
         ToyBackend(LANGUAGE),
-        verifiers={"main": FunctionVerifier(judged)},
+        verifiers=FunctionVerifier(judged),
     )
     assert len(end.solution.candidates) == n  # copies of the last resampling were written on separately
     seen: Counter[tuple[bool, bool]] = Counter()
@@ -162,7 +162,7 @@ def test_a_perfect_verifier_brings_many_particles_to_the_right_answer() -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.5, slips=((1, 1.0),)))
     problem = "10 - 7 + 5 - 20"
     ends = search_many(
-        copies(problem, 60), Budget(samples=200), "particle_filter(n=8)", backend, verifiers={"main": ToyVerifier()}
+        copies(problem, 60), Budget(samples=200), "particle_filter(n=8)", backend, verifiers=ToyVerifier()
     )
     right = [end.solution.answer == "-12" for end in ends]
     # each of three steps goes on if one of 8 particles is right: (1 - 2^-8)^3 = .988; best-of-8 would have 1 - (7/8)^8
@@ -183,7 +183,7 @@ def test_the_dead_are_pruned_and_their_state_is_released() -> None:
         Budget(samples=90),
         "particle_filter(n=6)",
         ToyBackend(LANGUAGE),
-        verifiers={"main": ToyVerifier(error=0.1)},
+        verifiers=ToyVerifier(error=0.1),
     )
     finished = {c.trajectory.node for c in end.solution.candidates}
     alive = {node.node for c in end.solution.candidates for node in c.trajectory.path}

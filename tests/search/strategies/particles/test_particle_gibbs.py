@@ -22,7 +22,7 @@ from tts.verifiers.base import to_log_odds
 from tts.verifiers.toy import ToyVerifier
 
 PROBLEM = "10 - 7 + 5 - 20"
-NOISY = {"main": ToyVerifier(error=0.2)}
+NOISY = ToyVerifier(error=0.2)
 
 
 def swept(plan: str, seed: int = 0, verifiers: Any = None, samples: int = 400, problem: str = PROBLEM) -> Solved:
@@ -185,12 +185,7 @@ def test_annealing_keeps_more_first_steps_alive_than_particle_filtering_does() -
     for plan in ("particle_filter(n=12, resampling='systematic')", "entropic_particle_filter(n=12, horizon=40)"):
         ends = [
             searched(
-                PROBLEM,
-                Budget(samples=400),
-                plan,
-                ToyBackend(language),
-                seed=seed,
-                verifiers={"main": ToyVerifier(error=0.01)},
+                PROBLEM, Budget(samples=400), plan, ToyBackend(language), seed=seed, verifiers=ToyVerifier(error=0.01)
             )
             for seed in range(15)
         ]

@@ -31,7 +31,7 @@ PROBLEM = "3 + 4 - 2"
 State = tuple[bool, ...]  # which results are right, each with probability one half
 STATES: list[State] = list(itertools.product((True, False), repeat=2))
 End = tuple[float, list[State], list[float]]  # its chance, the particles, and their log-weights
-VERIFIED = {"main": FunctionVerifier(judged)}
+VERIFIED = FunctionVerifier(judged)
 
 
 def log_odds(state: State) -> float:

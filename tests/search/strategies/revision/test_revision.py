@@ -29,12 +29,7 @@ PROBLEM = "3 + 4 - 2"
 
 def revise(plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, budget: Budget | None = None) -> Solved:
     return searched(
-        PROBLEM,
-        budget or Budget(samples=50),
-        plan,
-        ToyBackend(language),
-        seed=seed,
-        verifiers={"main": ToyVerifier(error=0.1)},
+        PROBLEM, budget or Budget(samples=50), plan, ToyBackend(language), seed=seed, verifiers=ToyVerifier(error=0.1)
     )
 
 

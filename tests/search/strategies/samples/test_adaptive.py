@@ -23,7 +23,7 @@ from tts.verifiers.toy import ToyVerifier
 
 LANGUAGE = ToyLanguage(accuracy=0.5, slips=((1, 0.5), (-1, 0.5)))
 PROBLEM = "10 - 7 + 5 - 20"
-NOISY = {"main": ToyVerifier(error=0.2)}
+NOISY = ToyVerifier(error=0.2)
 
 
 def draw(plan: str, seed: int = 0, budget: Budget | None = None, verifiers: Any = NOISY) -> Solution:

@@ -41,7 +41,7 @@ def test_without_branching_it_is_best_of_n() -> None:
 def test_a_constant_verifier_keeps_the_plain_sample(duplicates: str) -> None:
     for seed in range(20):
         plan = f"beam(n=4, branching=2, duplicates='{duplicates}')"
-        mine = solution_of(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers={"main": ToyVerifier(error=0.5)})
+        mine = solution_of(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=ToyVerifier(error=0.5))
         assert (
             mine.candidates[0].trajectory.full_text
             == texts_of(solution_of(TEXT, AMPLE, "single", ToyBackend(LAW), seed=seed))[0]
@@ -84,9 +84,7 @@ def test_every_level_has_n_beams_and_n_over_m_of_them_are_kept(n: int, branching
 def test_the_lookahead_draws_nothing_that_a_path_would_draw() -> None:
     for seed in range(5):
         none, far = (
-            texts_of(
-                solution_of(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers={"main": ToyVerifier(error=0.5)})
-            )
+            texts_of(solution_of(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=ToyVerifier(error=0.5)))
             for plan in ("beam(n=4, branching=2)", "beam(n=4, branching=2, lookahead=2)")
         )
         assert none == far
@@ -118,7 +116,7 @@ def test_a_perfect_verifier_finds_a_right_path_between_two_bounds(runs: int) -> 
     slack = 3 * math.sqrt(0.25 / runs)  # three standard errors at most
     for branching in (2, 4):
         plan = f"beam(n={n}, branching={branching})"
-        ends = search_many(copies(TEXT, runs), AMPLE, plan, ToyBackend(LAW), verifiers={"main": ToyVerifier()})
+        ends = search_many(copies(TEXT, runs), AMPLE, plan, ToyBackend(LAW), verifiers=ToyVerifier())
         found = np.mean([any(c.answer == "14" for c in end.solution.candidates) for end in ends])
         assert 1 - (1 - q**3) ** n - slack <= found <= (1 - (1 - q) ** n) ** 3 + slack
 

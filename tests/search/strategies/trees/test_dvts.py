@@ -69,7 +69,7 @@ def test_a_subtree_goes_on_from_its_best_path_and_closes_when_that_one_has_ended
 def test_among_equals_the_first_is_chosen() -> None:
     for seed in range(10):
         mine, plain = (
-            found("dvts(n=4, branching=4)", seed, verifiers={"main": ToyVerifier(error=0.5)}),
+            found("dvts(n=4, branching=4)", seed, verifiers=ToyVerifier(error=0.5)),
             found("single", seed),
         )
         assert mine.candidates[0].trajectory.full_text == texts(plain)[0]

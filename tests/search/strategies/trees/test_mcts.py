@@ -45,10 +45,7 @@ def test_a_perfect_verifier_without_exploration_writes_nothing_behind_a_wrong_st
 
 def test_the_first_rounds_do_not_depend_on_how_many_follow() -> None:
     nodes = [
-        [
-            (t.text, t.stream)
-            for t in grow(f"mcts(n={n}, width=3)", verifiers={"main": ToyVerifier(error=0.3)}).search.tree.nodes
-        ]
+        [(t.text, t.stream) for t in grow(f"mcts(n={n}, width=3)", verifiers=ToyVerifier(error=0.3)).search.tree.nodes]
         for n in (3, 9)
     ]
     assert nodes[1][: 1 + 3 * 3] == nodes[0][: 1 + 3 * 3]
@@ -56,7 +53,7 @@ def test_the_first_rounds_do_not_depend_on_how_many_follow() -> None:
 
 
 def test_every_round_adds_its_width_and_every_child_is_scored() -> None:
-    end = grow("mcts(n=7, width=3)", verifiers={"main": ToyVerifier(error=0.3)})
+    end = grow("mcts(n=7, width=3)", verifiers=ToyVerifier(error=0.3))
     assert len(end.search.tree.nodes) >= 1 + 7 * 3
     assert end.solution.usage.verifier_calls >= 7 * 3
 
@@ -65,7 +62,7 @@ def test_it_ends_where_every_path_has_ended() -> None:
     end = grow(
         "mcts(n=99, width=2, max_steps=3)",
         backend=EndsAtRandom(),
-        verifiers={"main": FunctionVerifier(lambda problem, text: 0.5)},
+        verifiers=FunctionVerifier(lambda problem, text: 0.5),
     )
     assert end.solution.stopped_by == "done"
     leaves = [t for t in end.search.tree.nodes if t.parent is not None and end.search.tree.children_of(t) == 0]

@@ -75,9 +75,7 @@ def test_children_follow_the_scores() -> None:
 def test_scores_of_any_range_balance_alike() -> None:
     unit = hash_verifier()["main"]
     stretched = FunctionVerifier(lambda problem, text: 20 * unit.fn(problem, text) - 10, range=(-10.0, 10.0))
-    assert texts(found("rebase(n=8)", verifiers={"main": unit})) == texts(
-        found("rebase(n=8)", verifiers={"main": stretched})
-    )
+    assert texts(found("rebase(n=8)", verifiers=unit)) == texts(found("rebase(n=8)", verifiers=stretched))
 
 
 def test_a_path_at_the_depth_cap_runs_to_its_end() -> None:
@@ -92,7 +90,7 @@ def test_its_answer_is_a_weighted_vote() -> None:
         return {"A: 1": 0.9, "A: 2": 0.5}.get(text.strip(), 0.5)
 
     script = {"": ("A: 1\n", "A: 2\n", "A: 2\n")}
-    solution = solution_of("1 + 1", AMPLE, "rebase(n=3)", Scripted(script), verifiers={"main": FunctionVerifier(score)})
+    solution = solution_of("1 + 1", AMPLE, "rebase(n=3)", Scripted(script), verifiers=FunctionVerifier(score))
     assert solution.strategy == "rebase(n=3) | weighted"
     assert solution.answer == "2"  # .5 + .5 against .9
 

@@ -25,7 +25,7 @@ def solved_on_engine(plan: str) -> tuple[Solved, int]:
     backend: Any = pair.shared_engine()
     stats = backend.reward_models["process"].runner.stats
     before = stats.prefill_computed
-    end = searched("3 + 4 - 2 + 9", Budget(tokens=40_000), plan, backend, verifiers={"main": ProcessVerifier()})
+    end = searched("3 + 4 - 2 + 9", Budget(tokens=40_000), plan, backend, verifiers=ProcessVerifier())
     return end, stats.prefill_computed - before
 
 
